@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Engine, How, Locks, Loss, News};
 use leasehold_etcd::EtcdEngine;
-use leasehold_testkit::{panic_clock::PanicClock, room::with_room};
+use leasehold_testkit::{panic_clock::PanicClock, room::with_room, scenarios::neighbour_gives_up};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
@@ -167,13 +167,7 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
-        assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
-        assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
-        engine.release(&release_of(&leaves)).await;
-        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == stays.id), "{news:?}");
-        assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
+        neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
         // Where its watch began only after the neighbour had gone, it rings once more for that.
         loop {

@@ -19,7 +19,7 @@ pub(crate) struct Rig {
     /// Through which the clients of the suite come, so that they can be cut off.
     pub(crate) proxy: Proxy,
     pub(crate) config: Config,
-    runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Rig {

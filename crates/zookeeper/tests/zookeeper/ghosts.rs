@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, News, Released};
-use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
+use leasehold_testkit::{
+    scenarios::neighbour_gives_up,
+    server::{Proxy, ZookeeperEnsemble},
+};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, local, release_of};
@@ -166,13 +169,7 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
-        assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
-        assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
-        engine.release(&release_of(&leaves)).await;
-        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == stays.id), "{news:?}");
-        assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
+        neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
         let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
         assert!(matches!(&news[..], [News::Granted { id, .. }] if *id == stays.id), "{news:?}");
