@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Broken, Engine, How, Locks, Loss};
+use leasehold_core::{Answer, Broken, Engine, How, Locks};
 use leasehold_testkit::scenarios::broken_hold;
 
 use crate::{
