@@ -50,7 +50,7 @@ impl Rotation {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::ready, validity::RefCell};
+    use std::{future::ready, cell::RefCell};
 
     use super::*;
 
