@@ -4,8 +4,8 @@
 //! - [`client`]: a process that works under locks and records what it sees; [`task`], [`section`]: its work.
 //! - [`results`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: the parts and the faults of an
-//!   engine, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`],
-//!   [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: its leases and delays.
+//!   engine, in a file for each: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`];
+//!   [`struck`]: three servers of one cluster; [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: its leases and delays.
 //! - [`holder`]: a process that obeys the tests of the fault matrix. [`turns`]: a process that takes turns with other
 //!   programs.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
@@ -33,6 +33,7 @@ pub mod section;
 pub mod served;
 pub mod speed;
 pub mod sqlite;
+pub mod struck;
 pub mod task;
 pub mod torture;
 pub mod totals;
