@@ -4,11 +4,11 @@ use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
-    keeper::{TimerKey, keep},
-    local::{Ending, LetGo, Parting, unheard},
-    observe::Event,
-    shared::Lifeline,
-    validity::{Lost, Validity},
+    contract::observe::Event,
+    driver::keeper::{TimerKey, keep},
+    driver::local::{Ending, LetGo, Parting, unheard},
+    driver::shared::Lifeline,
+    driver::validity::{Lost, Validity},
 };
 
 /// A hold of a name. Dropping it releases, in the background where the engine has a server;

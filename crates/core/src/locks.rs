@@ -3,11 +3,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request, keeper,
-    observe::Observer,
-    process,
+    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request,
+    contract::observe::Observer,
+    contract::process,
+    driver::keeper,
+    driver::shared::{Lifeline, Parts, Shared},
     request::Family,
-    shared::{Lifeline, Parts, Shared},
 };
 
 /// Locks on one engine. Cheap to clone; all clones share one line of waiting requests per name and one keeper.

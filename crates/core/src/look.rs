@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, caught,
-    keeper::{LAST_WORD, Work, poll_once},
+    driver::keeper::{LAST_WORD, Work, poll_once},
 };
 
 impl Locks {

@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     Error, ErrorKind, Guard, Mode, Name, Owner,
-    lease::Renewal,
-    local::{Asked, Entered, Terms, Ticket, Tries},
-    shared::{Lifeline, Shared},
-    time::in_words,
+    contract::time::in_words,
+    driver::local::{Asked, Entered, Terms, Ticket, Tries},
+    driver::shared::{Lifeline, Shared},
+    pure::lease::Renewal,
 };
 
 /// The lease time unless a request says otherwise.

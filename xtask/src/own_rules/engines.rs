@@ -67,8 +67,11 @@ mod tests {
     fn engines_are_found_where_they_ship() {
         let text = "impl Engine for FileEngine {}\nimpl<T> Engine for Other<T> {}\n#[cfg(test)]\nmod tests {\n\
                     impl Engine for Toy {}\n}\n";
-        assert_eq!(engines_in(Path::new("crates/core/src/file/engine.rs"), text), ["FileEngine", "Other"]);
-        for test in ["crates/core/src/file/tests/toy.rs", "src/tests.rs", "src/wait_tests.rs"] {
+        assert_eq!(
+            engines_in(Path::new("crates/core/src/engines/file/engine.rs"), text),
+            ["FileEngine", "Other"]
+        );
+        for test in ["crates/core/src/engines/file/tests/toy.rs", "src/tests.rs", "src/wait_tests.rs"] {
             assert_eq!(engines_in(Path::new(test), text), [""; 0], "{test}");
         }
         assert_eq!(engines_in(Path::new("a.rs"), "// impl Engine for Words\n"), [""; 0]);

@@ -1,6 +1,6 @@
 -- One name on the server: who holds it, who stands in line, how the last hold ended. Stands before every verb's script.
 --
--- The algorithm is that of the pure machine in crates/core/src/lock_state; this is its storage. Keys of a name, all in one slot
+-- The algorithm is that of the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one slot
 -- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
