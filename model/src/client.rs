@@ -1,5 +1,5 @@
 //! One client and its one claim: models the keeper, the leases and the guards of `crates/core`, and the requests in
-//! flight of `crates/core/src/in_flight.rs`.
+//! flight of `crates/core/src/pure/in_flight.rs`.
 
 use crate::{
     Bug, Rules, Sights, Ticks,

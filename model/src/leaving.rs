@@ -1,4 +1,4 @@
-//! The end of a claim: models `keeper/clean.rs` and `local/release.rs` in `crates/core/src`.
+//! The end of a claim: models `keeper/clean.rs` and `local/release.rs` in `crates/core/src/driver`.
 
 use crate::{
     Bug, Rules, Ticks,

@@ -1,5 +1,5 @@
-//! A claim that asks for the name and waits for notifications: models `wait.rs` and `keeper/drive.rs` in
-//! `crates/core/src`, and how `server_clock.rs` there dates a pushed grant.
+//! A claim that asks for the name and waits for notifications: models `pure/wait.rs` and `driver/keeper/drive.rs` in
+//! `crates/core/src`, and how `pure/server_clock.rs` there dates a pushed grant.
 
 use crate::{
     Bug, Rules, Sight, Sights, Ticks,
