@@ -1,5 +1,5 @@
-//! The bound on the size of one reply. Client libraries reserve as much memory as the header of a reply asks for. So the bound is kept
-//! below them: a connection fails before it hands on a header that asks for too much.
+//! The bound on the size of one reply. Client libraries reserve as much memory as the header of a reply asks for. So
+//! the bound is kept below them: a connection fails before it hands on a header that asks for too much.
 
 use std::{
     io,

@@ -12,13 +12,13 @@ use crate::{EngineError, Fault};
 
 /// How long servers that were never reached are tried, unless they are given another time.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that one attempt to connect may take, to a server alone and to one of several. Less than a request has: whoever waits for
-/// it is told why it came to nothing.
+/// The most that one attempt to connect may take, to a server alone and to one of several. Less than a request has:
+/// whoever waits for it is told why it came to nothing.
 pub const LONGEST_DIAL: Duration = Duration::from_secs(3);
 const LONGEST_DIAL_OF_MANY: Duration = Duration::from_millis(1500);
 
-/// How long an attempt to connect to one of so many servers may take, where all of them have `connect_timeout` together. Zero is no
-/// limit of its own.
+/// How long an attempt to connect to one of so many servers may take, where all of them have `connect_timeout`
+/// together. Zero is no limit of its own.
 #[must_use]
 pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     let longest = if servers > 1 { LONGEST_DIAL_OF_MANY } else { LONGEST_DIAL };
@@ -29,7 +29,8 @@ pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     share.clamp(Duration::from_millis(1), longest)
 }
 
-/// Whether a connection was ever made: before the first one, no request can have arrived. The engine tells it, core asks.
+/// Whether a connection was ever made: before the first one, no request can have arrived. The engine tells it, core
+/// asks.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<Inner>);
 

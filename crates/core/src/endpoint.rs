@@ -12,7 +12,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as they stand in URLs. `None` if what follows the host is no port.
+    /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as they stand in URLs. `None` if what follows the host is no
+    /// port.
     #[must_use]
     pub fn split(text: &str, default_port: u16) -> Option<(&str, u16)> {
         let (host, port) = match text.strip_prefix('[') {

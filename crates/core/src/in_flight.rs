@@ -1,8 +1,8 @@
 //! Which requests of a client may still be on their way to its server: R9.
 //!
-//! On one connection the server applies requests in the order in which they left, so a release that follows all requests
-//! of its claim there finds whatever they did. A claim whose request left on a connection that broke before the answer came
-//! may still be applied later: its release leaves a tombstone.
+//! On one connection the server applies requests in the order in which they left, so a release that follows all
+//! requests of its claim there finds whatever they did. A claim whose request left on a connection that broke before
+//! the answer came may still be applied later: its release leaves a tombstone.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use std::{
 
 use crate::{ClaimId, Instant, lock_state::Tombstones};
 
-/// The most claims remembered as unsettled. Core releases most of them, which settles them; beyond this bound all releases
-/// leave tombstones for a while.
+/// The most claims remembered as unsettled. Core releases most of them, which settles them; beyond this bound all
+/// releases leave tombstones for a while.
 const MAX_UNSETTLED: usize = 65_536;
 /// What is older is forgotten when room is needed: no connection that broke then has anything left under way.
 const FORGOTTEN: Duration = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! The connection of a client to its server: made when first needed, made again when it breaks, shared by all requests. Nothing is
-//! sent twice by it: a request that met a broken connection answers "unknown", and the keeper decides.
+//! The connection of a client to its server: made when first needed, made again when it breaks, shared by all requests.
+//! Nothing is sent twice by it: a request that met a broken connection answers "unknown", and the keeper decides.
 #![expect(
     clippy::disallowed_methods,
     reason = "the door of connections: attempts to make one are tasks of their own"
@@ -32,7 +32,8 @@ pub trait Dial: Send + Sync + 'static {
     /// Where it leads, for errors.
     fn place(conn: &Self::Conn) -> String;
 
-    /// A connection is there; `again`: it is not the first one, and what happened since the one before broke was not heard.
+    /// A connection is there; `again`: it is not the first one, and what happened since the one before broke was not
+    /// heard.
     fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
 }
 
@@ -89,8 +90,8 @@ impl<D: Dial> Link<D> {
         *self.0.current() = None;
     }
 
-    /// The connection; a new one if there is none. Attempts are made in a task of their own, so that a caller who gives up does not
-    /// end them, and are spaced out: in between, the last error is the answer.
+    /// The connection; a new one if there is none. Attempts are made in a task of their own, so that a caller who gives
+    /// up does not end them, and are spaced out: in between, the last error is the answer.
     ///
     /// # Errors
     /// What the last attempt met.

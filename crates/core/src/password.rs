@@ -11,8 +11,9 @@ const MAX_BYTES: u64 = 64 * 1024;
 
 type Ask = dyn Fn() -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> + Send + Sync;
 
-/// Where the password for a server comes from. It is asked for at each connection, so that it can be changed while locks are held.
-/// What is kept or read of it here is overwritten with zeros after use. Its `Debug` shows nothing of it.
+/// Where the password for a server comes from. It is asked for at each connection, so that it can be changed while
+/// locks are held. What is kept or read of it here is overwritten with zeros after use. Its `Debug` shows nothing of
+/// it.
 #[derive(Clone)]
 pub struct Password(Source);
 
@@ -30,9 +31,9 @@ impl Password {
         Self(Source::File(path.as_ref().into()))
     }
 
-    /// What a function answers at each connection, for instance with a token that is good for some minutes. Connecting waits for it,
-    /// and takes its error for an outage that may pass. It runs where the connections live and must not block; its error must not
-    /// hold the password.
+    /// What a function answers at each connection, for instance with a token that is good for some minutes. Connecting
+    /// waits for it, and takes its error for an outage that may pass. It runs where the connections live and must not
+    /// block; its error must not hold the password.
     #[must_use]
     pub fn callback<F, E>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

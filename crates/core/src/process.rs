@@ -19,8 +19,8 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// How often this process, or one that it descends from, was forked since the first `Locks` was made: what was open before the last
-/// fork another process may have open, too.
+/// How often this process, or one that it descends from, was forked since the first `Locks` was made: what was open
+/// before the last fork another process may have open, too.
 #[cfg(feature = "file")]
 pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
@@ -79,8 +79,8 @@ pub(crate) fn label_of(pid: u32) -> String {
 const USERS: &str = "/etc/passwd";
 const FIRST_USERS: u64 = 64 << 10;
 
-/// The name of a user of this machine. The C library would load the services that the system names, and ask their daemons, before it
-/// looks here: for a command that is soon over that takes as long as its lock.
+/// The name of a user of this machine. The C library would load the services that the system names, and ask their
+/// daemons, before it looks here: for a command that is soon over that takes as long as its lock.
 fn local_user(uid: u32) -> Option<String> {
     let mut users = Vec::with_capacity(4096);
     std::fs::File::open(USERS).ok()?.take(FIRST_USERS).read_to_end(&mut users).ok()?;

@@ -18,7 +18,8 @@ struct Evidence {
     server: Duration,
 }
 
-/// The server's clock was set back: it says all times before this one twice, and until then there may be news of the first time.
+/// The server's clock was set back: it says all times before this one twice, and until then there may be news of the
+/// first time.
 #[derive(Clone, Copy, Debug)]
 struct Twice {
     before: Duration,
@@ -30,9 +31,9 @@ struct Twice {
 pub struct ServerClock {
     /// Dates grants: an older one would date them too early to be worth anything, and know nothing of later steps.
     newest: Option<Evidence>,
-    /// Finds steps: the evidence that leaves the server's clock the least room. What leaves less than another now does so for
-    /// ever, for the room of all grows at one pace; so none that was let go could find what this one does not. Answers that
-    /// were slow leave more room, and change nothing.
+    /// Finds steps: the evidence that leaves the server's clock the least room. What leaves less than another now does
+    /// so for ever, for the room of all grows at one pace; so none that was let go could find what this one does not.
+    /// Answers that were slow leave more room, and change nothing.
     tightest: Option<Evidence>,
     twice: Option<Twice>,
 }
@@ -41,8 +42,8 @@ impl ServerClock {
     /// The server's clock said `server` in an answer, come at `now`, to a request that left at `sent`. R3: where more
     /// time passed there than can have passed here, leases may have ended early: by how much at least.
     ///
-    /// Then this answer begins anew, for no hold is believed in by an older one. A clock that was set back leaves less room,
-    /// so it begins anew by itself.
+    /// Then this answer begins anew, for no hold is believed in by an older one. A clock that was set back leaves less
+    /// room, so it begins anew by itself.
     pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
         let new = Evidence { ours: sent, heard: now, server };
         self.twice.take_if(|twice| now >= twice.until);
@@ -66,12 +67,12 @@ impl ServerClock {
         stepped.then_some(ahead)
     }
 
-    /// A local time certainly not after the server's clock said `server`; `None` before the first answer, and where it may have
-    /// said so twice.
+    /// A local time certainly not after the server's clock said `server`; `None` before the first answer, and where it
+    /// may have said so twice.
     ///
     /// Our clock said `ours` before the server's said `server`. What the server's clock says at a grant is later than
-    /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
-    /// set forward in between makes this no later.
+    /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that
+    /// was set forward in between makes this no later.
     #[must_use]
     pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
@@ -190,13 +191,15 @@ mod tests {
         assert_eq!(clock.not_after(said(50_500)), Some(at(9000 - 7430)));
     }
 
-    /// What happens until the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the way back.
+    /// What happens until the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the
+    /// way back.
     fn answers(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<(u64, i64, u64, u64)>> {
         let way = || prop_oneof![Just(0), 0..5u64, 0..2000u64];
         prop::collection::vec((0..3000u64, step, way(), way()), 1..40)
     }
 
-    /// The answers of a clock that goes a hundredth faster, as fast, or slower: sent, come, and the server's microseconds.
+    /// The answers of a clock that goes a hundredth faster, as fast, or slower: sent, come, and the server's
+    /// microseconds.
     fn told(answers: &[(u64, i64, u64, u64)], percent: u64) -> Vec<(u64, u64, u64)> {
         let (mut ours, mut server) = (1_000, 1_000_000_000);
         let told = answers.iter().map(|&(pause, step, there, back)| {

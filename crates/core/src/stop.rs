@@ -1,8 +1,8 @@
 //! When work that must not outlive its hold is told to stop, and when it is killed: a pure function.
 //!
-//! A lease is renewed when a third of it has passed. Work is told at the earliest when two thirds of it have passed, less a
-//! twentieth. So an engine whose answers take less than a tenth of the lease never causes an order to stop, also when one
-//! renewal is lost.
+//! A lease is renewed when a third of it has passed. Work is told at the earliest when two thirds of it have passed,
+//! less a twentieth. So an engine whose answers take less than a tenth of the lease never causes an order to stop, also
+//! when one renewal is lost.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::Loss;
 
 /// The grace is at most this part of what the engine granted.
 const GRACE_FRACTION: u32 = 3;
-/// Work is killed this long before the deadline, or this part of a short lease: a process takes a moment to end, and a timer
-/// a moment to fire.
+/// Work is killed this long before the deadline, or this part of a short lease: a process takes a moment to end, and a
+/// timer a moment to fire.
 const AHEAD: Duration = Duration::from_millis(50);
 const AHEAD_FRACTION: u32 = 20;
 
@@ -79,8 +79,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every engine's smallest and largest ttl lie between 100 ms and 24 h. What is granted may be less, and may differ from
-        /// renewal to renewal by half: ZooKeeper grants what its session has left.
+        /// Every engine's smallest and largest ttl lie between 100 ms and 24 h. What is granted may be less, and may
+        /// differ from renewal to renewal by half: ZooKeeper grants what its session has left.
         #[test]
         fn a_healthy_engine_never_stops_work(
             ttl_millis in prop_oneof![100u64..2_000, 2_000u64..100_000, 100_000u64..86_400_000],

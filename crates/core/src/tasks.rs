@@ -1,7 +1,8 @@
 //! The home of background tasks: none of them dies in silence.
 //!
-//! A panic is a bug, of ours or of a client library that met an answer it did not expect. A runtime drops a task that panics and tells
-//! nobody who did not keep its handle. So whoever spawns a task here either gets the panic as an error, or has the task begun anew.
+//! A panic is a bug, of ours or of a client library that met an answer it did not expect. A runtime drops a task that
+//! panics and tells nobody who did not keep its handle. So whoever spawns a task here either gets the panic as an
+//! error, or has the task begun anew.
 
 use std::{
     any::Any,
@@ -65,8 +66,8 @@ pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T
     .await
 }
 
-/// Does work that nobody else would do, until it returns. When it panics, `fell` has everybody look again at what the work may have
-/// left undone, and the work is begun anew after a pause, by the `sleep` of the caller's runtime.
+/// Does work that nobody else would do, until it returns. When it panics, `fell` has everybody look again at what the
+/// work may have left undone, and the work is begun anew after a pause, by the `sleep` of the caller's runtime.
 pub async fn lasting<W, S>(
     what: &str,
     mut begin: impl FnMut() -> W,

@@ -56,7 +56,8 @@ impl MemoryEngine {
     fn release_now(&self, release: &Release) -> Released {
         let (freed, rung) = self.store.step(&release.name, |queue, step| {
             let freed = queue.release(release, step);
-            // Nothing happens when the time of a kept name is over: the first in line ask then, and are to know when that is.
+            // Nothing happens when the time of a kept name is over: the first in line ask then, and are to know when
+            // that is.
             let watchers = queue.watchers().filter(|_| freed && queue.is_kept());
             (freed, watchers.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
         });

@@ -107,8 +107,8 @@ fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
     }
 }
 
-/// The engine is asked at once, and most holds turn out to stand. Work goes on until then, as under `Guard::run`, but not past the end of
-/// the lease.
+/// The engine is asked at once, and most holds turn out to stand. Work goes on until then, as under `Guard::run`, but
+/// not past the end of the lease.
 #[test]
 fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt() {
     let (engine, locks) = doubting(&World::new());
@@ -147,8 +147,8 @@ fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
     world.assert_at_rest();
 }
 
-/// I10. The first request of a release was lost, and the second finds nothing: what was in doubt then, or came to be, may have ended by
-/// itself, and others may have held the name since.
+/// I10. The first request of a release was lost, and the second finds nothing: what was in doubt then, or came to be,
+/// may have ended by itself, and others may have held the name since.
 #[test]
 fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
     for doubt_comes_first in [true, false] {

@@ -175,7 +175,8 @@ fn storm(seed: u64) {
     wires.iter().for_each(|wire| wire.calm());
     wires.iter().for_each(|wire| heal(wire));
     let mut terms = Terms::default();
-    // Releases and news get lost here: the poll and the second release find out. What the machine did not give is no fault.
+    // Releases and news get lost here: the poll and the second release find out. What the machine did not give is no
+    // fault.
     let withheld = watch.elapsed() - watch.given();
     terms.wake = Duration::from_secs(10) + withheld;
     terms.over_limit += withheld;

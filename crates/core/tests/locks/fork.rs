@@ -7,7 +7,8 @@ use nix::{
 
 use crate::World;
 
-/// Whether a process has something locked on an open file of this directory: other tests of this process lock files of theirs.
+/// Whether a process has something locked on an open file of this directory: other tests of this process lock files of
+/// theirs.
 #[cfg(feature = "file")]
 fn has_locks(pid: nix::unistd::Pid, dir: &std::path::Path) -> bool {
     let is_locked = |number: &std::ffi::OsStr| {

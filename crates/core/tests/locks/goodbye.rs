@@ -1,5 +1,6 @@
-//! How long the end of a process waits for releases that are on their way: a second, unless it knows that the engine does not answer.
-//! What is known is looked at on paused time; what is made of it, in processes of their own, which are this test binary, run again.
+//! How long the end of a process waits for releases that are on their way: a second, unless it knows that the engine
+//! does not answer. What is known is looked at on paused time; what is made of it, in processes of their own, which are
+//! this test binary, run again.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -23,7 +24,8 @@ use crate::{
 
 const ANSWERED: Duration = Duration::from_secs(1);
 const UNANSWERED: Duration = Duration::from_millis(50);
-/// How long the cases wait for an answer: longer than it takes until an engine counts as silent, and shorter than a claim is sent anew.
+/// How long the cases wait for an answer: longer than it takes until an engine counts as silent, and shorter than a
+/// claim is sent anew.
 const LIMIT: Duration = Duration::from_millis(700);
 const MOMENT: Duration = Duration::from_millis(1);
 

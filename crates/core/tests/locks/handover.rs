@@ -222,7 +222,8 @@ fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
     assert_eq!(view.holders[0].owner, leasehold_core::lock_state::KEPT_OWNER);
 }
 
-/// Those who share a hold let go of it one after the other: what one of them wanted is not forgotten by the release of another.
+/// Those who share a hold let go of it one after the other: what one of them wanted is not forgotten by the release of
+/// another.
 #[test]
 fn a_name_that_one_of_several_wants_kept_is_kept_from_the_last_release_on() {
     const KEPT: Duration = Duration::from_secs(3600);
@@ -294,8 +295,8 @@ fn a_reader_joins_no_hold_past_a_waiting_writer() {
     assert!(is_granted(writer.as_mut()));
 }
 
-/// A claim that waits on the engine while a try of the same process is granted is of no use any more when that hold is handed to its
-/// request: it must not be the next holder, of whom nobody knows.
+/// A claim that waits on the engine while a try of the same process is granted is of no use any more when that hold is
+/// handed to its request: it must not be the next holder, of whom nobody knows.
 #[test]
 fn a_claim_whose_request_was_handed_a_hold_leaves_the_line() {
     paused().block_on(async {

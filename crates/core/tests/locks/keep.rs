@@ -1,5 +1,5 @@
-//! Keeping a name taken after the work: who waits gets it in time, also on an engine that cannot keep it once it is released. On
-//! paused time.
+//! Keeping a name taken after the work: who waits gets it in time, also on an engine that cannot keep it once it is
+//! released. On paused time.
 
 use std::{sync::Arc, time::Duration};
 

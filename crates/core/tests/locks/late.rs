@@ -99,8 +99,8 @@ fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
 /// Somebody holds the name, or did: an engine that does not answer any more may not know.
 #[test]
 fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds() {
-    // Claims are asked for at random times, so limits are tried until one passes while a request is long under way, and before
-    // it is given up.
+    // Claims are asked for at random times, so limits are tried until one passes while a request is long under way, and
+    // before it is given up.
     let while_silent = |limit: Duration| {
         paused().block_on(async {
             let (store, env) = world();

@@ -41,7 +41,8 @@ use leasehold_core::{
 };
 use leasehold_testkit::stopwatch::Stopwatch;
 
-/// How long something that has no limit may take before a test fails: far longer than it should, for the machine may be busy.
+/// How long something that has no limit may take before a test fails: far longer than it should, for the machine may be
+/// busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long what ended may stay on an engine that can be reached (I11).

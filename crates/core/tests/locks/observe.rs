@@ -72,7 +72,8 @@ fn waiting_and_working_are_spans_and_what_happens_is_in_them() {
         "[] message=released name=x",
     ];
     let mut seen = seen();
-    // What another test reports for the first time just then misses the subscriber, as `tracing` has it: then it is asked for anew.
+    // What another test reports for the first time just then misses the subscriber, as `tracing` has it: then it is
+    // asked for anew.
     for _ in 0..100 {
         if EXPECTED.iter().all(|expected| seen.contains(expected)) {
             return;

@@ -1,4 +1,5 @@
-//! An engine that panics, as one may that reads what others wrote: nobody waits for a task that is dead, and nothing is left behind.
+//! An engine that panics, as one may that reads what others wrote: nobody waits for a task that is dead, and nothing is
+//! left behind.
 
 use std::sync::{Arc, Mutex};
 

@@ -36,8 +36,8 @@ impl Runtime for Weighing {
     }
 }
 
-/// A future that is given another one keeps room for it where it came in, and where it is polled. Two of them around one another, and
-/// each claim that waits took four times its size.
+/// A future that is given another one keeps room for it where it came in, and where it is polled. Two of them around
+/// one another, and each claim that waits took four times its size.
 #[test]
 fn a_task_takes_little_more_than_the_future_that_it_runs() {
     let world = World::new();
