@@ -1,18 +1,18 @@
-//! Where a server listens.
+//! The address of a server.
 
 use std::fmt;
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// Its name or address.
+    /// The host name or IP address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as they stand in URLs. `None` if what follows the host is no
+    /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as written in URLs. `None` if the text after the host is no
     /// port.
     #[must_use]
     pub fn split(text: &str, default_port: u16) -> Option<(&str, u16)> {
