@@ -9,7 +9,8 @@ use crate::{
 /// A boxed future, as trait objects require.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A system that stores locks.
+/// A system that stores locks. Its verbs are `claim`, `renew`, `release` and `notifications`; `profile` and `group`
+/// describe it.
 ///
 /// An engine only talks to its server and classifies that server's errors. Waiting, deadlines, renewal, hand-over
 /// inside the process, cleanup and metrics are implemented once, in core. An engine must keep these rules:

@@ -1,3 +1,5 @@
+//! Tests of [`Lease`]: deadlines, renewals, loss and doubt.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of [`Wait`]: pauses, poll intervals, and the end of a wait.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -52,7 +52,7 @@ impl Table {
         self.shards.iter().map(lock)
     }
 
-    /// How many names have a hold, a waiting request or a claim under way.
+    /// How many names have a hold, a waiting request or a claim in flight.
     pub(crate) fn len(&self) -> usize {
         self.shards().map(|shard| shard.len()).sum()
     }

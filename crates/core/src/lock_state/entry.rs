@@ -36,7 +36,8 @@ pub(super) struct Holder<C> {
 pub(super) enum HoldState<C> {
     /// Its claim knows of the hold, or asked for it.
     Held,
-    /// Granted to a waiting claim that has sent no request since. The waiter is what it becomes if it never does.
+    /// Granted to a waiting claim that has sent no request since. If the grant lapses, the claim becomes this silent
+    /// waiter.
     Pushed(Box<Waiter<C>>),
     /// Broken by an operator: keeps the name taken until its holder releases it or its lease ends.
     Broken,

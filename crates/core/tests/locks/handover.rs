@@ -1,3 +1,5 @@
+//! Tests of hand-over inside a process: its bounds in time and tokens, and what may not be handed over.
+
 use std::{
     pin::Pin,
     sync::{

@@ -1,3 +1,5 @@
+//! Tests of lost holds: why they are lost, when the guard learns of it, and what the errors say.
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,

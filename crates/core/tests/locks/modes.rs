@@ -1,3 +1,5 @@
+//! Tests of the modes: readers and writers, permits, and conflicts of modes and limits on one name.
+
 use crate::{PATIENCE, World, eventually, waiters};
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of waiting requests: limits, attempts, order, and cancelled waits, up to ten thousand at once.
+
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
