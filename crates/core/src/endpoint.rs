@@ -30,10 +30,11 @@ impl Endpoint {
         Some((host, port.map_or(Some(default_port), |port| port.parse().ok())?))
     }
 
-    /// A connection to it, on which each request leaves at once: one that waits for company would wait for a network round trip.
+    /// Connects to it, without Nagle's algorithm: each request leaves at once, because a request that waits to share a
+    /// packet would wait for a network round trip.
     ///
     /// # Errors
-    /// What the attempt met.
+    /// The error of the attempt.
     pub async fn connect(&self) -> Result<TcpStream, EngineError> {
         let failed = |error: io::Error| self.unreachable(&error);
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
@@ -41,7 +42,7 @@ impl Endpoint {
         Ok(stream)
     }
 
-    /// An attempt to connect met this error.
+    /// The error for a failed attempt to connect.
     #[must_use]
     pub fn unreachable(&self, error: &io::Error) -> EngineError {
         EngineError::new(Fault::Retry, format!("cannot connect to {self}: {error}"))

@@ -1,5 +1,5 @@
-//! The keeper: the one background worker of a `Locks`. This folder and `link.rs` are the only places in core that may
-//! read a real clock, sleep, spawn tasks and threads, or draw random numbers.
+//! The keeper: the one background worker of a `Locks`. This folder, `link.rs` and `runtime.rs` are the only places
+//! in core that may read a real clock, sleep, spawn tasks and threads, or draw random numbers.
 //!
 //! It owns every request that waits for a server, every renewal and every release. User code leaves work and awaits a
 //! plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
