@@ -61,7 +61,7 @@ impl Request {
         }
     }
 
-    /// The lease time; 30 s by default. The engine's [`Profile::ttl`] is the allowed range.
+    /// The lease time; 30 s by default. The engine's [`Profile::ttl`](crate::Profile::ttl) is the allowed range.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
