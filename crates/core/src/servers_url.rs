@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::{Error, Password, Place};
+use crate::{Endpoint, Error, Password};
 
 /// Parses the part of a URL after the scheme. Its errors show nothing of the URL, which may hold a password.
 #[derive(Clone, Copy, Debug)]
@@ -45,21 +45,21 @@ impl ServersUrl<'_> {
     ///
     /// # Errors
     /// If it has no host, or its port is no number.
-    pub fn place(&self, text: &str, default_port: u16) -> Result<Place, Error> {
-        let split = Place::split(text, default_port);
+    pub fn place(&self, text: &str, default_port: u16) -> Result<Endpoint, Error> {
+        let split = Endpoint::split(text, default_port);
         let (host, port) = split.ok_or_else(|| self.malformed("has a port that is no number"))?;
         let host = self.decoded(host)?;
         if host.is_empty() {
             return Err(self.malformed("names no host"));
         }
-        Ok(Place { host, port })
+        Ok(Endpoint { host, port })
     }
 
     /// Parses a list of servers, separated by commas.
     ///
     /// # Errors
     /// If one of them is malformed.
-    pub fn places(&self, text: &str, default_port: u16) -> Result<Vec<Place>, Error> {
+    pub fn places(&self, text: &str, default_port: u16) -> Result<Vec<Endpoint>, Error> {
         text.split(',').map(|one| self.place(one, default_port)).collect()
     }
 
@@ -144,7 +144,7 @@ mod tests {
         let split = URL.split("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b%2d/path/to").unwrap();
         let (login, servers, path) = split;
         assert_eq!((servers, path), ("a:1,[::1]:2,b%2d", "/path/to"));
-        let place = |host: &str, port| Place { host: host.to_owned(), port };
+        let place = |host: &str, port| Endpoint { host: host.to_owned(), port };
         assert_eq!(URL.places(servers, 7).unwrap(), [place("a", 1), place("::1", 2), place("b-", 7)]);
         let login = URL.login(login.unwrap()).unwrap();
         assert_eq!(read(Some(&login)), ("us@er".to_owned(), "p:a/s:s".to_owned()));

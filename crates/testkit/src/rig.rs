@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Guard, Locks, Place};
+use leasehold_core::{Endpoint, Guard, Locks};
 
 /// Not a measure of speed: for what never comes if it does not come soon.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,6 +20,6 @@ pub fn acquire(locks: &Locks, name: &str) -> Guard {
 
 /// A server on this machine.
 #[must_use]
-pub fn local(port: u16) -> Place {
-    Place { host: "127.0.0.1".to_owned(), port }
+pub fn local(port: u16) -> Endpoint {
+    Endpoint { host: "127.0.0.1".to_owned(), port }
 }
