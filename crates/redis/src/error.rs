@@ -253,7 +253,8 @@ fn split(text: &str) -> (String, &str) {
     (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
 }
 
-/// What follows the line of the script, as in `@user_script:9: -OOM command not allowed`, or `@user_script: 9: WRONGTYPE Operation`.
+/// The text after the line number of the script, as in `@user_script:9: -OOM command not allowed`, or
+/// `@user_script: 9: WRONGTYPE Operation`.
 fn inner_script(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once(WHERE)?;
     let rest = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
