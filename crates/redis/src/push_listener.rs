@@ -138,7 +138,7 @@ impl PushListener {
 
     /// The process had run for `uptime` seconds when its clock was at `micros`.
     pub(crate) fn started(&self, uptime: Option<u64>, micros: u64) {
-        // The server counts whole seconds: it did not start before this.
+        // Both are in whole seconds: it did not start before this.
         lock_of(&self.met).started =
             uptime.map(|seconds| micros.saturating_sub(seconds.saturating_mul(1_000_000)));
     }
@@ -260,8 +260,8 @@ impl PushListener {
         }
     }
 
-    /// Reads `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, `broken <id>
-    /// <lock>` or `ring <id> <lock>`.
+    /// Reads `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`,
+    /// `broken <id> <lock>` or `ring <id> <lock>`.
     fn read(&self, text: &str) -> Option<Notification> {
         if let Some(rest) = text.strip_prefix("broken ") {
             let (id, lock) = rest.split_once(' ')?;

@@ -59,14 +59,14 @@ impl SharedTask {
         left
     }
 
-    /// Polls; true if only wake-ups of the task can bring more work.
+    /// Polls; true if only a wake-up of the task can bring more work.
     fn poll_on(&self) -> bool {
         for _ in 0..MOST_POLLS {
             let Some(mut work) = self.0.try_work() else { return false };
             POLLED.set((self.0.address(), false));
             let is_done = self.0.poll_work(&mut work);
             drop(work);
-            // Only now: the task looks whether the work is still being polled.
+            // Only now: the task checks whether the work is still being polled.
             if self.0.missed.swap(false, Ordering::SeqCst) || is_done {
                 return false;
             }
@@ -87,7 +87,7 @@ impl Inner {
     /// Never blocks: the keeper has other connections, and the thread that polls this one may be suspended.
     fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
-        // In this order: a thread that stops polling after this looks at it.
+        // In this order: a thread that stops polling after this reads the flag.
         self.missed.store(true, Ordering::SeqCst);
         let Some(mut work) = self.try_work() else { return Poll::Pending };
         self.missed.store(false, Ordering::SeqCst);
@@ -195,7 +195,7 @@ mod tests {
         let keep = Arc::clone(&kept);
         let (shared, mut task, polls) = work(move |before, waker| {
             *keep.lock().unwrap() = Some(waker.clone());
-            // The first work wakes another part of the connection.
+            // The second poll wakes another part of the connection.
             if before == 1 {
                 waker.wake_by_ref();
             }

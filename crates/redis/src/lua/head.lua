@@ -1,6 +1,6 @@
 -- Shared by the fast paths and name.lua. Precedes everything else.
 --
--- Most grants and most queue entries are stored as words, which are cheaper to write than msgpack. The record of a name:
+-- Most grants and most queue entries are stored as words, which cost less to write than msgpack. The record of a name:
 --   1 <server seconds> <micros> <token> <tokens> <id> <"?" unconfirmed or "-"> <channel> <owner>
 -- and a waiter of mode x:
 --   1 <since, server us> <claim time ms> <tokens> <channel> <owner>

@@ -137,7 +137,8 @@ local function find_lock(s)
   s.fair = first and first[1] ~= OURS and first[1]
 end
 
--- Removes our entry from Redisson's queue. Each waiter behind it expects a wait that is shorter by one.
+-- Removes our entry from Redisson's queue. Each waiter behind it expects a wait that is shorter by
+-- FAIR_LIFE.
 local function leave_fair_line(s)
   local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
   local behind = false
