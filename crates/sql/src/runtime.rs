@@ -1,21 +1,16 @@
 //! The door of this crate to the runtime: what it spawns, waits for and bounds in time. All else takes the time as an argument.
-#![expect(clippy::disallowed_methods, reason = "the door")]
+#![cfg_attr(
+    any(feature = "postgres", feature = "sqlite"),
+    expect(clippy::disallowed_methods, reason = "the door")
+)]
 
-use std::time::Duration;
 #[cfg(feature = "sqlite")]
 use std::{
     io, thread,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Runs `work` beside all else. However it ends, whoever waits for it is to notice by what it drops.
-pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
-    drop(tokio::spawn(work));
-}
-
-pub(crate) async fn sleep(time: Duration) {
-    tokio::time::sleep(time).await;
-}
+pub(crate) use leasehold_core::runtime::{sleep, spawn, within};
 
 /// Runs `work` in a thread of its own.
 #[cfg(feature = "sqlite")]
@@ -34,11 +29,6 @@ pub(crate) fn pause(time: Duration) {
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// What comes of `work` within `limit`.
-pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(limit, work).await.ok()
 }
 
 /// For how long something rests.

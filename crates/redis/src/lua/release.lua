@@ -97,8 +97,8 @@ local function one(at)
   end
 
   -- Leaves a name to other programs, which do not stand in our queue, for a while: after each period in which it passed
-  -- from one of our claims to the next for RUN times as long as the gap, or for as long as the gap if a client of another
-  -- program listens, which takes the name at once. The first waiters ask when the gap is over.
+  -- from one of our claims to the next for RUN times as long as the gap, or for as long as the gap if another program's
+  -- client listens, which takes the name at once. The first waiters ask when the gap is over.
   local function leave_gap()
     local first = call('ZRANGE', s.line, 0, WATCHERS - 1)
     if #first == 0 or c.mode or not c.run or now - c.run < (others == 'listens' and 1 or RUN) * gap then

@@ -13,8 +13,8 @@ use leasehold_redis::Config;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, here, hold},
-    rig::{PATIENCE, acquire},
+    cluster_rig::{ClusterRig, held, hold},
+    rig::{PATIENCE, acquire, local},
 };
 
 /// Longer than a fail-over takes on a busy machine, with nodes that wait 5 s before they take another for down.
@@ -73,7 +73,7 @@ fn a_hold_that_was_lost_with_its_master_is_told_lost() {
     let (slot, from, other) = rig.ends("{x}");
     // The client meets the replica for the first time after its promotion.
     let seed = rig.cluster().ports()[other];
-    rig.config = Config::cluster(vec![here(seed)]);
+    rig.config = Config::cluster(vec![local(seed)]);
     let replica = from + 3;
     let locks = rig.locks();
     // The replica does not receive this hold, whose renewal is due long after the end of the test.
