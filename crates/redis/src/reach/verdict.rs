@@ -14,7 +14,7 @@ pub(crate) enum SentinelReport {
     Named(Named),
     /// It does not know the group; it knows these.
     NotKnown(Vec<String>),
-    /// It does not answer, or not with a report.
+    /// It does not answer, or its answer is no report.
     Silent(EngineError),
 }
 

@@ -159,7 +159,7 @@ impl Node {
         let clock = &self.client.clock;
         let sent = clock.now();
         let said = conn.run(To::default(), script, items).await;
-        // Any answer shows that it answers.
+        // Any answer, also an error, shows that the node is responsive.
         if !said.as_ref().is_err_and(Refused::is_unknown) {
             let _ = self.late.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
