@@ -1,4 +1,5 @@
-//! The door of this crate to the runtime: what it spawns, waits for and bounds in time. All else takes the time as an argument.
+//! The shim over the async runtime: spawning, sleeping, threads, time limits and clocks. All other code gets the time
+//! as an argument.
 #![expect(clippy::disallowed_methods, reason = "the door")]
 
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Runs `work` beside all else. However it ends, whoever waits for it is to notice by what it drops.
+/// Runs `work` in the background. However it ends, a waiting caller notices it by what `work` drops.
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));
 }
@@ -23,25 +24,26 @@ pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Re
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
-/// Waits, in a thread of its own.
+/// Sleeps; only for a thread of its own.
 #[cfg(feature = "sqlite")]
 pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Microseconds since 1970, where no database has a clock: what tokens begin with, so that they go on where a file is copied back.
+/// Microseconds since 1970 by the system's clock, for databases without a clock of their own. Tokens begin with it,
+/// so that they keep growing after an older file is restored.
 #[cfg(feature = "sqlite")]
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What comes of `work` within `limit`.
+/// The result of `work`, if it ends within `limit`.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
 }
 
-/// For how long something rests.
+/// The time, for measuring how long something is idle.
 #[cfg(feature = "postgres")]
 pub(crate) fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
