@@ -126,7 +126,8 @@ impl Changes {
 impl Snapshot {
     /// Applies a verb.
     ///
-    /// # Errors If the token numbers might run out: no grant is better than two grants with one token.
+    /// # Errors
+    /// If the token numbers might run out: no grant is better than two grants with one token.
     pub(crate) fn apply(&self, verb: &Verb) -> Result<Changes, Failed> {
         if self.lock.token.max(self.floor) > LAST_TOKEN {
             return Err(unlike("token", "hardly any number is larger"));

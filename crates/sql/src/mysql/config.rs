@@ -42,7 +42,7 @@ impl Config {
     /// The same, for a server on a unix socket: the host in the URL does not count.
     ///
     /// # Errors
-    /// As [`from_url`](Self::from_url).
+    /// As for [`from_url`](Self::from_url).
     pub fn with_socket(rest: &str, socket: Option<&str>) -> Result<Self, Error> {
         let known =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;

@@ -18,7 +18,7 @@ use crate::{Encryption, database::Failed};
 
 /// Connects as the URL says.
 pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
-    // Nobody can listen on a unix socket, and the driver does not encrypt it.
+    // Nobody can eavesdrop on a unix socket, and the driver does not encrypt it.
     if config.socket.is_some() {
         return connect(config.opts().await?).await;
     }

@@ -30,10 +30,10 @@ impl Config {
         Self::with_parameters(rest, &[])
     }
 
-    /// The same, with some of the [`PARAMETERS`](super::PARAMETERS) of libpq. The host may stand there.
+    /// The same, with some of the [`PARAMETERS`](super::PARAMETERS) of libpq. One of them may name the host.
     ///
     /// # Errors
-    /// As [`from_url`](Self::from_url), or that a value is not understood.
+    /// As for [`from_url`](Self::from_url), and for an unknown value.
     pub fn with_parameters(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
         let server = Server::read(rest, parameters)?;
         let connect_timeout = CONNECT_TIMEOUT;

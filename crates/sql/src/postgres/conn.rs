@@ -51,8 +51,8 @@ pub(crate) struct Conn {
     prepared: [OnceCell<Statement>; COUNT],
     /// Whether the session keeps its state: behind a pooler the next statement may run in another session.
     keeps: bool,
-    /// The tables in this database, and since when they are known. `None` where there are none, or on a connection
-    /// that only listens.
+    /// The tables to which the connection leads, and since when they are known. `None` where there are none, or on a
+    /// connection that only listens.
     tables: Option<Tables>,
     known_at: Instant,
     listener: Arc<Subscription>,

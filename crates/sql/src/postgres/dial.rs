@@ -29,7 +29,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 pub(crate) type Link = Connection<Followed, Followed>;
 
 /// Connects to the first host that serves, within this time; the host that served last is tried first. Each host has
-/// an equal share of the time, plus what earlier hosts have left of theirs.
+/// an equal share of the time, plus an equal share of what earlier hosts have left of theirs.
 pub(crate) async fn dial(
     server: &Server,
     options: Option<&str>,

@@ -11,7 +11,7 @@ use crate::{database::Failed, runtime};
 /// pauses grow. With half of this pause the attempts take the time that commits need; with twice as much, processes
 /// that write again at once win.
 const SHORTEST: Duration = Duration::from_micros(150);
-/// After others have written for this many pauses, there is no hurry any more.
+/// A pause is this part of the time waited so far, at most [`LONGEST`]: after a long wait there is no hurry any more.
 const SHARE: u32 = 64;
 const LONGEST: Duration = Duration::from_millis(10);
 
