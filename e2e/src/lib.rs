@@ -3,7 +3,8 @@
 //! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
 //! - [`results`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
-//!   may meet, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`], [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: how quick it is.
+//!   may meet, in a file for each: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`]; [`struck`]: three
+//!   servers of one cluster; [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: how quick it is.
 //! - [`holder`]: a process that does what a row of the matrix tells it. [`turns`]: one that takes turns with programs of others.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
@@ -30,6 +31,7 @@ pub mod section;
 pub mod served;
 pub mod speed;
 pub mod sqlite;
+pub mod struck;
 pub mod task;
 pub mod torture;
 pub mod totals;

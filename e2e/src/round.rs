@@ -20,7 +20,7 @@ use crate::{
     redis::{self, Cluster, Group, Nodes, Redis},
     results::ResultStore,
     rng::Rng,
-    served::Served,
+    served::{Served, System},
     speed::EngineSpeed,
     sqlite::Sqlite,
     task::LOCKS,
@@ -81,51 +81,23 @@ impl Round<'_> {
         };
         start(&setting.recorder);
         let (figures, complaints) = match self.engine {
-            "redis" | redis::REDISSON => {
-                let world = Redis::start(&setting, promise_of(self.seed), self.engine, "client")?;
-                self.through(&setting, world, tell)?
-            }
-            redis::SENTINEL => {
-                let world = Served::<Group>::start(&setting, redis::promise_of_many(self.seed))?;
-                self.through(&setting, world, tell)?
-            }
-            redis::CLUSTER => {
-                let world = Served::<Cluster>::start(&setting, redis::promise_of_many(self.seed))?;
-                self.through(&setting, world, tell)?
-            }
-            redis::REDLOCK => {
-                let world = Served::<Nodes>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            "etcd" => {
-                let world = Served::<Alone>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            CLUSTER => {
-                let world = Served::<Three>::start(&setting, etcd::promise_of(self.seed))?;
-                self.through(&setting, world, tell)?
-            }
-            "zookeeper" => {
-                let world = Served::<One>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            ENSEMBLE => {
-                let world = Served::<Ensemble>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            "postgres" => {
-                let world = Served::<Postgres>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
+            "redis" => self.on::<Redis<false>>(&setting, promise_of(self.seed), tell)?,
+            redis::REDISSON => self.on::<Redis<true>>(&setting, promise_of(self.seed), tell)?,
+            redis::SENTINEL => self.on::<Group>(&setting, redis::promise_of_many(self.seed), tell)?,
+            redis::CLUSTER => self.on::<Cluster>(&setting, redis::promise_of_many(self.seed), tell)?,
+            redis::REDLOCK => self.on::<Nodes>(&setting, Promise::Exclusion, tell)?,
+            "etcd" => self.on::<Alone>(&setting, Promise::Exclusion, tell)?,
+            CLUSTER => self.on::<Three>(&setting, etcd::promise_of(self.seed), tell)?,
+            "zookeeper" => self.on::<One>(&setting, Promise::Exclusion, tell)?,
+            ENSEMBLE => self.on::<Ensemble>(&setting, Promise::Exclusion, tell)?,
+            "postgres" => self.on::<Postgres>(&setting, Promise::Exclusion, tell)?,
             "mariadb" => {
                 Mariadb::is_there()?;
-                let world = Served::<Mariadb>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
+                self.on::<Mariadb>(&setting, Promise::Exclusion, tell)?
             }
             "mysql" => {
                 Mysql::is_there()?;
-                let world = Served::<Mysql>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
+                self.on::<Mysql>(&setting, Promise::Exclusion, tell)?
             }
             "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
@@ -144,10 +116,21 @@ impl Round<'_> {
                     redis::CLUSTER,
                     redis::REDLOCK
                 ))?;
-                self.through(&setting, Redis::start(&setting, Promise::Exclusion, other, peer)?, tell)?
+                let world = Served::<Redis<false>>::start_as(&setting, Promise::Exclusion, peer)?;
+                self.through(&setting, world, tell)?
             }
         };
         Ok(Outcome { figures, complaints, dir })
+    }
+
+    /// On these servers, with clients of leasehold.
+    fn on<S: System>(
+        &self,
+        setting: &Setting,
+        promise: Promise,
+        tell: impl FnMut(u64),
+    ) -> Result<(Figures, Vec<String>), Failure> {
+        self.through(setting, Served::<S>::start(setting, promise)?, tell)
     }
 
     fn through<W: World>(

@@ -1,6 +1,10 @@
 //! Where a server listens.
 
-use std::fmt;
+use std::{fmt, io};
+
+use tokio::net::TcpStream;
+
+use crate::{EngineError, Fault};
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +27,23 @@ impl Endpoint {
             None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
         Some((host, port.map_or(Some(default_port), |port| port.parse().ok())?))
+    }
+
+    /// A connection to it, on which each request leaves at once: one that waits for company would wait for a network round trip.
+    ///
+    /// # Errors
+    /// What the attempt met.
+    pub async fn connect(&self) -> Result<TcpStream, EngineError> {
+        let failed = |error: io::Error| self.unreachable(&error);
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(stream)
+    }
+
+    /// An attempt to connect met this error.
+    #[must_use]
+    pub fn unreachable(&self, error: &io::Error) -> EngineError {
+        EngineError::new(Fault::Retry, format!("cannot connect to {self}: {error}"))
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod bounded;
 mod claim;
+mod claim_table;
 mod contact;
 mod due;
 mod endpoint;
@@ -11,6 +12,7 @@ mod engine;
 mod error;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
+mod forward;
 mod guard;
 mod in_flight;
 mod inspect;
@@ -22,6 +24,7 @@ pub mod lock_state;
 mod locks;
 mod look;
 mod mailbox;
+mod maintenance;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod mode;
@@ -32,7 +35,10 @@ mod password;
 mod process;
 mod profile;
 mod request;
+mod rotation;
+pub mod runtime;
 mod server_clock;
+mod servers_url;
 mod shared;
 mod stop;
 mod tasks;
@@ -45,6 +51,7 @@ pub use bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
 pub use claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, Notification, Previous, Release, Released, Renewed,
 };
+pub use claim_table::{ClaimEntry, ClaimState, ClaimTable, WATCHED_AFTER};
 pub use contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
 pub use endpoint::Endpoint;
 pub use engine::{BoxFuture, Engine};
@@ -61,14 +68,17 @@ pub use lease::{Lease, LeaseAction, Renewal, deadline};
 pub use link::{Dial, Link};
 pub use locks::{Builder, Locks, Rw};
 pub use mailbox::{MAX_NOTIFICATIONS, Mailbox};
+pub use maintenance::{LONGEST_SLEEP, Maintain, end_claims, maintain};
 pub use mode::Mode;
 pub use name::{MAX_NAME_BYTES, Name};
 pub use observe::{Event, Observe};
 pub use owner::{MAX_OWNER_BYTES, Owner};
 pub use password::Password;
-pub use profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile};
+pub use profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile, REQUEST_TIMEOUT};
 pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};
+pub use rotation::Rotation;
 pub use server_clock::ServerClock;
+pub use servers_url::{ServersUrl, set_password};
 pub use stop::Stop;
 pub use tasks::{Panicked, caught, lasting};
 pub use time::{Clock, Instant};

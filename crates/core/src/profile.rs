@@ -4,6 +4,9 @@ use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use crate::{Contact, lock_state::MIN_ENTRY_LIFE};
 
+/// How long a request may take before its outcome is unknown, unless an engine says otherwise.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Facts about an engine. Engines fill it with [`Profile::new`] and field assignments.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -61,7 +64,7 @@ impl Profile {
             breaking: Breaking::No,
             ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
             place: MIN_ENTRY_LIFE,
-            request_timeout: Duration::from_secs(5),
+            request_timeout: REQUEST_TIMEOUT,
             request_life: Duration::from_secs(10),
             contact: None,
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, lock_state::MAX_WAITERS};
 
 use crate::{
-    book::{Before, Place},
+    book::{Before, Keyed, Place},
     client::{Client, Failed},
     conn::Conn,
     error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
@@ -52,12 +52,12 @@ impl Client {
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
-        let place = self.book().get(claim.id).map(|entry| entry.place.clone());
+        let place = self.book().get(claim.id).map(|entry| entry.state.clone());
         match place {
             None if how == How::Ask => Ok(Answer::Gone),
             Some(Place::Gone) => Ok(Answer::Gone),
             None | Some(Place::Made | Place::Lapsed) => self.make(claim).await,
-            Some(Place::Waiting { revision, .. } | Place::Held { revision, .. }) => {
+            Some(Place::Waiting { own: revision, .. } | Place::Held { own: revision, .. }) => {
                 self.ask_for(claim, revision).await
             }
             Some(Place::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
@@ -127,7 +127,7 @@ impl Client {
         let now = self.now();
         let known = self.book().get(claim.id).map(|entry| {
             entry.speaks(now);
-            (Arc::clone(entry.slot.session()), entry.key.clone())
+            (Arc::clone(entry.data.slot.session()), entry.data.key.clone())
         });
         // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
         if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
@@ -139,7 +139,13 @@ impl Client {
         let slot = self.slot(claim.ttl).await?;
         let session = Arc::clone(slot.session());
         // A claim whose lease ended begins anew: nothing of it can be there.
-        let key = self.book().enter(claim, slot, &self.dir(&claim.name), self.now());
+        let now = self.now();
+        let mut book = self.book();
+        // Its old key is free again first.
+        drop(book.remove(claim.id));
+        let keyed = Keyed::new(&self.keys, &self.dir(&claim.name), claim.mode, slot);
+        let key = keyed.key.clone();
+        book.enter(claim, keyed, now);
         Ok((session, key))
     }
 
@@ -184,12 +190,14 @@ impl Client {
         let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
             if Record::read(&own.value).is_none_or(|record| record.id != claim.id) {
-                self.book().take_another_key(claim, dir);
+                if let Some(entry) = self.book().get(claim.id) {
+                    entry.data.take_another_key(dir, claim.mode);
+                }
                 return Ok(AGAIN);
             }
             let revision = own.create_revision;
             if let Some(entry) = self.book().get(claim.id)
-                && entry.place == Place::Made
+                && entry.state == Place::Made
             {
                 let now = self.now();
                 entry.waits(revision, Before::Unknown, now);
@@ -231,7 +239,8 @@ impl Client {
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
     async fn take_back(&self, claim: &Claim) -> Result<(), EngineError> {
-        let known = self.book().get(claim.id).map(|entry| (entry.key.clone(), entry.place.revision()));
+        let known =
+            self.book().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
         if let Some((key, revision)) = known {
             self.delete(claim.id, &key, revision, None).await?;
         }

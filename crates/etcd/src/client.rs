@@ -10,13 +10,13 @@ use std::{
 
 use leasehold_core::{
     Answer, ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name,
-    Notification, Previous, Token,
+    Previous, Token,
 };
 use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::{
-    book::Book,
+    book::{Book, Keys},
     config::Config,
     conn::Conn,
     dial::{Dialer, Link},
@@ -24,7 +24,7 @@ use crate::{
     error::{sort, unreadable, wants_login},
     kept::KeptKeys,
     keys::{self, Dir},
-    lock_of, minder, runtime,
+    lock_of, runtime,
     session::{HURRY, LeaseSlot, Session, Sessions, gone, seconds},
     watches::{Begin, Target},
     wire::{self, UnaryRequest},
@@ -44,6 +44,7 @@ pub(crate) struct Client {
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     book: Mutex<Book>,
+    pub(crate) keys: Keys,
     /// The newest revision that the server told.
     newest: AtomicI64,
     /// Counts requests that create: on one connection, too, they may overtake each other.
@@ -71,6 +72,7 @@ impl Client {
             kept_keys: Mutex::default(),
             sooner: Arc::default(),
             book: Mutex::default(),
+            keys: Keys::default(),
             newest: AtomicI64::new(0),
             requests: AtomicU64::new(0),
             minded: AtomicBool::new(false),
@@ -177,26 +179,14 @@ impl Client {
             self.listen_to_bell(&conn, id);
         }
         if !self.minded.swap(true, Ordering::Relaxed) {
-            self.be_minded();
+            leasehold_core::maintain(
+                Weak::clone(&self.me),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.sooner),
+            );
         }
         self.sooner.notify_one();
         Ok(slot)
-    }
-
-    /// What a round that died left undone, claims ask for themselves.
-    fn be_minded(&self) {
-        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
-        let fell = move || {
-            if let Some(client) = client.upgrade() {
-                client.mailbox.push(Notification::AskAll);
-            }
-        };
-        runtime::spawn(leasehold_core::lasting(
-            "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
-            fell,
-            runtime::sleep,
-        ));
     }
 
     /// A new lease of at least so many seconds: its id, and what was granted.

@@ -52,8 +52,8 @@ impl EtcdEngine {
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
         let mut book = self.client.book();
         let entry = book.get(id)?;
-        let Place::Held { revision, .. } = entry.place else { return None };
-        Some(HeldBy { key: entry.key.clone(), create_revision: revision })
+        let Place::Held { own: revision, .. } = entry.state else { return None };
+        Some(HeldBy { key: entry.data.key.clone(), create_revision: revision })
     }
 }
 

@@ -1,16 +1,13 @@
 //! What a client does by itself while it has leases: keeps them alive, watches the keys of what is held for long, ends claims for which
 //! nobody spoke in time, and names that were kept for long enough.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
+use std::sync::Arc;
+
+use leasehold_core::{
+    BoxFuture, ClaimId, EngineError, Instant, LONGEST_SLEEP, Mailbox, Maintain, end_claims,
 };
 
-use leasehold_core::Instant;
-use tokio::sync::Notify;
-
 use crate::{
-    book::Overdue,
     client::Client,
     engine::REQUEST_TIMEOUT,
     lock_of, runtime,
@@ -19,33 +16,16 @@ use crate::{
     wire::Revoke,
 };
 
-/// The longest sleep: timers stop while the machine is suspended, the clock does not.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// What could not be ended is tried again.
-const AGAIN: Duration = Duration::from_millis(500);
-/// The shortest sleep: what is due earlier by less is done together.
-const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
-
-/// Ends when the client is gone.
-pub(crate) async fn run(client: Weak<Client>, sooner: Arc<Notify>) {
-    loop {
-        let rang = sooner.notified();
-        let sleep = {
-            let Some(client) = client.upgrade() else { return };
-            let now = client.now();
-            let next = client.mind(now);
-            next.since(now).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
-        };
-        tokio::select! {
-            () = rang => {}
-            () = runtime::sleep(sleep) => {}
-        }
+impl Maintain for Client {
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
     }
-}
 
-impl Client {
-    /// Does what is due, and says when to look again.
-    fn mind(self: &Arc<Self>, now: Instant) -> Instant {
+    fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.end_silent(id))
+    }
+
+    fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.step(now) {
@@ -73,34 +53,14 @@ impl Client {
             (book.overdue(now), book.lasting(now))
         };
         if let Some(conn) = self.link.live() {
-            for (id, key, revision) in lasting {
+            for id in lasting {
+                let entry =
+                    self.book().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
+                let Some((key, Some(revision))) = entry else { continue };
                 conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
             }
         }
-        for overdue in overdue {
-            match overdue {
-                Overdue::Forget(id) => drop(self.book().remove(id)),
-                Overdue::End(id) => {
-                    let client = Arc::downgrade(self);
-                    let ending = move || {
-                        let client = Weak::clone(&client);
-                        async move {
-                            while let Some(client) = client.upgrade()
-                                && !matches!(
-                                    runtime::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
-                                    Some(Ok(()))
-                                )
-                            {
-                                drop(client);
-                                tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
-                                runtime::sleep(AGAIN).await;
-                            }
-                        }
-                    };
-                    runtime::spawn(leasehold_core::lasting("end of a claim", ending, || (), runtime::sleep));
-                }
-            }
-        }
+        end_claims(self, overdue);
         let ended: Vec<i64> = {
             let mut kept = lock_of(&self.kept);
             next = kept.iter().map(|(until, _)| *until).filter(|until| *until > now).fold(next, Instant::min);
@@ -115,6 +75,9 @@ impl Client {
         let due = [self.book().next_due(), self.mind_kept(now)];
         due.into_iter().flatten().fold(next, Instant::min)
     }
+}
+
+impl Client {
     /// Takes away what keeps names for longer than was said; says when the next one is over.
     fn mind_kept(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (over, next) = {

@@ -73,7 +73,7 @@ impl PushHandler for Client {
 
     fn connected_again(&self) {
         let Some(conn) = self.link.live() else { return };
-        self.book().watch_anew(self.now());
+        self.book().watch_anew(self.now(), |_| true, |_| {});
         for session in self.sessions.all() {
             self.listen_to_bell(&conn, session.id);
             session.ask_again();
@@ -98,21 +98,23 @@ impl Client {
         let granted = {
             let mut book = self.book();
             let Some(entry) = book.get(id) else { return };
-            let Place::Waiting { revision, before } = &mut entry.place else { return };
+            let Place::Waiting { own: revision, before } = &mut entry.state else { return };
             let revision = *revision;
             match before.deleted(key) {
                 None => return,
                 Some(false) => None,
                 // Its lease has to stand for it.
-                Some(true) => entry.slot.session().left(now).map(|left| {
-                    let ttl = left.min(entry.claim_time);
-                    entry.holds(revision, false, now.after(ttl));
-                    (entry.name.clone(), grant(conn.cluster, revision, ttl))
-                }),
+                Some(true) => {
+                    let left = entry.data.slot.session().left(now);
+                    let granted = left.map(|left| (entry.name.clone(), left.min(entry.claim_time)));
+                    granted.map(|(name, ttl)| {
+                        book.hold(id, revision, false, (now, now.after(ttl)));
+                        (name, grant(conn.cluster, revision, ttl))
+                    })
+                }
             }
         };
         let Some((name, grant)) = granted else { return self.ring(id) };
-        self.book().watch_for(id, now);
         self.sooner.notify_one();
         conn.watches.leave(Target::Before(id));
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
@@ -122,8 +124,8 @@ impl Client {
     /// to may do so, too.
     fn written_before(&self, id: ClaimId, kv: &KeyValue) {
         self.hear_of(kv);
-        let waits = |entry: &Entry| match entry.place {
-            Place::Waiting { revision, before: Before::Last { sole: false, .. } } => {
+        let waits = |entry: &Entry| match entry.state {
+            Place::Waiting { own: revision, before: Before::Last { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
             }
             _ => None,
@@ -138,7 +140,7 @@ impl Client {
         let held = {
             let mut book = self.book();
             let Some(entry) = book.get(id) else { return };
-            matches!(entry.place, Place::Held { .. }).then(|| entry.name.clone())
+            matches!(entry.state, Place::Held { .. }).then(|| entry.name.clone())
         };
         match held {
             Some(name) if event.is_deletion() => {
@@ -152,8 +154,8 @@ impl Client {
 
     /// Whether what a claim waits for is still there. A key is used again: one that was created after the claim's own is another.
     async fn look_before(&self, id: ClaimId) {
-        let waits = |entry: &Entry| match &entry.place {
-            Place::Waiting { revision, before: Before::Last { key, .. } } => {
+        let waits = |entry: &Entry| match &entry.state {
+            Place::Waiting { own: revision, before: Before::Last { key, .. } } => {
                 Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
             }
             _ => None,
@@ -172,8 +174,8 @@ impl Client {
 
     /// Whether the key of a hold is still there. If that is not to be learnt, its next renewal tells.
     async fn look_at_hold(&self, id: ClaimId) {
-        let held = |entry: &Entry| match entry.place {
-            Place::Held { revision, .. } => Some((entry.name.clone(), entry.key.clone(), revision)),
+        let held = |entry: &Entry| match entry.state {
+            Place::Held { own: revision, .. } => Some((entry.name.clone(), entry.data.key.clone(), revision)),
             _ => None,
         };
         let Some((name, key, revision)) = self.book().get(id).and_then(|entry| held(entry)) else { return };
@@ -189,7 +191,7 @@ impl Client {
         let name = {
             let mut book = self.book();
             let Some(entry) = book.get(id) else { return };
-            if let Place::Waiting { before, .. } = &mut entry.place {
+            if let Place::Waiting { before, .. } = &mut entry.state {
                 *before = Before::Unknown;
             }
             entry.name.clone()
@@ -208,19 +210,7 @@ impl Client {
     /// The server ended a lease, and with it all keys on it.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
         self.forget_lease(lease);
-        let lost: Vec<Notification> = {
-            let book = self.book();
-            let on_it = book.entries().filter(|(_, entry)| entry.slot.session().id == lease);
-            on_it
-                .map(|(id, entry)| {
-                    let name = entry.name.clone();
-                    match entry.place {
-                        Place::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
-                        _ => Notification::Recheck { name, id },
-                    }
-                })
-                .collect()
-        };
+        let lost = self.book().lost(|entry| entry.data.slot.session().id == lease);
         lost.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

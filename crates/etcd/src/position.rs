@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Claim, Hint, Mode};
+use leasehold_core::{Answer, Claim, Hint, Mode, WATCHED_AFTER};
 
 use crate::{
     book::{Before, Place, fits},
@@ -100,23 +100,21 @@ impl Client {
         let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = told;
         let now = self.now();
         let mut book = self.book();
+        if let Some(closed) = book.closed(claim.id) {
+            return closed;
+        }
         let Some(entry) = book.get(claim.id) else { return Answer::Gone };
-        let holds = match entry.place {
-            Place::Gone => return Answer::Gone,
-            // It was silent for too long, and is being ended or was.
-            Place::Ending { .. } | Place::Lapsed => return Answer::Waiting(Hint::default()),
-            Place::Held { .. } => true,
-            Place::Made | Place::Waiting { .. } => before.is_none(),
-        };
+        let holds = matches!(entry.state, Place::Held { .. });
         if let Some(before) = before.filter(|_| !holds) {
-            let key = entry.key.clone();
+            let key = entry.data.key.clone();
             entry.waits(revision, before.clone(), now);
             drop(book);
             watch(claim, dir, conn, seen, (key, &before));
             return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
-        entry.holds(revision, true, now.after(ttl));
-        book.watch_for(claim.id, now);
+        book.hold(claim.id, revision, true, (now, now.after(ttl)));
+        // The server may have ended the watch of a hold that is asked for.
+        book.watch_at(claim.id, now.after(WATCHED_AFTER));
         drop(book);
         // Its own key is watched as long as it holds.
         conn.watches.leave(Target::Before(claim.id));

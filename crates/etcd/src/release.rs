@@ -32,8 +32,8 @@ impl Client {
         // Requests may overtake each other, so one without an answer may still come after this one.
         let mark_dead = self.in_flight.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
         let known = self.book().get(release.id).map(|entry| {
-            let session = Arc::clone(entry.slot.session());
-            (entry.key.clone(), entry.place.revision(), session)
+            let session = Arc::clone(entry.data.slot.session());
+            (entry.data.key.clone(), entry.state.own().copied(), session)
         });
         // What is not known here was never made here.
         let Some((key, revision, session)) = known else { return Released::NotThere };
@@ -154,11 +154,10 @@ impl Client {
     }
 
     /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
-    pub(crate) async fn end_overdue(&self, id: ClaimId) -> Result<(), EngineError> {
-        let known = self
-            .book()
-            .get(id)
-            .map(|entry| (entry.key.clone(), entry.place.revision(), Arc::clone(entry.slot.session())));
+    pub(crate) async fn end_silent(&self, id: ClaimId) -> Result<(), EngineError> {
+        let known = self.book().get(id).map(|entry| {
+            (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.slot.session()))
+        });
         let Some((key, revision, session)) = known else { return Ok(()) };
         let now = self.now();
         // One of which is not known what became of it is not to come back.

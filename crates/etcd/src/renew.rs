@@ -48,17 +48,18 @@ impl Client {
         let now = self.now();
         let mut book = self.book();
         let entry = book.get(hold.id)?;
-        let Place::Held { revision, .. } = entry.place else { return None };
+        let Place::Held { own: revision, .. } = entry.state else { return None };
         if entry.name != hold.name || i64::try_from(hold.token.number) != Ok(revision) {
             return None;
         }
-        let session = Arc::clone(entry.slot.session());
+        let session = Arc::clone(entry.data.slot.session());
         if session.is_gone() {
             return None;
         }
         let until = now.after(session.left(now).unwrap_or_default().min(hold.ttl));
-        entry.holds(revision, true, until);
-        Some(By { session, key: entry.key.clone() })
+        let key = entry.data.key.clone();
+        book.hold(hold.id, revision, true, (now, until));
+        Some(By { session, key })
     }
 
     /// What stands under the keys of those that are held, and until when their leases were known to live before it was read: a
@@ -112,9 +113,9 @@ impl Client {
             ));
         }
         let mut book = self.book();
-        match book.get(hold.id) {
-            Some(entry) if matches!(entry.place, Place::Held { revision: held, .. } if held == revision) => {
-                entry.holds(revision, true, now.after(ttl));
+        match book.get(hold.id).map(|entry| &entry.state) {
+            Some(&Place::Held { own: held, .. }) if held == revision => {
+                book.hold(hold.id, revision, true, (now, now.after(ttl)));
                 Renewed::Kept { ttl: Some(ttl) }
             }
             _ => Renewed::Lost(Loss::Gone),

@@ -7,7 +7,7 @@ use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers};
 
 use crate::{
     connect::Connect,
-    open::{Opened, Own, password},
+    open::{Opened, Own, encrypted, password},
     url::Url,
 };
 
@@ -67,7 +67,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     if sentinel {
         config = sentinels(url, config)?;
     }
-    config = encrypted(url, connect, config, sentinel)?;
+    config = with_encryption(url, connect, config, sentinel)?;
     url.no_more()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
@@ -88,7 +88,12 @@ fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
 }
 
 /// Encrypts connections as the scheme says; those to Sentinels as well, unless an option says otherwise.
-fn encrypted(url: &mut Url, connect: &Connect, config: Config, sentinel: bool) -> Result<Config, Error> {
+fn with_encryption(
+    url: &mut Url,
+    connect: &Connect,
+    config: Config,
+    sentinel: bool,
+) -> Result<Config, Error> {
     let servers = url.scheme.starts_with("rediss");
     let watchers = match url.take_if(sentinel, "sentinel_tls").as_deref() {
         None => servers && sentinel,
@@ -101,14 +106,10 @@ fn encrypted(url: &mut Url, connect: &Connect, config: Config, sentinel: bool) -
     if !servers && !watchers {
         return Ok(config);
     }
-    #[cfg(feature = "tls")]
-    {
-        let tls = crate::tls::of(url, connect)?;
+    Ok(encrypted!(url, connect, config, tls => {
         let config = if watchers { config.sentinel_tls(tls.clone()) } else { config };
-        Ok(if servers { config.tls(tls) } else { config })
-    }
-    #[cfg(not(feature = "tls"))]
-    crate::open::not_encrypted(config, connect)
+        if servers { config.tls(tls) } else { config }
+    }))
 }
 
 #[cfg(all(test, feature = "tls"))]

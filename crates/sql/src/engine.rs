@@ -2,9 +2,9 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
+pub(crate) use leasehold_core::REQUEST_TIMEOUT;
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Broken, Claim, Contact, Engine, EngineError, Fault, Guarantee, Hold, How,
-    Inspect, Life, Name, Notification, Profile, Release, Released, Renewed, View,
+    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, Name, Profile, View,
 };
 
 use crate::{
@@ -18,8 +18,6 @@ use crate::{
 /// second.
 const POLL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
-/// The time limit of a request, after which its outcome is unknown.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many names one look reads.
 const LOOKED_AT: usize = 500;
 
@@ -32,7 +30,6 @@ pub struct SqlEngine {
 impl SqlEngine {
     pub(crate) fn of(client: Arc<Client>, engine: &'static str, contact: Option<Contact>) -> Self {
         let mut profile = Profile::new(engine);
-        profile.life = Life::Lease;
         profile.push = true;
         profile.poll = POLL;
         profile.place = client.place_life(Duration::ZERO);
@@ -41,7 +38,6 @@ impl SqlEngine {
         profile.can_keep = true;
         profile.breaking = Breaking::Lease;
         profile.ttl = TTL;
-        profile.request_timeout = REQUEST_TIMEOUT;
         profile.request_life = REQUEST_LIFE;
         profile.contact = contact;
         Self { client, profile }
@@ -77,31 +73,7 @@ fn key(name: &Name) -> String {
     name.as_str().to_owned()
 }
 
-impl Engine for SqlEngine {
-    fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    fn group(&self, _: &Name) -> Option<u16> {
-        None
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.client.claim(claim, how))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.client.renew(holds))
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.client.release(releases))
-    }
-
-    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
-        Box::pin(self.client.mailbox.read())
-    }
-}
+leasehold_core::forward_engine!(SqlEngine, |client| client.mailbox.read());
 
 impl Inspect for SqlEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -1,22 +1,17 @@
-//! The shim over the async runtime: spawning, sleeping, threads, time limits and clocks. All other code gets the time
-//! as an argument.
-#![expect(clippy::disallowed_methods, reason = "the door")]
+//! The shim over the async runtime: that of core (spawning, sleeping, time limits), with threads and clocks for this
+//! crate. All other code gets the time as an argument.
+#![cfg_attr(
+    any(feature = "postgres", feature = "sqlite"),
+    expect(clippy::disallowed_methods, reason = "the door")
+)]
 
-use std::time::Duration;
 #[cfg(feature = "sqlite")]
 use std::{
     io, thread,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Runs `work` in the background. However it ends, a waiting caller notices it by what `work` drops.
-pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
-    drop(tokio::spawn(work));
-}
-
-pub(crate) async fn sleep(time: Duration) {
-    tokio::time::sleep(time).await;
-}
+pub(crate) use leasehold_core::runtime::{sleep, spawn, within};
 
 /// Runs `work` in a thread of its own.
 #[cfg(feature = "sqlite")]
@@ -36,11 +31,6 @@ pub(crate) fn pause(time: Duration) {
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// The result of `work`, if it ends within `limit`.
-pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(limit, work).await.ok()
 }
 
 /// The time, for measuring how long something is idle.

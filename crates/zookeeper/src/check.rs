@@ -23,8 +23,8 @@ impl ZookeeperEngine {
     #[must_use]
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
         let mut book = self.client.book();
-        let Place::Held { paths, .. } = &book.get(id)?.place else { return None };
-        let path = paths.first()?.strip_prefix(&self.client.config.chroot)?.to_owned();
+        let Place::Held { own, .. } = &book.get(id)?.state else { return None };
+        let path = own.path.strip_prefix(&self.client.config.chroot)?.to_owned();
         Some(HeldBy { path, version: UNTOUCHED })
     }
 }

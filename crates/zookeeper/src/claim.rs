@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Lineage, Mode};
 
 use crate::{
-    book::{Before, Own, Place},
+    book::{Before, OnSession, Own, Place},
     client::Client,
     conn::Conn,
     error::Failed,
@@ -77,7 +77,7 @@ impl Client {
 
     /// The error of a claim that had nothing before: who hears that it was certainly not applied does not undo it.
     async fn failed(&self, claim: &Claim, error: EngineError) -> EngineError {
-        let left = self.book().get(claim.id).map(|entry| entry.unsettled || entry.place != Place::Made);
+        let left = self.book().get(claim.id).map(|entry| entry.data.unsettled || entry.state != Place::Made);
         match (left, error.fault) {
             (None, _) | (_, Fault::Unknown) => error,
             (Some(false), _) => {
@@ -97,33 +97,38 @@ impl Client {
     }
 
     fn place(&self, claim: &Claim) -> Option<Place> {
-        self.book().get(claim.id).map(|entry| entry.place.clone())
+        self.book().get(claim.id).map(|entry| entry.state.clone())
     }
 
     /// The session of a claim that is known, unless it is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
-        let session = self.book().get(claim.id).map(|entry| Arc::clone(entry.slot.session()));
+        let session = self.book().get(claim.id).map(|entry| Arc::clone(entry.data.slot.session()));
         session.filter(|session| !session.facts.is_gone())
     }
 
     /// Whether a change for this claim may have been done without our knowing.
     pub(crate) fn set_unsettled(&self, claim: &Claim, unsettled: bool) {
         if let Some(entry) = self.book().get(claim.id) {
-            entry.unsettled = unsettled;
+            entry.data.unsettled = unsettled;
         }
     }
 
     async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<Tried, Failed> {
         let context = self.enter(claim, bytes).await?;
-        if self.book().get(claim.id).is_some_and(|entry| entry.unsettled) {
+        if self.book().get(claim.id).is_some_and(|entry| entry.data.unsettled) {
             self.settle(claim, &context).await?;
         }
-        match self.place(claim) {
-            None | Some(Place::Gone) => Ok(Tried::Answer(Answer::Gone)),
-            Some(Place::Ending { .. } | Place::Lapsed) => Ok(Tried::Answer(Answer::Waiting(Hint::default()))),
-            Some(Place::Made) => self.create(claim, &context).await,
-            Some(Place::Waiting { node, before }) => self.ask_waiting(claim, &context, &node, &before).await,
-            Some(Place::Held { token, paths, .. }) => self.ask_held(claim, &context, token, paths).await,
+        let (closed, place) = {
+            let mut book = self.book();
+            (book.closed(claim.id), book.get(claim.id).map(|entry| entry.state.clone()))
+        };
+        match (closed, place) {
+            (Some(closed), _) => Ok(Tried::Answer(closed)),
+            (None, Some(Place::Waiting { own, before })) => {
+                self.ask_waiting(claim, &context, &own, &before).await
+            }
+            (None, Some(Place::Held { own, .. })) => self.ask_held(claim, &context, own).await,
+            (None, _) => self.create(claim, &context).await,
         }
     }
 
@@ -140,7 +145,7 @@ impl Client {
                 None => {
                     let slot = self.slot(claim.ttl, bytes)?;
                     let session = Arc::clone(slot.session());
-                    self.book().enter(claim, slot, now);
+                    self.book().enter(claim, OnSession::new(slot), now);
                     session
                 }
             };
@@ -195,7 +200,7 @@ impl Client {
         let now = self.now();
         context.session.facts.confirmed(sent, now);
         let known = self.book().get(claim.id).map(|entry| {
-            if entry.place == Place::Made {
+            if entry.state == Place::Made {
                 entry.waits(own.clone(), Before::Unknown, now);
             }
         });
@@ -268,8 +273,8 @@ impl Client {
     pub(crate) fn give_up(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
         if let Some(entry) = self.book().get(claim.id) {
-            entry.place = Place::Gone;
-            entry.unsettled = true;
+            entry.state = Place::Gone;
+            entry.data.unsettled = true;
         }
         Answer::Gone
     }

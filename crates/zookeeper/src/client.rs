@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{
     ClaimId, Clock, Contact, EngineError, Env, Fault, Grant, InFlight, Instant, Lineage, Mailbox, Name,
-    Notification, Previous, Token,
+    Previous, Token,
 };
 use tokio::sync::Notify;
 
@@ -21,7 +21,7 @@ use crate::{
     conn::Conn,
     error::{Failed, agreed, unreadable},
     keys::Dir,
-    lock_of, minder, runtime,
+    lock_of, runtime,
     session::{Facts, over},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
@@ -136,26 +136,14 @@ impl Client {
         };
         runtime::spawn(leasehold_core::lasting("session", mended, || (), runtime::sleep));
         if self.runtime.set(runtime::runtime()).is_ok() {
-            self.be_minded();
+            leasehold_core::maintain(
+                Weak::clone(&self.me),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.sooner),
+            );
         }
         self.sooner.notify_one();
         session
-    }
-
-    /// What a round that died left undone, claims ask for themselves.
-    fn be_minded(&self) {
-        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
-        let fell = move || {
-            if let Some(client) = client.upgrade() {
-                client.mailbox.push(Notification::AskAll);
-            }
-        };
-        runtime::spawn(leasehold_core::lasting(
-            "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
-            fell,
-            runtime::sleep,
-        ));
     }
 
     /// Waits until the session was confirmed lately.
@@ -266,8 +254,8 @@ impl Client {
     pub(crate) fn unwatch(&self, id: ClaimId) {
         let mut book = self.book();
         let Some(entry) = book.get(id) else { return };
-        if let Some(conn) = entry.slot.session().link.live() {
-            conn.watches.leave_all(id, &entry.place);
+        if let Some(conn) = entry.data.slot.session().link.live() {
+            conn.watches.leave_all(id, &entry.state);
         }
     }
 }

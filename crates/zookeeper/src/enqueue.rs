@@ -63,7 +63,7 @@ impl Client {
                     Mode::Permits { count, limit } => {
                         self.take_permits(claim, context, own, (count, limit)).await
                     }
-                    _ => self.holds(claim, context, own.czxid, vec![own.path.clone()]).map(Tried::Answer),
+                    _ => self.holds(claim, context, own.clone()).map(Tried::Answer),
                 };
             };
             if !claim.may_queue {
@@ -93,7 +93,7 @@ impl Client {
             {
                 Some(answer) => return Ok(Tried::Answer(answer)),
                 None if sole => {
-                    return self.holds(claim, context, own.czxid, vec![own.path.clone()]).map(Tried::Answer);
+                    return self.holds(claim, context, own.clone()).map(Tried::Answer);
                 }
                 None => children = self::children(&context.conn, &line).await?,
             }
@@ -164,7 +164,7 @@ impl Client {
         let now = self.now();
         let mut book = self.book();
         let entry = book.get(claim.id)?;
-        let Place::Waiting { before: last, .. } = &entry.place else { return None };
+        let Place::Waiting { before: last, .. } = &entry.state else { return None };
         let last = last.clone();
         entry.waits(own.clone(), before, now);
         Some(last)
@@ -172,7 +172,7 @@ impl Client {
 
     pub(crate) fn waiting(&self, claim: &Claim) -> Answer {
         let mut book = self.book();
-        match book.get(claim.id).map(|entry| &entry.place) {
+        match book.get(claim.id).map(|entry| &entry.state) {
             Some(Place::Waiting { before, .. }) => {
                 Answer::Waiting(Hint { ahead: before.ahead(), ..Hint::default() })
             }
@@ -216,37 +216,28 @@ impl Client {
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        token: i64,
-        paths: Vec<String>,
+        own: Own,
     ) -> Result<Tried, Failed> {
-        let Some(path) = paths.first() else { return Ok(Tried::Answer(Answer::Gone)) };
-        match context.conn.send(&Data { path, watch: false }).answer().await {
+        match context.conn.send(&Data { path: &own.path, watch: false }).answer().await {
             Ok((data, _)) if is_broken(&data) => Ok(Tried::Answer(self.give_up(claim))),
-            Ok(_) => self.holds(claim, context, token, paths).map(Tried::Answer),
+            Ok(_) => self.holds(claim, context, own).map(Tried::Answer),
             Err(failed) if failed.is(Code::NO_NODE) => Ok(Tried::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }
 
     /// Writes down that the claim holds, and answers it. What was done while the answer was under way counts more.
-    pub(crate) fn holds(
-        &self,
-        claim: &Claim,
-        context: &ClaimContext,
-        token: i64,
-        paths: Vec<String>,
-    ) -> Result<Answer, Failed> {
+    pub(crate) fn holds(&self, claim: &Claim, context: &ClaimContext, own: Own) -> Result<Answer, Failed> {
         let now = self.now();
         let Some(ttl) = context.session.facts.left(now).map(|left| left.min(claim.ttl)) else {
             return Err(if context.session.facts.is_gone() { over() } else { unconfirmed() }.into());
         };
         let mut book = self.book();
-        match book.get(claim.id).map(|entry| &entry.place) {
-            None | Some(Place::Gone) => return Ok(Answer::Gone),
-            Some(Place::Ending { .. } | Place::Lapsed) => return Ok(Answer::Waiting(Hint::default())),
-            Some(Place::Made | Place::Waiting { .. } | Place::Held { .. }) => {}
+        if let Some(closed) = book.closed(claim.id) {
+            return Ok(closed);
         }
-        book.holds(claim.id, Place::Held { token, paths, spoken: true }, (now, now.after(ttl)));
+        let token = own.czxid;
+        book.hold(claim.id, own, true, (now, now.after(ttl)));
         drop(book);
         self.sooner.notify_one();
         Ok(Answer::Held(grant(context.lineage, token, ttl)?))
@@ -281,11 +272,11 @@ impl Client {
         let own = self.find(claim.id, context, &context.dir.line(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.book().get(claim.id) {
-            entry.looked_for();
+            entry.data.looked_for();
             match own {
-                Some(own) if entry.place == Place::Made => entry.waits(own, Before::Unknown, now),
+                Some(own) if entry.state == Place::Made => entry.waits(own, Before::Unknown, now),
                 Some(_) => {}
-                None if matches!(entry.place, Place::Waiting { .. }) => entry.place = Place::Gone,
+                None if matches!(entry.state, Place::Waiting { .. }) => entry.state = Place::Gone,
                 None => {}
             }
         }
@@ -298,7 +289,7 @@ impl Client {
             match context.conn.send(&Exists { path: &path }).answer().await {
                 // One of a session that is over is on its way out.
                 Ok(stat) if stat.owner == context.session.facts.id() => {
-                    return Ok(Some(Own { path, czxid: stat.czxid }));
+                    return Ok(Some(Own::one(path, stat.czxid)));
                 }
                 Ok(_) => {}
                 Err(failed) if failed.is(Code::NO_NODE) => {}

@@ -24,7 +24,8 @@ impl WatchHandler for Client {
 
     fn connected_again(&self, session: &Arc<Facts>) {
         let now = self.now();
-        self.book().look_again(now, |entry| Arc::ptr_eq(&entry.slot.session().facts, session));
+        let lost = |before: &mut Before| *before = Before::Unknown;
+        self.book().watch_anew(now, |entry| Arc::ptr_eq(&entry.data.slot.session().facts, session), lost);
         self.sooner.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
@@ -37,25 +38,24 @@ impl Client {
         let now = self.now();
         let mut book = self.book();
         let Some(entry) = book.get(id) else { return };
-        let Place::Waiting { node, before } = &mut entry.place else { return };
+        let Place::Waiting { own, before } = &mut entry.state else { return };
         if before.path() != Some(path) {
             return;
         }
         let sole = matches!(before, Before::Node { sole: true, .. }) && happened == Happened::Deleted;
-        let node = node.clone();
+        let own = own.clone();
         *before = Before::Unknown;
-        let session = Arc::clone(entry.slot.session());
+        let session = Arc::clone(entry.data.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
         // Its session has to stand for it.
         let left = session.facts.left(now).filter(|_| sole).zip(session.facts.lineage());
-        let granted = left.and_then(|(left, lineage)| grant(lineage, node.czxid, left.min(ttl)).ok());
+        let granted = left.and_then(|(left, lineage)| grant(lineage, own.czxid, left.min(ttl)).ok());
         let Some(grant) = granted else {
             drop(book);
             return self.mailbox.push(Notification::Recheck { name, id });
         };
         let until = now.after(grant.ttl.unwrap_or_default());
-        let held = Place::Held { token: node.czxid, paths: vec![node.path], spoken: false };
-        book.holds(id, held, (now, until));
+        book.hold(id, own, false, (now, until));
         drop(book);
         self.sooner.notify_one();
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
@@ -80,19 +80,7 @@ impl Client {
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();
-        let notifications: Vec<Notification> = {
-            let book = self.book();
-            let on_it = book.entries().filter(|(_, entry)| Arc::ptr_eq(entry.slot.session(), session));
-            on_it
-                .map(|(id, entry)| {
-                    let name = entry.name.clone();
-                    match entry.place {
-                        Place::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
-                        _ => Notification::Recheck { name, id },
-                    }
-                })
-                .collect()
-        };
-        notifications.into_iter().for_each(|notifications| self.mailbox.push(notifications));
+        let notification = self.book().lost(|entry| Arc::ptr_eq(entry.data.slot.session(), session));
+        notification.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

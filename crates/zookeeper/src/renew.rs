@@ -48,17 +48,18 @@ impl Client {
         let now = self.now();
         let mut book = self.book();
         let entry = book.get(hold.id)?;
-        let held = entry.place.clone();
-        let Place::Held { token, paths, .. } = &held else { return None };
-        if entry.name != hold.name || u64::try_from(*token) != Ok(hold.token.number) {
+        let Place::Held { own, spoken } = &entry.state else { return None };
+        if entry.name != hold.name || u64::try_from(own.czxid) != Ok(hold.token.number) {
             return None;
         }
-        let (session, path) = (Arc::clone(entry.slot.session()), paths.first()?.clone());
+        let (session, own) = (Arc::clone(entry.data.slot.session()), own.clone());
+        let spoken = *spoken;
         if session.facts.is_gone() {
             return None;
         }
         let until = now.after(session.facts.left(now).unwrap_or_default().min(hold.ttl));
-        book.holds(hold.id, held, (now, until));
+        let path = own.path.clone();
+        book.hold(hold.id, own, spoken, (now, until));
         Some((session, path))
     }
 
@@ -86,9 +87,9 @@ impl Client {
     pub(crate) async fn watch_hold(&self, id: ClaimId) {
         let known = {
             let mut book = self.book();
-            book.get(id).and_then(|entry| match &entry.place {
-                Place::Held { paths, .. } => {
-                    Some((entry.slot.session().link.live()?, paths.first()?.clone(), entry.name.clone()))
+            book.get(id).and_then(|entry| match &entry.state {
+                Place::Held { own, .. } => {
+                    Some((entry.data.slot.session().link.live()?, own.path.clone(), entry.name.clone()))
                 }
                 _ => None,
             })
@@ -115,9 +116,9 @@ impl Client {
             ));
         }
         let mut book = self.book();
-        match book.get(hold.id).map(|entry| entry.place.clone()) {
-            Some(Place::Held { token, paths, .. }) if u64::try_from(token) == Ok(hold.token.number) => {
-                book.holds(hold.id, Place::Held { token, paths, spoken: true }, (now, now.after(ttl)));
+        match book.get(hold.id).map(|entry| entry.state.clone()) {
+            Some(Place::Held { own, .. }) if u64::try_from(own.czxid) == Ok(hold.token.number) => {
+                book.hold(hold.id, own, true, (now, now.after(ttl)));
                 Renewed::Kept { ttl: Some(ttl) }
             }
             _ => Renewed::Lost(Loss::Gone),

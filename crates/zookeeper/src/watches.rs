@@ -8,7 +8,7 @@ use std::{
 use leasehold_core::ClaimId;
 
 use crate::{
-    book::Place,
+    book::{Own, Place},
     lock_of,
     session::Facts,
     wire::{Event, Happened},
@@ -98,7 +98,7 @@ impl Watches {
         {
             self.leave(path, Target::Before(id));
         }
-        for path in place.paths() {
+        for path in place.own().map(Own::paths).unwrap_or_default() {
             self.leave(&path, Target::Own(id));
         }
     }

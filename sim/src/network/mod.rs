@@ -63,7 +63,7 @@ impl Network {
             match *fault {
                 Fault::Request { client, nth, .. } => drop(requests.insert((groups[client], nth), *fault)),
                 Fault::Notification { client, nth, .. } => {
-                    drop(notifications.insert((groups[client], nth), *fault))
+                    let _ = notifications.insert((groups[client], nth), *fault);
                 }
                 _ => {}
             }

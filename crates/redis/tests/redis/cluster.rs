@@ -1,6 +1,6 @@
 //! The Redis engine conforms on a Redis Cluster.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{BoxFuture, Engine, Env, Name};
 use leasehold_redis::RedisEngine;
@@ -13,17 +13,13 @@ use crate::{
     cluster_rig::ClusterRig,
     conformance::{PASSWORD, has_rights_on_channels, without_channels},
     oracle::answers_as_the_oracle,
-    rig::{AT_ONCE, PATIENCE, acquire, major},
+    rig::{PATIENCE, acquire, major},
     sentinel_rig::locks_of,
 };
 
 impl Harness for ClusterRig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         Box::pin(async { Arc::new(RedisEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
@@ -40,18 +36,10 @@ impl Harness for ClusterRig {
         Box::pin(std::future::ready(true))
     }
 
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
     fn takes(&self, name: &Name) -> bool {
         // In braces a hash tag, or none.
         let (_, behind) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
         !self.redisson || behind.find('}').is_some_and(|length| length > 0)
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

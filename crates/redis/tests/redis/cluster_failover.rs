@@ -13,8 +13,8 @@ use leasehold_redis::Config;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, here, hold},
-    rig::{PATIENCE, acquire},
+    cluster_rig::{ClusterRig, held, hold},
+    rig::{PATIENCE, acquire, local},
 };
 
 /// Longer than a fail-over takes, with nodes that wait 5 s before they take another for down, on a busy machine.
@@ -73,7 +73,7 @@ fn a_hold_that_was_lost_with_its_master_is_told_lost() {
     let (slot, from, other) = rig.ends("{x}");
     // The replica is met for the first time when it has been promoted.
     let seed = rig.cluster().ports()[other];
-    rig.config = Config::cluster(vec![here(seed)]);
+    rig.config = Config::cluster(vec![local(seed)]);
     let replica = from + 3;
     let locks = rig.locks();
     // What the replica does not hear of. It is due to be renewed long after the end of this.

@@ -7,8 +7,8 @@ use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::decorators::{Counting, Verb};
 
 use crate::{
-    cluster_rig::{ClusterRig, here},
-    rig::{PATIENCE, Rig},
+    cluster_rig::ClusterRig,
+    rig::{PATIENCE, Rig, local},
 };
 
 const HOLDS: u64 = 200;
@@ -39,7 +39,7 @@ fn holds_of_a_slot_are_few_requests_whenever_they_came() {
 #[test]
 fn names_are_in_the_group_of_their_slot_where_servers_share_the_slots() {
     let name = |name: &str| Name::new(name).unwrap();
-    let cluster = RedisEngine::new(Config::cluster(vec![here(1)]), &Env::system());
+    let cluster = RedisEngine::new(Config::cluster(vec![local(1)]), &Env::system());
     // The specification's own examples.
     assert_eq!(cluster.group(&name("{user1000}.following")), cluster.group(&name("{user1000}.followers")));
     assert_eq!(cluster.group(&name("{foo}x")), Some(12_182));

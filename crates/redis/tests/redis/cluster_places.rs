@@ -7,14 +7,14 @@ use leasehold_redis::{AddressMap, Config, RedisEngine};
 use leasehold_testkit::server::{Proxy, RedisServer};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, here},
-    rig::{PATIENCE, Rig, acquire},
+    cluster_rig::{ClusterRig, held},
+    rig::{PATIENCE, Rig, acquire, local},
 };
 
 #[test]
 fn a_server_alone_is_refused_with_the_url_that_it_wants() {
     let server = RedisServer::start(&[]);
-    let config = Config::cluster(vec![here(server.port())]);
+    let config = Config::cluster(vec![local(server.port())]);
     let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     let locks = leasehold_core::Locks::builder(engine).build();
     let error = locks.mutex("a").blocking().acquire().unwrap_err();
@@ -27,10 +27,10 @@ fn one_seed_of_several_is_enough() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let port = rig.cluster().ports()[1];
     // Nobody is at the others.
-    rig.config = Config::cluster(vec![here(1), here(port), here(2)]);
+    rig.config = Config::cluster(vec![local(1), local(port), local(2)]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     let mut nobody = ClusterRig::with(1, 0, &[]);
-    nobody.config = Config::cluster(vec![here(1), here(2)]).connect_timeout(Duration::from_secs(1));
+    nobody.config = Config::cluster(vec![local(1), local(2)]).connect_timeout(Duration::from_secs(1));
     let error = nobody.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("cannot connect to 127.0.0.1"), "{error}");
 }
@@ -96,13 +96,13 @@ fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
 fn nodes_are_found_by_name_and_where_nothing_is_announced() {
     let mut rig = ClusterRig::with(2, 0, &[]);
     let first = rig.cluster().ports()[0];
-    rig.config = Config::cluster(vec![here(first)]);
+    rig.config = Config::cluster(vec![local(first)]);
     rig.cluster().announce_name(1, "localhost");
     let names: Vec<_> = (0..40).map(|number| format!("n{number}")).collect();
     let of_node = |node: usize| names.iter().find(|name| rig.ends(name).1 == node).unwrap();
     // Node 1 is called localhost; node 0 has no name, so others say that it is at "?".
     acquire(&rig.locks(), of_node(1)).release_blocking().unwrap();
-    let asks_one = Config::cluster(vec![here(rig.cluster().ports()[1])]);
+    let asks_one = Config::cluster(vec![local(rig.cluster().ports()[1])]);
     let locks = |config: Config| {
         let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
         leasehold_core::Locks::builder(engine).build()
@@ -140,7 +140,7 @@ fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
         rig.cluster().announce_address(node, "127.9.9.9");
         rig.cluster().announce_port(node, door.port());
     }
-    let seeds = vec![here(ports[0])];
+    let seeds = vec![local(ports[0])];
     rig.config = Config::cluster(seeds.clone()).connect_timeout(Duration::from_secs(2));
     let error = rig.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("127.9.9.9") && error.to_string().contains("map"), "{error}");
@@ -245,7 +245,7 @@ fn a_node_of_a_cluster_is_refused_by_the_url_of_a_server_alone() {
     let rig = ClusterRig::with(2, 0, &[]);
     let port = rig.cluster().ports()[0];
     let mut one = Rig::new();
-    one.config = Config::new(leasehold_redis::Address::Tcp(here(port)));
+    one.config = Config::new(leasehold_redis::Address::Tcp(local(port)));
     let error = one.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
 }

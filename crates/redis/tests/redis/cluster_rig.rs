@@ -6,13 +6,11 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{
-    Claim, Endpoint, Engine, Env, Grant, Hold, Inspect, Locks, Name, Previous, Release, View,
-};
+use leasehold_core::{Claim, Engine, Env, Grant, Hold, Inspect, Locks, Name, Previous, Release, View};
 use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::server::{RedisCluster, RedisClusterOptions};
 
-use crate::rig::{PATIENCE, claim_of};
+use crate::rig::{PATIENCE, claim_of, local};
 
 /// A cluster, and what its clients are told of it.
 pub(crate) struct ClusterRig {
@@ -37,7 +35,7 @@ impl ClusterRig {
     }
 
     pub(crate) fn of(cluster: RedisCluster) -> Self {
-        let seeds = cluster.ports().into_iter().map(here).collect();
+        let seeds = cluster.ports().into_iter().map(local).collect();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { config: Config::cluster(seeds), redisson: false, cluster: Mutex::new(cluster), runtime }
     }
@@ -141,10 +139,6 @@ impl ClusterRig {
         }
         calls
     }
-}
-
-pub(crate) fn here(port: u16) -> Endpoint {
-    Endpoint { host: "127.0.0.1".to_owned(), port }
 }
 
 pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {

@@ -9,7 +9,7 @@ use leasehold_testkit::{
     suite::{self, Disturbance, Harness},
 };
 
-use crate::rig::{AT_ONCE, PATIENCE, Rig};
+use crate::rig::Rig;
 
 /// Places in line and silent claims end after a minute at the latest; what is left is looked at as soon as it is gone.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
@@ -17,10 +17,6 @@ const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         Box::pin(async { Arc::new(RedisEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
@@ -33,14 +29,6 @@ impl Harness for Rig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

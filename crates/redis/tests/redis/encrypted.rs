@@ -9,7 +9,7 @@ use leasehold_testkit::server::{
 };
 
 use crate::{
-    rig::{PATIENCE, acquire},
+    rig::{PATIENCE, acquire, local},
     sentinel_rig::{calm, locks_of},
 };
 
@@ -83,10 +83,7 @@ fn a_cluster_is_reached_by_tls_alone() {
     are_refused(vec![
         (config(client).map(map.clone()), "an unknown authority"),
         (config(silent).map(map), "without a certificate"),
-        (
-            Config::cluster(vec![Endpoint { host: "127.0.0.1".to_owned(), port: seed }]).tls(full.clone()),
-            "another name than the certificate's",
-        ),
+        (Config::cluster(vec![local(seed)]).tls(full.clone()), "another name than the certificate's"),
     ]);
     let plain = Config::cluster(vec![localhost(cluster.ports()[0])]).tls(full);
     let error = locks_of(plain).mutex("a").blocking().try_acquire().unwrap_err();

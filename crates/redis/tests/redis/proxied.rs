@@ -2,16 +2,11 @@
 
 use std::{thread::spawn, time::Duration};
 
-use leasehold_core::{
-    Answer, Engine, Fault, How, Inspect, Locks, Mode, Notification, Previous, Release, Released,
-};
+use leasehold_core::{Answer, Engine, Fault, How, Inspect, Locks, Mode, Notification, Release, Released};
+
+use leasehold_testkit::claims::release_of;
 
 use crate::rig::{PATIENCE, Rig, acquire};
-
-fn release_of(claim: &leasehold_core::Claim) -> [Release; 1] {
-    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
-}
 
 /// How often the server was given this command.
 fn calls(rig: &Rig, command: &str) -> u64 {

@@ -1,6 +1,6 @@
 //! A Redlock conforms, with three nodes and with five.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{Answer, BoxFuture, Engine, Env, How, Mode};
 use leasehold_redis::RedlockEngine;
@@ -8,7 +8,7 @@ use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
 
 use crate::{
     redlock_rig::RedlockRig,
-    rig::{AT_ONCE, PATIENCE, claim_of},
+    rig::{AT_ONCE, claim_of},
 };
 
 impl Harness for RedlockRig {
@@ -16,10 +16,6 @@ impl Harness for RedlockRig {
         Box::pin(async {
             Arc::new(RedlockEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine>
         })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
@@ -35,10 +31,6 @@ impl Harness for RedlockRig {
     fn at_once(&self) -> usize {
         // Where every answer is late, the clocks of nodes cannot be compared.
         AT_ONCE / self.nodes.len()
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

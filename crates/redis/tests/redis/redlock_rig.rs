@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Endpoint, Env, Inspect, Locks, Name, View};
+use leasehold_core::{Env, Inspect, Locks, Name, View};
 use leasehold_redis::{Address, Config, RedlockConfig, RedlockEngine};
 use leasehold_testkit::server::{Proxy, RedisServer};
 
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, local};
 
 /// So many seconds the nodes' clocks are ahead of ours, which is how long they seem to have run: each has a vote at once.
 pub(crate) const AGE: i64 = 1_000_000;
@@ -19,7 +19,7 @@ pub(crate) struct RedlockRig {
 }
 
 pub(crate) fn at(port: u16) -> Config {
-    Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port }))
+    Config::new(Address::Tcp(local(port)))
 }
 
 impl RedlockRig {

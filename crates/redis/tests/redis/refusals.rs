@@ -2,7 +2,7 @@
 
 use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 
-use leasehold_core::{Endpoint, ErrorKind, Locks, Loss};
+use leasehold_core::{ErrorKind, Locks, Loss};
 use leasehold_redis::{Address, Config, RedisEngine};
 use leasehold_testkit::{
     room::with_room,
@@ -10,7 +10,7 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    rig::{PATIENCE, Rig, acquire},
+    rig::{PATIENCE, Rig, acquire, local},
     sentinel_rig::locks_of as locks_at,
 };
 
@@ -111,7 +111,7 @@ fn a_release_that_the_user_may_not_do_is_denied_at_once() {
 fn a_node_of_a_cluster_is_a_misconfiguration() {
     let cluster =
         RedisCluster::start_with(RedisClusterOptions { masters: 1, replicas: 0, ..Default::default() });
-    let place = Endpoint { host: "127.0.0.1".to_owned(), port: cluster.ports()[0] };
+    let place = local(cluster.ports()[0]);
     let right = format!("write redis+cluster://{place}");
     let error = locks_at(Config::new(Address::Tcp(place))).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains(&right), "{error}");

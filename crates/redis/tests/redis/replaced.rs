@@ -10,8 +10,8 @@ use leasehold_testkit::server::{
 };
 
 use crate::{
-    cluster_rig::{ClusterRig, held, here, hold},
-    rig::{PATIENCE, claim_of},
+    cluster_rig::{ClusterRig, held, hold},
+    rig::{PATIENCE, claim_of, local},
     sentinel_rig::{SentinelRig, calm},
 };
 
@@ -120,7 +120,7 @@ fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
 fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);
     let replica = rig.cluster().ports()[1];
-    rig.config = Config::cluster(vec![here(replica)]);
+    rig.config = Config::cluster(vec![local(replica)]);
     let engine = rig.engine();
     let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
     let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();

@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, Endpoint, Env, Guard, Inspect, Locks, Name, View};
+use leasehold_core::{Claim, Env, Inspect, Locks, Name, View};
 use leasehold_redis::{Address, Config, RedisEngine};
+pub(crate) use leasehold_testkit::rig::{AT_ONCE, PATIENCE, acquire, local};
 use leasehold_testkit::{
     claims,
     server::{Proxy, RedisServer},
@@ -14,17 +15,6 @@ pub(crate) struct Rig {
     pub(crate) server: RedisServer,
     pub(crate) config: Config,
     runtime: tokio::runtime::Runtime,
-}
-
-/// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How many cases of the suite run at once: most of them wait, and more would keep the machine from what else runs.
-pub(crate) const AT_ONCE: usize = 16;
-
-/// Acquires a mutex, as a program without an executor does.
-pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
-    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
 /// An exclusive claim that may queue and lasts long.
@@ -42,8 +32,7 @@ impl Rig {
     }
 
     pub(crate) fn of(server: RedisServer) -> Self {
-        let config =
-            Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: server.port() }));
+        let config = Config::new(Address::Tcp(local(server.port())));
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { server, config, runtime }
     }
@@ -51,7 +40,7 @@ impl Rig {
     /// A client that reaches the server through a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<RedisEngine>) {
         let proxy = Proxy::start(self.server.port());
-        let config = Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: proxy.port() }));
+        let config = Config::new(Address::Tcp(local(proxy.port())));
         (proxy, Arc::new(RedisEngine::new(config, &Env::system())))
     }
 

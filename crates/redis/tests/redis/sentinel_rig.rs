@@ -9,7 +9,7 @@ use leasehold_testkit::{
     suite::{Disturbance, Harness},
 };
 
-use crate::rig::{AT_ONCE, PATIENCE, leftovers};
+use crate::rig::{PATIENCE, leftovers};
 
 /// The group, and what its clients are told of it.
 pub(crate) struct SentinelRig {
@@ -86,10 +86,6 @@ impl Harness for SentinelRig {
         Box::pin(async { self.engine() as Arc<dyn Engine> })
     }
 
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
         match kind {
             Disturbance::Forget => drop(self.redis.command(0, &["FLUSHALL"])),
@@ -100,14 +96,6 @@ impl Harness for SentinelRig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
