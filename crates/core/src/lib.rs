@@ -1,6 +1,6 @@
-//! The core of leasehold: vocabulary, keeper, pure machines, and the engines that need no client library.
+//! The core of leasehold: shared types, the keeper, pure state machines, and the engines that need no client library.
 //!
-//! Users name the crate `leasehold`; engine authors and tests name this one.
+//! Users depend on the crate `leasehold`; engine crates and tests depend on this one.
 
 mod client;
 mod contract;

@@ -1,4 +1,4 @@
-//! The engine that a URL names.
+//! Opens the engine that a URL names.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use leasehold_core::{Engine, Error};
 
 use crate::{connect::Connect, url::Url};
 
-/// An engine made from a URL.
+/// An engine opened from a URL.
 pub(crate) struct Opened {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) own: Own,
 }
 
-/// The engine itself, where it has more than the verbs.
+/// The engine itself, if it has more methods than the verbs.
 #[derive(Clone)]
 pub(crate) enum Own {
     #[cfg_attr(
@@ -32,7 +32,7 @@ pub(crate) enum Own {
     Sql { schema: &'static str },
 }
 
-/// What an engine makes of a URL; an error where its feature is not compiled in.
+/// The engine that a URL opens; an error where its feature is not compiled in.
 macro_rules! compiled_in {
     ($feature:literal, $connect:expr, $opened:expr) => {{
         #[cfg(feature = $feature)]
@@ -43,7 +43,7 @@ macro_rules! compiled_in {
     }};
 }
 
-/// A configuration with TLS by what the URL and the caller say; an error where TLS is not compiled in.
+/// The configuration with the TLS settings of the URL and of the caller; an error where TLS is not compiled in.
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 macro_rules! encrypted {
     ($url:expr, $connect:expr, $config:ident, $tls:ident => $encrypted:expr) => {{
@@ -63,7 +63,7 @@ pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     open_scheme(url, connect).map_err(|error| url.explain(error))
 }
 
-/// Each takes its options and refuses what is left, before anything is made.
+/// Each engine takes its options and refuses unknown ones before it creates anything.
 fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => compiled_in!("memory", connect, open_memory(url)),
@@ -78,14 +78,14 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         }
         "mysql" | "mariadb" => compiled_in!("mysql", connect, crate::sql::open_mysql(url, connect)),
         "sqlite" => compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
-        // The scheme is shown, never more: the rest may hold a password.
+        // Only the scheme is shown: the rest may contain a password.
         other => Err(Error::misconfigured(format!(
             "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
         ))),
     }
 }
 
-/// The password that does not stand in the URL: of a file that it names, or of the caller's.
+/// The password outside of the URL's login: from a file that the URL names, or from the caller.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",
@@ -118,7 +118,7 @@ fn open_memory(url: &Url) -> Result<Opened, Error> {
 fn open_file(url: &Url) -> Result<Opened, Error> {
     url.no_more()?;
     let rest = crate::url::decode(&url.rest)?;
-    // By RFC 8089 the directory may stand behind the scheme itself, or behind the name of this host.
+    // By RFC 8089 the directory may follow the scheme directly, or the name of this host.
     let path = rest.strip_prefix("//localhost").filter(|path| path.starts_with('/'));
     let path = path.or_else(|| rest.strip_prefix("//")).unwrap_or(&rest);
     let dir = match rest.as_str() {
@@ -178,7 +178,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.take("layout").as_deref() {
         None | Some("mutex") => {}
         Some("rw") => config = config.layout(Layout::ReadWrite),
-        // It is not shown: it may be the end of a password with a `?` in it.
+        // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
                 "the URL option layout is unknown: zookeeper knows mutex, as by default, and rw",

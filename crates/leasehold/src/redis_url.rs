@@ -1,4 +1,4 @@
-//! The Redis engine that a URL names: one server, a group that Sentinels watch, or a Cluster.
+//! Opens the Redis engine that a URL names: one server, a group watched by Sentinels, or a Cluster.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     url::Url,
 };
 
-/// More replicas than anybody has: a number by mistake.
+/// More replicas than any installation has: a larger number is a mistake.
 const MOST_REPLICAS: u32 = 64;
 
 pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
@@ -31,7 +31,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     match url.take("layout").as_deref() {
         None => {}
         Some("redisson") => config = config.layout(Layout::Redisson)?,
-        // It is not shown: it may be the end of a password with a `?` in it.
+        // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
                 "the URL option layout is unknown: redis knows redisson; without it locks are plain strings",
@@ -73,7 +73,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
 }
 
-/// Who we are to Sentinels.
+/// The login at the Sentinels.
 fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
     let (user, file) = (url.take("sentinel_user"), url.take("sentinel_password_file"));
     match (user, file) {
@@ -87,7 +87,7 @@ fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
     }
 }
 
-/// Encrypts as the scheme says; the connections to Sentinels as well, unless an option says otherwise.
+/// Encrypts connections as the scheme says; those to Sentinels as well, unless an option says otherwise.
 fn with_encryption(
     url: &mut Url,
     connect: &Connect,

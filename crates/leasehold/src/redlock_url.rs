@@ -1,4 +1,4 @@
-//! The Redlock that a URL names.
+//! Opens the Redlock engine that a URL names.
 
 use std::sync::Arc;
 

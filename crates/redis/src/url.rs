@@ -1,4 +1,4 @@
-//! Reads the part of a URL that says where the servers are and who we are there.
+//! Parses the part of a URL that names the servers and the login.
 
 use leasehold_core::{Error, Password, ServersUrl};
 
@@ -8,7 +8,7 @@ use crate::{
     servers::{Sentinels, Servers},
 };
 
-/// The port of a server, and of a Sentinel, without one in the URL.
+/// The default port of a server, and of a Sentinel.
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 

@@ -1,4 +1,4 @@
-//! The five verbs on a database.
+//! The `SqlEngine`: the five verbs and `Inspect` on a database, by way of `Client` and the `Database` trait.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -13,8 +13,9 @@ use crate::{
     step::{REQUEST_LIFE, Reply, Snapshot, Verb},
 };
 
-/// The paces at which waiting claims are asked. What becomes of them is heard, and looked for in one statement for all, so this is
-/// the net below the net: a thousand that wait cost less than two transactions a second.
+/// How often core asks for a waiting claim. Grants arrive by notification, or by one statement that polls for all
+/// waiting claims, so this is only the last fallback: a thousand waiting claims cost less than two transactions a
+/// second.
 const POLL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 /// How many names one look reads.
@@ -62,12 +63,12 @@ fn views(looked: &Looked) -> Vec<View> {
     looked.snapshots.iter().map(view).collect()
 }
 
-/// Whether it may be the fault of one row, that is not as ours are or too large.
+/// Whether a single row may cause this error: one that leasehold did not write, or one that is too large.
 const fn is_of_a_row(error: &EngineError) -> bool {
     matches!(error.fault, Fault::Misconfigured | Fault::Refused)
 }
 
-/// What names its row.
+/// The key of a name: the name itself, which is the key of its row.
 fn key(name: &Name) -> String {
     name.as_str().to_owned()
 }
@@ -89,7 +90,7 @@ impl Inspect for SqlEngine {
             let mut views = Vec::new();
             for part in names.chunks(LOOKED_AT) {
                 match self.look(part).await {
-                    // It hides no other.
+                    // One unreadable row does not hide the others.
                     Err(error) if is_of_a_row(&error) => {
                         for name in part {
                             match self.look(std::slice::from_ref(name)).await {
@@ -125,9 +126,10 @@ impl Inspect for SqlEngine {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move {
-            // To break what is not there makes no tables.
+            // Breaking a hold that does not exist creates no tables.
             let looked = self.looked(std::slice::from_ref(name)).await?;
-            // What a replica has not got yet is no answer: the break fails there, and says why.
+            // A replica may lack rows that the primary has, so a missing row there proves nothing: the break fails
+            // there, and says why.
             if looked.snapshots.is_empty() && !looked.by_replica {
                 return Ok(Broken::NotHeld);
             }

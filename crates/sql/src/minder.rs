@@ -1,5 +1,5 @@
-//! What a client does by itself: lets the places of its claims in line live on, and looks whether they were granted, all of them in one
-//! statement; and ends what is over in the tables and interests nobody else.
+//! The maintenance task of a client: extends the queue entries of its waiting claims and polls for their grants, all
+//! in one statement; and ends expired claims and holds in the tables that no other client takes care of.
 
 use std::{
     sync::{Arc, Weak},
@@ -17,30 +17,31 @@ use crate::{
     slots::{Slots, jittered, pause},
 };
 
-/// How often one looks whether the holds before them are over; sooner if that is known.
+/// How often a client checks whether the holds ahead of its claims have ended; sooner if their end is known.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same of who has many before it.
+/// The same for a client with many claims ahead.
 const LOOK_FAR: Duration = Duration::from_secs(3);
-/// How often who hears of its grants speaks for its places, and looks at what it does not hear of: that somebody died.
+/// How often a client with notifications extends its queue entries, and checks what no notification reports: the
+/// death of a client.
 const SELDOM: Duration = Duration::from_secs(30);
-/// How often a part of the tables is swept; the first one sooner, for many clients live for seconds only.
+/// How often a part of the tables is swept; the first time sooner, because many clients live for seconds only.
 const SWEEP: Duration = Duration::from_secs(20);
 const FIRST_SWEEP: Duration = Duration::from_secs(3);
-/// How much longer it can wait while claims do: who holds sweeps, too.
+/// How much longer a sweep may wait while claims wait: clients that hold a lock sweep, too.
 const SWEEP_WAITING: Duration = Duration::from_secs(600);
-/// How many names are looked at in one sweep.
+/// How many names one sweep examines.
 const SWEPT: i64 = 1000;
 
-/// Ends when the client is gone.
+/// Runs until the client is gone.
 pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
     let Some(now) = client.upgrade().map(|client| client.now()) else { return };
     let mut minder = Minder::new(now);
-    // One before this one may have ended while it slept.
+    // A predecessor of this task may have ended while it was asleep.
     client.upgrade().inspect(|client| client.database.doze(false));
     loop {
         let Some((waits, database)) = minder.round(&client).await else { return };
         let looks = waits && !database.tells();
-        // Timers stop while the machine is suspended: what is due is looked at again soon.
+        // Timers stop while the machine is suspended: soon after that, check again what is due.
         let next = if waits { minder.next(looks) } else { LOOK };
         tokio::select! {
             () = runtime::sleep(next) => {}
@@ -51,19 +52,19 @@ pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
 }
 
 struct Minder {
-    /// What is due when.
+    /// The time of this round; the next fields say when each step is due.
     now: Instant,
     sweep: Instant,
     speak: Instant,
     settle: Instant,
-    /// Where to sweep from.
+    /// The name after which the next sweep begins.
     swept_to: String,
     poll_interval: PollInterval,
-    /// How many wait before the first claim in line.
+    /// How many claims wait ahead of the first waiting claim.
     ahead: u32,
-    /// Whether the last look failed: what claims are by now is to be asked for, once that can be.
+    /// Whether the last poll failed: once the database answers again, core has to ask for the state of all claims.
     failed: bool,
-    /// Connections are few: it has closed its own, and looks from time to time.
+    /// Slots are few: the client has closed its connections, and polls from time to time.
     asleep: bool,
 }
 
@@ -84,7 +85,7 @@ impl Minder {
         }
     }
 
-    /// Does what is due; says whether claims wait, and in what. Nothing when the client is gone.
+    /// Does what is due; returns whether claims wait, and the database. `None` when the client is gone.
     async fn round(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
         let client = client.upgrade()?;
         self.now = client.now();
@@ -107,7 +108,8 @@ impl Minder {
             if let Err(failed) = &minded {
                 tracing::debug!(%failed, "claims in line could not be minded");
             }
-            // Once more when it can be asked again; and at once when it cannot: who gives up meanwhile is to know that.
+            // Once more when the database answers again; and at once when it does not, so that callers that give up
+            // meanwhile learn that.
             if minded.is_err() != self.failed {
                 client.mailbox.push(Notification::AskAll);
             }
@@ -119,7 +121,7 @@ impl Minder {
         Some((client.waits(), Arc::clone(&client.database)))
     }
 
-    /// For the claims in line.
+    /// The maintenance of waiting claims.
     async fn mind(&mut self, client: &Client) -> Result<(), Failed> {
         if !self.asleep && self.is_crowded(client) {
             self.dozes(client, true);
@@ -132,13 +134,13 @@ impl Minder {
         self.unless_full(client, looked)
     }
 
-    /// For claims in line that are told of their grants, or look for them often.
+    /// The maintenance of waiting claims that are notified of their grants, or poll often.
     async fn look(&mut self, client: &Client) -> Result<(), Failed> {
         let database = &client.database;
         let look = match (database.tells(), database.hears()) {
             (true, true) => SELDOM,
             (false, _) if client.ahead() as usize >= WATCHERS => LOOK_FAR,
-            // A grant that nobody heard of lasts for two seconds.
+            // A grant without a confirmation lasts for two seconds.
             _ => LOOK,
         };
         client.over_in(look);
@@ -161,7 +163,7 @@ impl Minder {
         Ok(())
     }
 
-    /// Whether this client is to close its connection, which others need more.
+    /// Whether this client should close its connections because other clients need them more.
     fn is_crowded(&self, client: &Client) -> bool {
         let few = |slots: Slots| !slots.lets_stay(client.turn(), self.asleep);
         !client.holds() && client.database.slots().is_some_and(few)
@@ -173,7 +175,8 @@ impl Minder {
         client.database.doze(asleep);
     }
 
-    /// For claims in line that are told nothing: looks on a connection for that alone, and sleeps on, unless there is room by now.
+    /// The maintenance of waiting claims without notifications: polls on a connection made only for that, and sleeps
+    /// on, unless enough slots are free by now.
     async fn wake(&mut self, client: &Client) -> Result<(), Failed> {
         let turn = client.turn();
         client.looks(jittered(pause(turn), client.jitter()));
@@ -183,12 +186,13 @@ impl Minder {
             return Ok(());
         }
         if spoken? {
-            // It is asked for, and may be a hold of this client's by now: then it keeps the connection that it has for that.
+            // Core asks for the claim, and this client may hold it by now: then it keeps the connection that it has
+            // for that.
             self.dozes(client, false);
             client.over_in(LOOK);
             return Ok(());
         }
-        // It comes nearer: the sooner it looks again.
+        // Nearer to the head of the queue, the next poll comes sooner.
         client.over_in(jittered(pause(turn.min(client.turn())), client.jitter()));
         if !client.database.tells() {
             client.settle().await?;
@@ -201,7 +205,7 @@ impl Minder {
         client.speak(false).await.map(drop)
     }
 
-    /// A server that takes no more connections is none that cannot be asked: claims in line wait on, and sleep.
+    /// A server without a free slot is not unreachable: the claims keep waiting, and the client sleeps.
     fn unless_full(&mut self, client: &Client, looked: Result<(), Failed>) -> Result<(), Failed> {
         match looked {
             Err(failed) if failed.fault == Fault::Full && !client.holds() => {
@@ -213,7 +217,7 @@ impl Minder {
         }
     }
 
-    /// How long nothing is due.
+    /// The time until something is due.
     fn next(&self, looks: bool) -> Duration {
         let looks = looks && !self.asleep;
         let due = if looks { self.settle.min(self.speak) } else { self.settle };
@@ -229,12 +233,12 @@ impl Minder {
             self.poll_interval.moved(now);
             self.speak = self.speak.min(now.after(client.speaks_every()));
             if self.asleep {
-                // What is granted to it is kept for it from then on.
+                // From then on, a grant to the new claim is kept for it.
                 client.over_in(Duration::ZERO);
             }
         }
         if client.was_deaf() && !self.asleep {
-            // Which opens what it hears by, too.
+            // The poll also opens the LISTEN connection again.
             client.over_in(Duration::ZERO);
         }
     }

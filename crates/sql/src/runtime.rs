@@ -1,4 +1,5 @@
-//! The door of this crate to the runtime: what it spawns, waits for and bounds in time. All else takes the time as an argument.
+//! The shim over the async runtime: that of core (spawning, sleeping, time limits), with threads and clocks for this
+//! crate. All other code gets the time as an argument.
 #![cfg_attr(
     any(feature = "postgres", feature = "sqlite"),
     expect(clippy::disallowed_methods, reason = "the door")
@@ -18,20 +19,21 @@ pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Re
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
-/// Waits, in a thread of its own.
+/// Sleeps; only for a thread of its own.
 #[cfg(feature = "sqlite")]
 pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Microseconds since 1970, where no database has a clock: what tokens begin with, so that they go on where a file is copied back.
+/// Microseconds since 1970 by the system's clock, for databases without a clock of their own. Tokens begin with it,
+/// so that they keep growing after an older file is restored.
 #[cfg(feature = "sqlite")]
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// For how long something rests.
+/// The time, for measuring how long something is idle.
 #[cfg(feature = "postgres")]
 pub(crate) fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()

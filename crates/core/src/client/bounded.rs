@@ -1,5 +1,5 @@
-//! The bound on the size of one reply. Client libraries reserve as much memory as the header of a reply asks for. So the bound is kept
-//! below them: a connection fails before it hands on a header that asks for too much.
+//! The size limit of one reply. Client libraries reserve as much memory as the header of a reply asks for. So the limit
+//! is checked below them: a connection fails before it passes on a header that asks for too much.
 
 use std::{
     io,
@@ -9,7 +9,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The largest reply of a server, on every engine, in bytes. A name with the largest number of waiters needs far less.
+/// The largest reply accepted from a server, on every engine, in bytes. A name with the largest number of waiters needs
+/// far less.
 pub const LONGEST_REPLY: usize = 64 << 20;
 
 /// Finds the boundaries of replies in the bytes that a server sends.
@@ -21,23 +22,23 @@ pub trait Frames: Send + Unpin + 'static {
     fn follow(&mut self, bytes: &[u8]) -> Result<(), TooLong>;
 }
 
-/// A reply is larger than [`LONGEST_REPLY`], or malformed.
+/// The error for a reply that is larger than [`LONGEST_REPLY`], or malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a reply is larger than 64 MiB or malformed: is it the server that the URL names?")]
 pub struct TooLong;
 
-/// What is left of [`LONGEST_REPLY`] for the reply that is being read.
+/// The rest of [`LONGEST_REPLY`] that is left for the reply being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room(u64);
 
 impl Room {
-    /// All of it.
+    /// The whole limit.
     #[must_use]
     pub const fn whole() -> Self {
         Self(LONGEST_REPLY as u64)
     }
 
-    /// Takes this many bytes of it.
+    /// Takes this many bytes from the rest.
     ///
     /// # Errors
     /// Less than that is left.
@@ -47,7 +48,7 @@ impl Room {
     }
 }
 
-/// A connection that fails before it hands on the beginning of a reply that is larger than [`LONGEST_REPLY`].
+/// A connection that fails before it passes on the beginning of a reply that is larger than [`LONGEST_REPLY`].
 #[derive(Debug)]
 pub struct Bounded<S, F> {
     stream: S,
@@ -56,12 +57,12 @@ pub struct Bounded<S, F> {
 }
 
 impl<S, F: Frames> Bounded<S, F> {
-    /// Wraps a connection from which nothing was read yet.
+    /// Wraps a connection from which nothing has been read yet.
     pub const fn new(stream: S, frames: F) -> Self {
         Self { stream, frames, failed: false }
     }
 
-    /// What follows the replies.
+    /// The parser that follows the replies.
     pub const fn frames(&self) -> &F {
         &self.frames
     }
@@ -150,7 +151,7 @@ mod tests {
         assert!(read(1).is_err(), "the connection has failed");
     }
 
-    /// A connection on which these bytes arrived.
+    /// A connection on which these bytes have arrived.
     fn there(bytes: &'static [u8]) -> impl AsyncRead + Unpin {
         bytes
     }

@@ -1,4 +1,4 @@
-//! The first contact with the servers of an engine: how long connecting may take, and whether it ever came to anything.
+//! The first contact with the servers of an engine: how long connecting may take, and whether it ever succeeded.
 
 use std::{
     sync::{
@@ -10,15 +10,15 @@ use std::{
 
 use crate::{EngineError, Fault};
 
-/// How long servers that were never reached are tried, unless they are given another time.
+/// How long to try servers that were never reached, by default.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that one attempt to connect may take, to a server alone and to one of several. Less than a request has: whoever waits for
-/// it is told why it came to nothing.
+/// The time limit of one attempt to connect, to a single server and to one of several. Shorter than that of a request,
+/// so that the request can report why connecting failed.
 pub const LONGEST_DIAL: Duration = Duration::from_secs(3);
 const LONGEST_DIAL_OF_MANY: Duration = Duration::from_millis(1500);
 
-/// How long an attempt to connect to one of so many servers may take, where all of them have `connect_timeout` together. Zero is no
-/// limit of its own.
+/// The time limit of an attempt to connect to one of so many servers, when all of them together have `connect_timeout`.
+/// A `connect_timeout` of zero sets no limit of its own.
 #[must_use]
 pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     let longest = if servers > 1 { LONGEST_DIAL_OF_MANY } else { LONGEST_DIAL };
@@ -29,24 +29,25 @@ pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     share.clamp(Duration::from_millis(1), longest)
 }
 
-/// Whether a connection was ever made: before the first one, no request can have arrived. The engine tells it, core asks.
+/// Whether a connection was ever made: before the first one, no request can have arrived. The engine sets it, core
+/// reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     made: AtomicBool,
-    /// What the newest attempt met.
+    /// The error of the last attempt.
     failed: Mutex<Option<String>>,
 }
 
 impl Contact {
-    /// A connection was made. To be told before anything is asked on it.
+    /// A connection was made. To be called before anything is sent on it.
     pub fn made(&self) {
         self.0.made.store(true, Ordering::Release);
     }
 
-    /// An attempt came to nothing. Servers that have no room were reached.
+    /// An attempt failed. A server that is full was reached all the same.
     pub fn failed(&self, fault: Fault, message: &str) {
         if fault == Fault::Full {
             self.made();
@@ -59,7 +60,7 @@ impl Contact {
         self.0.made.load(Ordering::Acquire)
     }
 
-    /// Why no server was reached in this time.
+    /// The error for servers that were not reached within this time.
     pub(crate) fn missing(&self, tried: Duration) -> EngineError {
         let failed = self.0.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         EngineError::new(Fault::Retry, failed.unwrap_or_else(|| format!("not connected within {tried:?}")))

@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! The address of a server.
 
 use std::{fmt, io};
 
@@ -9,14 +9,15 @@ use crate::{EngineError, Fault};
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// Its name or address.
+    /// The host name or IP address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as they stand in URLs. `None` if what follows the host is no port.
+    /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as written in URLs. `None` if the text after the host is no
+    /// port.
     #[must_use]
     pub fn split(text: &str, default_port: u16) -> Option<(&str, u16)> {
         let (host, port) = match text.strip_prefix('[') {
@@ -29,10 +30,11 @@ impl Endpoint {
         Some((host, port.map_or(Some(default_port), |port| port.parse().ok())?))
     }
 
-    /// A connection to it, on which each request leaves at once: one that waits for company would wait for a network round trip.
+    /// Connects to it, without Nagle's algorithm: each request leaves at once, because a request that waits to share a
+    /// packet would wait for a network round trip.
     ///
     /// # Errors
-    /// What the attempt met.
+    /// The error of the attempt.
     pub async fn connect(&self) -> Result<TcpStream, EngineError> {
         let failed = |error: io::Error| self.unreachable(&error);
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
@@ -40,7 +42,7 @@ impl Endpoint {
         Ok(stream)
     }
 
-    /// An attempt to connect met this error.
+    /// The error for a failed attempt to connect.
     #[must_use]
     pub fn unreachable(&self, error: &io::Error) -> EngineError {
         EngineError::new(Fault::Retry, format!("cannot connect to {self}: {error}"))

@@ -1,5 +1,5 @@
-//! The connection of a client to its server: made when first needed, made again when it breaks, shared by all requests. Nothing is
-//! sent twice by it: a request that met a broken connection answers "unknown", and the keeper decides.
+//! The connection of a client to its server: made when first needed, made again when it breaks, shared by all requests.
+//! It sends nothing twice: a request on a broken connection answers "unknown", and the keeper decides what to do.
 #![expect(
     clippy::disallowed_methods,
     reason = "the door of connections: attempts to make one are tasks of their own"
@@ -14,25 +14,25 @@ use tokio::sync::Notify;
 
 use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, caught};
 
-/// The pause after a failed attempt to connect, at first and at most.
+/// The first and the longest pause after a failed attempt to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Makes connections, for a [`Link`].
+/// Makes the connections of a [`Link`].
 pub trait Dial: Send + Sync + 'static {
     /// One connection. Dropping it closes it.
     type Conn: Send + Sync + 'static;
 
-    /// Connects, within a bounded time. `broken` is to ring when the connection is gone.
+    /// Connects, within a bounded time. `broken` must be notified when the connection is gone.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Self::Conn, EngineError>>;
 
-    /// Whether the connection can be used no longer.
+    /// Whether the connection is no longer usable.
     fn is_dead(conn: &Self::Conn) -> bool;
 
-    /// Where it leads, for errors.
+    /// The address it leads to, for errors.
     fn place(conn: &Self::Conn) -> String;
 
-    /// A connection is there; `again`: it is not the first one, and what happened since the one before broke was not heard.
+    /// A connection was made. `again`: it is not the first one, and notifications since the last one broke were missed.
     fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
 }
 
@@ -45,34 +45,34 @@ struct Inner<D: Dial> {
     contact: Contact,
     current: Mutex<Option<Arc<D::Conn>>>,
     dialing: Mutex<Dialing>,
-    /// Rings when an attempt to connect has ended.
+    /// Notified when an attempt to connect has ended.
     dialed: Notify,
-    /// Rings when the current connection is gone.
+    /// Notified when the current connection is gone.
     broken: Arc<Notify>,
 }
 
-/// What became of the attempts to connect.
+/// The state of the attempts to connect.
 #[derive(Default)]
 struct Dialing {
     /// A connection was made before.
     made: bool,
-    /// In a row, among them connections that broke at once.
+    /// Failed attempts in a row; a connection that broke at once counts as failed.
     failed: u32,
     /// When the newest connection was made.
     born: Option<Instant>,
     under_way: bool,
-    /// Before this, the last error is the answer.
+    /// Before this instant, requests fail with the last error.
     not_before: Option<(Instant, Fault, String)>,
 }
 
 impl<D: Dial> Link<D> {
-    /// Connects when it is first asked for a connection, and tells `contact` what comes of it.
+    /// Connects when it is first asked for a connection, and reports the outcome to `contact`.
     pub fn new(dialer: D, clock: Arc<dyn Clock>, contact: Contact) -> Self {
         let (current, dialing, dialed, broken) = Default::default();
         Self(Arc::new(Inner { dialer, clock, contact, current, dialing, dialed, broken }))
     }
 
-    /// What makes the connections.
+    /// The dialer of this link.
     #[must_use]
     pub fn dialer(&self) -> &D {
         &self.0.dialer
@@ -84,16 +84,17 @@ impl<D: Dial> Link<D> {
         self.0.live()
     }
 
-    /// Closes the connection, if there is one, once nobody uses it any more. The next one who needs one connects anew.
+    /// Closes the connection, if there is one, once no request uses it any more. The next request that needs one
+    /// connects anew.
     pub fn hang_up(&self) {
         *self.0.current() = None;
     }
 
-    /// The connection; a new one if there is none. Attempts are made in a task of their own, so that a caller who gives up does not
-    /// end them, and are spaced out: in between, the last error is the answer.
+    /// The connection; a new one if there is none. Each attempt runs in its own task, so that a caller who gives up
+    /// does not end it. Attempts are spaced out: in between, callers get the last error.
     ///
     /// # Errors
-    /// What the last attempt met.
+    /// That of the last attempt.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -130,7 +131,7 @@ impl<D: Dial> Link<D> {
         })
     }
 
-    /// Keeps a connection that was made once: when it breaks, makes a new one. Never returns.
+    /// Replaces a connection that was made once whenever it breaks. Never returns.
     pub async fn mend(&self) {
         loop {
             let broken = self.0.broken.notified();
@@ -144,14 +145,14 @@ impl<D: Dial> Link<D> {
     }
 }
 
-/// An attempt to connect. In whatever way it ends, those who wait for it are told.
+/// An attempt to connect. However it ends, the requests that wait for it are notified.
 struct Attempt<D: Dial>(Arc<Inner<D>>);
 
 impl<D: Dial> Attempt<D> {
     async fn run(self) {
         let link = &self.0;
         let dialing = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
-        // What a panic met may not be there the next time: another server may answer.
+        // A retry may succeed after a panic: another server may answer.
         let made = dialing.await.unwrap_or_else(|panicked| {
             Err(EngineError::new(Fault::Retry, format!("cannot connect: {panicked}")))
         });
@@ -160,7 +161,7 @@ impl<D: Dial> Attempt<D> {
         if dialing.born.take().is_some_and(|born| now.since(born) > LONGEST_PAUSE) {
             dialing.failed = 0;
         }
-        // A connection that was made counts as failed until it has lived for a while: some servers hang up at once.
+        // A new connection counts as failed until it has lasted for a while: some servers close a connection at once.
         let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
         dialing.failed += 1;
         match made {
@@ -193,7 +194,7 @@ impl<D: Dial> Drop for Attempt<D> {
 }
 
 impl<D: Dial> Inner<D> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code under these locks can panic in the middle of a change.
     fn dialing(&self) -> MutexGuard<'_, Dialing> {
         self.dialing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
     use crate::Env;
 
-    /// Nobody is there.
+    /// A dialer for a server that does not exist.
     struct Nobody;
 
     impl Dial for Nobody {
@@ -245,7 +246,8 @@ mod tests {
         fn connected(&self, _: &Arc<()>, _: bool) {}
     }
 
-    /// Its tasks are dropped where they are spawned: a guard that is dropped at a program's end comes to this.
+    /// The runtime drops tasks as soon as they are spawned. This happens when a guard is dropped at the end of a
+    /// program.
     #[test]
     fn a_runtime_that_is_shut_down_is_an_error_and_no_hang() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,4 +1,4 @@
-//! The news of one client of an engine, until it reads them.
+//! The mailbox: the unread notifications of one client of an engine.
 
 use std::{
     future::poll_fn,
@@ -9,11 +9,11 @@ use std::{
 
 use crate::Notification;
 
-/// The most news that wait for their reader. News are hints: when more come, all are replaced by
-/// [`Notification::AskAll`], which is always true, and [`Notification::Doubt`] if it was among them.
+/// The most unread notifications. They are hints: when there are more, all are replaced by [`Notification::AskAll`],
+/// which is always true, and by [`Notification::Doubt`] if it was among them.
 pub const MAX_NOTIFICATIONS: usize = 4096;
 
-/// The unread news of one client of an engine: bounded, for any number of writers and one reader.
+/// The unread notifications of one client of an engine: bounded, for any number of writers and one reader.
 #[derive(Default)]
 pub struct Mailbox {
     inner: Mutex<Inner>,
@@ -26,7 +26,7 @@ struct Inner {
 }
 
 impl Mailbox {
-    /// Adds a piece of news and wakes the reader.
+    /// Adds a notification and wakes the reader.
     pub fn push(&self, notification: Notification) {
         let reader = {
             let mut inner = self.lock();
@@ -50,7 +50,7 @@ impl Mailbox {
         }
     }
 
-    /// All unread news, once there are any.
+    /// Waits for notifications, and returns all unread ones.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -70,7 +70,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing under this lock can panic half-way through a change.
+        // No code under this lock can panic in the middle of a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

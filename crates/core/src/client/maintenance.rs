@@ -1,5 +1,5 @@
-//! What a client of a server does unasked: one round after the other while the client lives, and the end of claims that did not
-//! speak in time, tried until it succeeds.
+//! Maintenance: the background upkeep of a client of a server, in rounds while the client exists; and the end of claims
+//! that sent no request in time, retried until it succeeds.
 
 use std::{
     sync::{Arc, Weak},
@@ -16,25 +16,25 @@ use crate::{
 
 /// The longest sleep: timers stop while the machine is suspended, the clock does not.
 pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// The shortest sleep: what is due earlier by less is done together.
+/// The shortest sleep: actions that are due within it are done together.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
-/// The pause before an end is tried again.
+/// The pause before ending a claim is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A client with something to do unasked.
+/// A client that needs background upkeep.
 pub trait Maintain: Send + Sync + 'static {
-    /// Does what is due, and says when the next round is.
+    /// Does all that is due, and returns when the next round is due.
     fn round(self: &Arc<Self>, now: Instant) -> Instant;
 
-    /// Where the engine's notifications go.
+    /// The mailbox for the engine's notifications.
     fn mailbox(&self) -> &Mailbox;
 
-    /// Ends a claim that did not speak in time.
+    /// Ends a claim that sent no request in time.
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>>;
 }
 
-/// Begins the maintenance of a client, which ends with it. `sooner` is notified when something is due earlier than the last round
-/// said. After a round that panicked, claims ask for themselves.
+/// Begins the maintenance of a client, which ends with the client. `sooner` is notified when something is due before
+/// the time that the last round returned. After a round that panicked, all claims are asked for again.
 pub fn maintain<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
     let rounds = {
         let client = Weak::clone(&client);
@@ -63,7 +63,8 @@ async fn rounds<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc
     }
 }
 
-/// Ends claims that did not speak in time: each in a task of its own, which tries until the claim is ended or the client is gone.
+/// Ends claims that sent no request in time: each in its own task, which retries until the claim is ended or the client
+/// is gone.
 pub fn end_claims<C: Maintain>(client: &Arc<C>, overdue: Vec<ClaimId>) {
     for id in overdue {
         let client = Arc::downgrade(client);
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
     use crate::Fault;
 
-    /// What it does is counted.
+    /// A client that counts its rounds and ends.
     #[derive(Default)]
     struct Client {
         mailbox: Mailbox,
@@ -101,7 +102,7 @@ mod tests {
         ends: AtomicU64,
     }
 
-    /// No time passes.
+    /// A clock that stands still.
     struct Stopped;
 
     impl Clock for Stopped {

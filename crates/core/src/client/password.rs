@@ -6,13 +6,14 @@ use zeroize::Zeroizing;
 
 use crate::{BoxFuture, EngineError, Fault};
 
-/// The longest file that is read: another one named by mistake must not fill the memory.
+/// The longest file that is read: a wrong file given by mistake must not fill the memory.
 const MAX_BYTES: u64 = 64 * 1024;
 
 type Ask = dyn Fn() -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> + Send + Sync;
 
-/// Where the password for a server comes from. It is asked for at each connection, so that it can be changed while locks are held.
-/// What is kept or read of it here is overwritten with zeros after use. Its `Debug` shows nothing of it.
+/// The source of the password for a server. It is read at each connection, so that the password can be changed while
+/// locks are held. Every copy kept or read here is overwritten with zeros after use. The `Debug` output shows nothing
+/// of it.
 #[derive(Clone)]
 pub struct Password(Source);
 
@@ -24,15 +25,15 @@ enum Source {
 }
 
 impl Password {
-    /// What a file holds, without the line feed at its end.
+    /// The content of a file, without the line feed at its end.
     #[must_use]
     pub fn file(path: impl AsRef<Path>) -> Self {
         Self(Source::File(path.as_ref().into()))
     }
 
-    /// What a function answers at each connection, for instance with a token that is good for some minutes. Connecting waits for it,
-    /// and takes its error for an outage that may pass. It runs where the connections live and must not block; its error must not
-    /// hold the password.
+    /// The result of a function that is called at each connection; for instance a token that is valid for some minutes.
+    /// Connecting waits for it, and treats its error as an outage that may pass. The function runs where the
+    /// connections live and must not block; its error must not contain the password.
     #[must_use]
     pub fn callback<F, E>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -49,10 +50,10 @@ impl Password {
         })))
     }
 
-    /// The password as it is now.
+    /// Reads the current password.
     ///
     /// # Errors
-    /// What is wrong with the file, or the callback's.
+    /// The problem with the file, or the callback's error.
     pub fn read(&self) -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> {
         match &self.0 {
             Source::Fixed(password) => Box::pin(ready(Ok(Zeroizing::clone(password)))),
@@ -70,11 +71,11 @@ fn read(path: &Path) -> Result<Zeroizing<String>, EngineError> {
         let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
         wrong(if denied { Fault::Denied } else { Fault::Misconfigured }, &error)
     };
-    // To open a pipe would wait for somebody who writes into it.
+    // Opening a pipe would wait for a writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(wrong(Fault::Misconfigured, &"it is no regular file"));
     }
-    // All of its room at once: what grows leaves copies behind.
+    // Reserves the full size at once: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     let file = fs::File::open(path).map_err(failed)?;
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
@@ -83,7 +84,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, EngineError> {
     }
     let line = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
     if line.is_empty() {
-        // Somebody may be about to write it.
+        // Another process may be about to write it.
         return Err(wrong(Fault::Retry, &"it is empty"));
     }
     Ok(Zeroizing::new(line.to_owned()))

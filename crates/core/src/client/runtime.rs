@@ -1,9 +1,11 @@
-//! What the engines spawn, wait for and bound in time on the keeper's runtime. All else takes the time as an argument.
+//! The runtime shim of the engines: spawning, sleeping and time limits on the keeper's runtime. All other engine code
+//! gets the time as an argument.
 #![expect(clippy::disallowed_methods, reason = "the one place where engines reach the runtime")]
 
 use std::time::Duration;
 
-/// Runs `work` beside all else. However it ends, whoever waits for it is to notice by what it drops.
+/// Runs `work` concurrently, without a handle. However it ends, tasks that wait for it notice this by the values that
+/// it drops.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
@@ -11,12 +13,12 @@ pub fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));
 }
 
-/// Waits for so long.
+/// Sleeps for `time`.
 pub async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// What comes of `work` within `limit`.
+/// The result of `work`, or `None` after `limit`.
 pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
 }

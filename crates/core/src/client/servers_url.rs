@@ -1,36 +1,36 @@
-//! The part of an engine's URL that says where its servers are and who we are there.
+//! The part of an engine's URL with the servers and the login.
 
 use percent_encoding::percent_decode_str;
 
 use crate::{Endpoint, Error, Password};
 
-/// Reads what follows the scheme of a URL. Its errors show nothing of the URL, which may hold a password.
+/// Parses the part of a URL after the scheme. Its errors show nothing of the URL, which may hold a password.
 #[derive(Clone, Copy, Debug)]
 pub struct ServersUrl<'a> {
     /// The scheme.
     pub scheme: &'a str,
-    /// What follows it in a URL that is well formed, from the colon on.
+    /// The rest of a well-formed example URL, from the colon on.
     pub example: &'a str,
 }
 
 impl ServersUrl<'_> {
-    /// The error for a URL of which this is true.
+    /// The error for a URL that is malformed in this way.
     #[must_use]
     pub fn malformed(&self, what: &str) -> Error {
         let Self { scheme, example } = self;
         Error::misconfigured(format!("the {scheme} URL {what}: write it like {scheme}{example}"))
     }
 
-    /// A part of it without percent-escapes.
+    /// Decodes the percent-escapes of a part of the URL.
     ///
     /// # Errors
-    /// If that is no UTF-8.
+    /// If the result is no UTF-8.
     pub fn decoded(&self, text: &str) -> Result<String, Error> {
         let decoded = percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
         decoded.map_err(|_| self.malformed("holds percent-escapes that are no UTF-8"))
     }
 
-    /// What follows the two slashes, taken apart: who we are, where the servers are, and the path with its slash.
+    /// Splits the text after the two slashes: the login, the servers, and the path with its slash.
     ///
     /// # Errors
     /// If there are no two slashes.
@@ -41,10 +41,10 @@ impl ServersUrl<'_> {
         Ok((login, servers, path))
     }
 
-    /// One server.
+    /// Parses one server.
     ///
     /// # Errors
-    /// If it has no host, or a port that is none.
+    /// If it has no host, or its port is no number.
     pub fn place(&self, text: &str, default_port: u16) -> Result<Endpoint, Error> {
         let split = Endpoint::split(text, default_port);
         let (host, port) = split.ok_or_else(|| self.malformed("has a port that is no number"))?;
@@ -55,7 +55,7 @@ impl ServersUrl<'_> {
         Ok(Endpoint { host, port })
     }
 
-    /// Servers, with commas between them.
+    /// Parses a list of servers, separated by commas.
     ///
     /// # Errors
     /// If one of them is malformed.
@@ -63,7 +63,7 @@ impl ServersUrl<'_> {
         text.split(',').map(|one| self.place(one, default_port)).collect()
     }
 
-    /// `user:password` or `user`.
+    /// Parses `user:password` or `user`.
     ///
     /// # Errors
     /// If there is no user.
@@ -76,10 +76,10 @@ impl ServersUrl<'_> {
     }
 }
 
-/// Replaces the password of who we are.
+/// Replaces the password of the login.
 ///
 /// # Errors
-/// If we are nobody.
+/// If there is no user.
 pub fn set_password(login: &mut Option<(String, Password)>, password: Password) -> Result<(), Error> {
     let Some((_, old)) = login else {
         return Err(Error::misconfigured("a password is given and no user: write user@ before the host"));
@@ -108,7 +108,7 @@ macro_rules! server_options {
             self
         }
 
-        /// How the user of the URL proves who it is; asked for at each connection.
+        /// The password of the user of the URL; read at each connection.
         ///
         /// # Errors
         /// [`is_misconfigured`](leasehold_core::Error::is_misconfigured) where there is no user.
@@ -118,8 +118,8 @@ macro_rules! server_options {
         }
 
         /// How long connecting may take, to all servers together where there are several;
-        /// [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes 3 s at most, to one of several servers
-        /// 1.5 s. Zero is none but that.
+        /// [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt takes 3 s at most, or 1.5 s if
+        /// there are several servers. Zero sets no other limit than that.
         #[must_use]
         pub fn connect_timeout(mut self, timeout: std::time::Duration) -> Self {
             self.connect_timeout = timeout;

@@ -1,10 +1,10 @@
-//! One attempt to hold a name, and what an engine answers about it.
+//! A claim (one attempt to hold a name), and the answers of an engine to it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{EngineError, Instant, Mode, Name, Token};
 
-/// Names one claim: 128 random bits from the operating system, made before anything is sent, never used twice.
+/// Identifies one claim: 128 random bits from the operating system, made before anything is sent and never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClaimId(pub [u8; 16]);
 
@@ -15,7 +15,7 @@ impl fmt::Display for ClaimId {
 }
 
 impl ClaimId {
-    /// Reads what is displayed of one: 32 hexadecimal digits.
+    /// Parses the displayed form: 32 hexadecimal digits.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -33,57 +33,60 @@ impl fmt::Debug for ClaimId {
 /// One attempt to hold a name.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Its own identity.
+    /// The id of this claim.
     pub id: ClaimId,
-    /// What is to be held.
+    /// The name to hold.
     pub name: Name,
-    /// How it is to be held.
+    /// The mode in which to hold it.
     pub mode: Mode,
-    /// How long the lease shall last; an engine may grant another time and says so.
+    /// The requested lease time; an engine may grant another time and says so in its [`Grant`].
     pub ttl: Duration,
-    /// How long a grant that is *pushed* to this claim while it waits lasts until it is renewed or asked for; at most `ttl`.
+    /// How long a grant that is *pushed* to this claim while it waits lasts, until the claim renews it or asks for it;
+    /// at most `ttl`.
     pub claim_time: Duration,
-    /// Whether the claim may take a place in line when the name is taken.
+    /// Whether the claim may enter the queue when the name is taken.
     pub may_queue: bool,
-    /// How many tokens the grant shall carry, for hand-over inside the process; engines that mint no blocks give 1.
+    /// How many tokens the grant shall carry, for hand-over inside the process; engines that mint no blocks of tokens
+    /// give 1.
     pub tokens: u32,
-    /// Shown to others.
+    /// The label of the claimant, shown to others.
     pub owner: Arc<str>,
-    /// The claiming process ends its work under the lock when it gets SIGTERM, as `leasehold run` does: an engine that
-    /// can only ask a holder to stop ([`Breaking::Ask`](crate::Breaking::Ask)) may ask this one.
+    /// Whether the claiming process ends its work under the lock on SIGTERM, as `leasehold run` does. An engine that
+    /// can only ask a holder to stop ([`Breaking::Ask`](crate::Breaking::Ask)) may then signal this process.
     pub stops_on_term: bool,
 }
 
 /// Whether a call of `claim` may create anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Take the name, or a place in line.
+    /// Take the name, or enter the queue.
     Create,
-    /// Only say where the claim stands. Asking a live grant extends it to the full ttl and returns the same token.
+    /// Only report the state of the claim. If the claim holds, its lease is extended to the full ttl and the same token
+    /// returned.
     Ask,
 }
 
-/// What an engine answers to a claim.
+/// The answer of an engine to a claim.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// The claim holds the name.
     Held(Grant),
-    /// The claim has a place in line.
+    /// The claim is in the queue.
     Waiting(Hint),
     /// The name is taken and nothing of the claim remains on the engine.
     Taken(Hint),
-    /// The engine knows nothing of this claim (any more), or it was released before: it can never be granted.
+    /// The engine does not know this claim (or no longer does), or it was released before: it can never be granted.
     Gone,
 }
 
-/// A hold as the engine granted it.
+/// A hold as granted by the engine.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The first token of the grant.
     pub token: Token,
     /// How many tokens in a row the grant carries, `token` included; at least 1.
     pub tokens: u32,
-    /// The time granted, counted by the engine from when it granted; `None` where holds never lapse.
+    /// The granted time, which the engine counts from the moment of the grant; `None` where holds never lapse.
     pub ttl: Option<Duration>,
     /// How the hold before this one ended.
     pub previous: Previous,
@@ -106,7 +109,7 @@ pub enum Previous {
 }
 
 impl Previous {
-    /// Of two ends, the one that the next holder has more reason to know.
+    /// Of two ends, the one that matters more to the next holder.
     pub(crate) fn worse(self, other: Self) -> Self {
         let weight = |how| match how {
             Self::Clean => 0,
@@ -119,44 +122,45 @@ impl Previous {
     }
 }
 
-/// What an engine knows about the wait of a claim that does not hold.
+/// What an engine knows about a claim that does not hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hint {
-    /// After this time asking again may pay even without news (a lease runs out, a kept name becomes free).
+    /// The time after which asking again may succeed even without a notification (a lease runs out, the minimum hold
+    /// time of a name ends).
     pub ask_in: Option<Duration>,
-    /// How many claims stand in line before this one.
+    /// How many claims are ahead of this one in the queue.
     pub ahead: Option<u32>,
-    /// What stands in the way, if nobody knows that it will ever end by itself: told to whoever waits in vain, as a
-    /// misconfiguration.
+    /// Why the name may stay taken for ever, if the engine cannot know that its holder will ever let go. A request that
+    /// waits in vain reports it as a misconfiguration.
     pub obstacle: Option<&'static str>,
 }
 
-/// A granted claim, as `renew` takes it. Engines compare the id *and* the token with what they store.
+/// A granted claim, as passed to `renew`. Engines compare the id *and* the token with what they store.
 #[derive(Clone, Debug)]
 pub struct Hold {
     /// The claim.
     pub id: ClaimId,
-    /// What is held.
+    /// The name held.
     pub name: Name,
-    /// How it is held.
+    /// The mode in which it is held.
     pub mode: Mode,
     /// The first token of the grant.
     pub token: Token,
-    /// The time to extend to.
+    /// The lease time to extend to.
     pub ttl: Duration,
 }
 
-/// What an engine answers to the renewal of one hold.
+/// The answer of an engine to the renewal of one hold.
 #[derive(Debug)]
 pub enum Renewed {
-    /// It is held for this time from when the engine answered; `None` where holds never lapse.
+    /// The hold is extended by this time, counted from the engine's answer; `None` where holds never lapse.
     Kept {
         /// The time granted.
         ttl: Option<Duration>,
     },
-    /// It is no longer held.
+    /// The name is no longer held by this claim.
     Lost(Loss),
-    /// The engine did not say. Nothing changes.
+    /// The engine did not answer. Nothing changes.
     Unknown(EngineError),
 }
 
@@ -166,17 +170,17 @@ pub enum Renewed {
 pub enum Loss {
     /// No renewal was acknowledged before the deadline.
     Lapsed,
-    /// The engine says that the hold is gone or belongs to another.
+    /// The engine reports that the hold is gone or belongs to another claim.
     Gone,
-    /// An operator broke it.
+    /// An operator broke the hold.
     Broken,
-    /// The file under the lock was replaced or unlinked.
+    /// The lock file was replaced or unlinked.
     Replaced,
-    /// `max_hold` ended.
+    /// The time limit `max_hold` was reached.
     MaxHold,
     /// The token of the grant was not larger than one seen before: the engine lost or restored its state.
     TokenWentBack,
-    /// The `Locks` was closed, or its keeper is gone.
+    /// The `Locks` was closed, or its keeper has ended.
     Closed,
 }
 
@@ -194,36 +198,42 @@ impl fmt::Display for Loss {
     }
 }
 
-/// The order to leave no trace of a claim.
+/// The request to remove every trace of a claim.
 #[derive(Clone, Debug)]
 pub struct Release {
     /// The claim.
     pub id: ClaimId,
-    /// What it claims or holds.
+    /// The name that it claims or holds.
     pub name: Name,
-    /// How.
+    /// The mode of the claim.
     pub mode: Mode,
-    /// The first token of the grant, when the claim is known to hold; the engine then says whether that one was there.
+    /// The first token of the grant, when the claim is known to hold; the engine then answers whether the hold with
+    /// that token was there.
     pub token: Option<Token>,
-    /// How the hold ended, for the next one's [`Previous`]: `Clean` or `Abandoned`, or, of a hold that nobody used, what
-    /// its own grant said. Counts only together with `token`: without one, what was known before stays.
+    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that nobody used,
+    /// the `previous` of its own grant. Counts only together with `token`: without one, the engine keeps what it knew
+    /// before.
     pub ended: Previous,
-    /// Keep the name taken for this time from now, by nobody ("at least for").
+    /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, held by
+    /// nobody.
     pub keep: Option<Duration>,
 }
 
-/// What an engine answers to the release of one claim.
+/// The answer of an engine to the release of one claim.
 #[derive(Debug)]
 pub enum Released {
-    /// A hold or a place in line was there and is gone; of a release with a token: the hold with that token.
+    /// A hold or a queue entry of the claim was there and is gone; for a release with a token: the hold with that
+    /// token.
     Freed,
-    /// It was not there, nothing else of the claim is left, and no earlier request of this id can create anything any more.
+    /// It was not there, nothing else of the claim is left, and no earlier request with this id can create anything any
+    /// more.
     NotThere,
-    /// The engine did not say: the release must be sent again.
+    /// The engine did not answer: the release must be sent again.
     Unknown(EngineError),
 }
 
-/// A hint from the engine that something changed. News may be lost, doubled and late: `claim` and `renew` are the truth.
+/// A hint from the engine that something changed. Notifications may be lost, doubled and late: only the answers to
+/// `claim` and `renew` are authoritative.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notification {
@@ -233,12 +243,13 @@ pub enum Notification {
         name: Name,
         /// The claim.
         id: ClaimId,
-        /// What was granted; its `ttl` is the claim time.
+        /// The grant; its `ttl` is the claim time.
         grant: Grant,
-        /// A local time certainly not after the moment of the grant; `None`: ask before believing.
+        /// A local time certainly not after the moment of the grant. `None`: ask the engine before relying on the
+        /// grant.
         since: Option<Instant>,
     },
-    /// Asking for this claim may pay now.
+    /// Asking for this claim again may succeed now.
     Recheck {
         /// The name.
         name: Name,
@@ -251,12 +262,12 @@ pub enum Notification {
         name: Name,
         /// The claim.
         id: ClaimId,
-        /// Why.
+        /// The reason.
         loss: Loss,
     },
-    /// The engine's clock went forward, so that leases may have ended there before their time: no hold is to be believed in
-    /// until it is renewed, which is done at once.
+    /// The engine's clock went forward, so leases may have ended there early: no hold is valid until it is renewed.
+    /// Core renews all holds at once.
     Doubt,
-    /// News may have been missed: ask for every waiting claim and renew every hold.
+    /// Notifications may have been missed: ask for every waiting claim and renew every hold.
     AskAll,
 }

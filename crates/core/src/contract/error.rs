@@ -1,4 +1,4 @@
-//! What can go wrong: for users ([`Error`]) and between core and engines ([`EngineError`]).
+//! Errors: for users ([`Error`]), and between core and engines ([`EngineError`]).
 
 use std::{error::Error as StdError, fmt};
 
@@ -6,7 +6,7 @@ use crate::{Loss, Name, contract::inspect::cut};
 
 type Source = Box<dyn StdError + Send + Sync>;
 
-/// Why a call did not do what was asked. Says what happened, to which name, on which engine; never holds a secret.
+/// Why a call failed. Says what happened, to which name, on which engine; never contains a secret.
 #[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -15,31 +15,31 @@ pub struct Error {
     source: Option<Source>,
 }
 
-/// The kinds of [`Error`], never folded into each other.
+/// The kinds of [`Error`]. Different causes are never reported as the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds it, and the call was not to wait.
+    /// Somebody else holds the name, and the call was not to wait.
     Taken,
-    /// The wait ended, and the engine said "taken" all the while.
+    /// The wait ended, and the engine answered "taken" all the time.
     TimedOut,
-    /// The engine cannot be reached, or the wait ended while it could not be.
+    /// The engine cannot be reached, or could not be when the wait ended.
     Unreachable,
     /// The request may or may not have been applied.
     Unknown,
-    /// The engine said no for a reason of its own: read-only, out of memory, disk full, line full.
+    /// The engine refused for a reason of its own: read-only, out of memory, disk full, queue full.
     Refused,
-    /// Credentials or permissions.
+    /// Wrong credentials or missing permissions.
     Denied,
-    /// The URL or the configuration is wrong, the key holds something else, or two modes or limits meet on one name.
+    /// The URL or the configuration is wrong, the key holds foreign data, or two modes or limits conflict on one name.
     Misconfigured,
     /// The arguments of the call are wrong.
     Invalid,
-    /// The hold was lost before.
+    /// The hold was lost before the call.
     Lost(Loss),
-    /// The protected resource has seen a larger token: the hold was overtaken, and nothing was written.
+    /// The protected resource has seen a larger token: another holder came later, and nothing was written.
     Fenced,
-    /// The `Locks` was closed, or its keeper is gone.
+    /// The `Locks` was closed, or its keeper has ended.
     Closed,
     /// This process was forked from the one that made the `Locks`.
     Forked,
@@ -48,19 +48,19 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind` with a message that says what happened and what to do.
+    /// An error of `kind`. The message says what happened and what to do.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// Wrong arguments.
+    /// An error about wrong arguments.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// Wrong URL or configuration.
+    /// An error about a wrong URL or configuration.
     #[must_use]
     pub fn misconfigured(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Misconfigured, message)
@@ -72,7 +72,7 @@ impl Error {
         Self::sorted(error, format_args!("{engine} lock {:?}", name.as_str()))
     }
 
-    /// An error of `engine` that is about no name.
+    /// An error of `engine` that concerns no particular name.
     #[must_use]
     pub fn from_engine_alone(error: EngineError, engine: &str) -> Self {
         Self::sorted(error, format_args!("{engine} engine"))
@@ -90,19 +90,19 @@ impl Error {
         Self { kind, message: format!("{about}: {}", error.message), source: error.source }
     }
 
-    /// What kind of error it is.
+    /// The kind of the error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Somebody else holds it: at once, or until the wait ended.
+    /// Somebody else holds the name: at the only try, or until the wait ended.
     #[must_use]
     pub const fn is_taken(&self) -> bool {
         matches!(self.kind, ErrorKind::Taken | ErrorKind::TimedOut)
     }
 
-    /// The wait ended while the name was taken.
+    /// The wait ended, and the name was taken all the time.
     #[must_use]
     pub const fn is_timed_out(&self) -> bool {
         matches!(self.kind, ErrorKind::TimedOut)
@@ -120,19 +120,19 @@ impl Error {
         matches!(self.kind, ErrorKind::Unknown)
     }
 
-    /// The engine said no for a reason of its own.
+    /// The engine refused for a reason of its own.
     #[must_use]
     pub const fn is_refused(&self) -> bool {
         matches!(self.kind, ErrorKind::Refused)
     }
 
-    /// Credentials or permissions.
+    /// Wrong credentials or missing permissions.
     #[must_use]
     pub const fn is_denied(&self) -> bool {
         matches!(self.kind, ErrorKind::Denied)
     }
 
-    /// URL, configuration, or what stands under the key.
+    /// The URL, the configuration, or the data under the key is wrong.
     #[must_use]
     pub const fn is_misconfigured(&self) -> bool {
         matches!(self.kind, ErrorKind::Misconfigured)
@@ -144,7 +144,7 @@ impl Error {
         matches!(self.kind, ErrorKind::Invalid)
     }
 
-    /// The hold was lost.
+    /// The hold was lost before the call.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self.kind, ErrorKind::Lost(_))
@@ -169,11 +169,11 @@ impl fmt::Debug for Error {
     }
 }
 
-/// What an engine says when it cannot answer, sorted by what that means for the request.
+/// The failure of a request to an engine, classified by its meaning for the request.
 #[derive(thiserror::Error)]
 #[error("{message}")]
 pub struct EngineError {
-    /// What it means for the request.
+    /// Its meaning for the request.
     pub fault: Fault,
     /// What happened and what to do, without name and engine, without secrets.
     pub message: String,
@@ -181,28 +181,28 @@ pub struct EngineError {
     pub source: Option<Source>,
 }
 
-/// What a failure means for the request that met it.
+/// The meaning of a failure for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Certainly not applied; worth trying again (cannot connect, loading, busy).
+    /// Certainly not applied; a retry may succeed (cannot connect, loading, busy).
     Retry,
-    /// Certainly not applied: the server answers, and takes no more connections for now. It was reached, so whoever waits goes on
-    /// waiting, and tries ever more seldom.
+    /// Certainly not applied: the server answers, but accepts no more connections for now. It was reached, so waiting
+    /// requests go on waiting and retry with growing pauses.
     Full,
     /// May have been applied.
     Unknown,
-    /// Certainly not applied, and trying again at once will not help (read-only, out of memory, disk full, line full).
+    /// Certainly not applied, and an immediate retry will not help (read-only, out of memory, disk full, queue full).
     Refused,
-    /// Certainly not applied: credentials or permissions.
+    /// Certainly not applied: wrong credentials or missing permissions.
     Denied,
-    /// Certainly not applied: wrong configuration, something else under the key, two modes or limits on one name.
+    /// Certainly not applied: wrong configuration, foreign data under the key, two modes or limits on one name.
     Misconfigured,
-    /// A bug: trying again will not help, and whether it was applied is not certain.
+    /// A bug: a retry will not help, and the request may or may not have been applied.
     Internal,
 }
 
 impl Fault {
-    /// Whether the request that met it may have been applied.
+    /// Whether the failed request may have been applied.
     #[must_use]
     pub const fn may_be_applied(self) -> bool {
         matches!(self, Self::Unknown | Self::Internal)
@@ -215,11 +215,11 @@ impl Fault {
     }
 }
 
-/// The longest message, in characters: a server may say more.
+/// The longest message, in characters: a server may send more.
 const MAX_SHOWN: usize = 1000;
 
 impl EngineError {
-    /// An error with its meaning and its message.
+    /// An error with its fault and its message.
     #[must_use]
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
         let mut message = message.into();
@@ -227,13 +227,13 @@ impl EngineError {
         Self { fault, message, source: None }
     }
 
-    /// The same for another part of a request, without its cause.
+    /// A copy for another part of the same request, without the source.
     #[must_use]
     pub fn again(&self) -> Self {
         Self::new(self.fault, self.message.clone())
     }
 
-    /// The same with its cause.
+    /// Adds the source.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.source = Some(source.into());

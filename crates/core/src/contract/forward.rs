@@ -1,7 +1,7 @@
-//! The verbs of an engine whose client does all of them, written once for all such engines.
+//! Macros that implement the engine traits for engines that leave all verbs to their client.
 
-/// Implements [`Engine`](crate::Engine) for a type with the fields `profile` and `client`, by the functions of the client with the
-/// names of the verbs. What the engine hears is given by the future `notification` of its client.
+/// Implements [`Engine`](crate::Engine) for a type with the fields `profile` and `client`, by the client's functions of
+/// the same names. The expression `notification` is the future of the next notifications of the client.
 #[macro_export]
 macro_rules! forward_engine {
     ($engine:ty, |$client:ident| $notification:expr) => {
@@ -41,7 +41,8 @@ macro_rules! forward_engine {
     };
 }
 
-/// Implements [`Inspect`](crate::Inspect) for a type with the field `client`, by the functions of the client with its names.
+/// Implements [`Inspect`](crate::Inspect) for a type with the field `client`, by the client's functions of the same
+/// names.
 #[macro_export]
 macro_rules! forward_inspect {
     ($engine:ty, $guarantee:path) => {

@@ -1,26 +1,27 @@
-//! Looking at names from outside: who holds, who waits, and breaking a hold on purpose.
+//! Inspection: listing holders and waiters of names, and breaking a hold on purpose.
 
 use std::time::Duration;
 
 use crate::{BoxFuture, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name};
 
-/// What operators ask of an engine. Same rules as for [`Engine`](crate::Engine), but nothing here decides ownership.
+/// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply; nothing here decides
+/// ownership.
 pub trait Inspect: Send + Sync {
-    /// One round trip that shows that the engine can be reached, with the credentials that it was given. It creates nothing, and needs no
-    /// right that a claim does not need.
+    /// One round trip that proves that the engine can be reached with the given credentials. It creates nothing, and
+    /// needs no right that a claim does not need.
     ///
     /// # Errors
     /// As for `claim`.
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>>;
 
-    /// What is promised, as the server is configured now.
+    /// What the engine promises, as its server is configured now.
     ///
     /// # Errors
     /// As for `claim`.
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>>;
 
-    /// The names that begin with `prefix` and have a holder or a waiter, or cannot be read, sorted. One that cannot be read hides no
-    /// other.
+    /// The names that begin with `prefix` and have a holder or a waiter, or cannot be read, sorted. A name that cannot
+    /// be read hides no other.
     ///
     /// # Errors
     /// As for `claim`.
@@ -35,7 +36,8 @@ pub trait Inspect: Send + Sync {
     /// Ends the hold whose block of tokens contains `token`. `force` does not wait for the holder's lease.
     ///
     /// # Errors
-    /// As for `claim`; [`Fault::Denied`](crate::Fault::Denied) where the engine cannot break this hold, with the reason.
+    /// As for `claim`; [`Fault::Denied`](crate::Fault::Denied) where the engine cannot break this hold, with the
+    /// reason.
     fn break_hold<'a>(
         &'a self,
         name: &'a Name,
@@ -44,10 +46,10 @@ pub trait Inspect: Send + Sync {
     ) -> BoxFuture<'a, Result<Broken, EngineError>>;
 }
 
-/// The longest text of others that is shown of a holder or waiter, in characters. What we write ourselves is not longer.
+/// The longest foreign text shown of a holder or waiter, in characters. Our own texts are never longer.
 const MAX_SHOWN: usize = MAX_OWNER_BYTES;
 
-/// Cuts a text that others wrote, and shows that it was cut.
+/// Cuts a foreign text to `most` characters, and marks the cut.
 pub(crate) fn cut(text: &mut String, most: usize) {
     if let Some((end, _)) = text.char_indices().nth(most) {
         text.truncate(end);
@@ -61,17 +63,17 @@ pub(crate) fn cut(text: &mut String, most: usize) {
 pub struct View {
     /// The name.
     pub name: Name,
-    /// What a foreign program is given for this name: the lock file, the Redis key, ...
+    /// How other programs find this name: the lock file, the Redis key, ...
     pub key: String,
-    /// How it is held; `None` when it is free.
+    /// The mode in which it is held; `None` when it is free.
     pub mode: Option<Mode>,
-    /// Who holds it.
+    /// The holders.
     pub holders: Vec<HolderView>,
-    /// Who waits, first in line first.
+    /// The waiters, in queue order.
     pub waiters: Vec<WaiterView>,
-    /// Which run of numbers the tokens of its holders belong to; `None` where that was not seen at this look.
+    /// The lineage of its holders' tokens; `None` if this read did not see it.
     pub lineage: Option<Lineage>,
-    /// In a list: why it cannot be told who holds it. What stands there is in the way of claims.
+    /// In a list: why the holders could not be read. The unreadable data blocks claims of this name.
     pub problem: Option<String>,
 }
 
@@ -83,13 +85,13 @@ impl View {
         Self { name, key, mode: None, holders, waiters, lineage: None, problem: None }
     }
 
-    /// A name of which nothing is known but what went wrong at the look.
+    /// A name that could not be read, with the error.
     #[must_use]
     pub fn unreadable(name: Name, key: String, error: &EngineError) -> Self {
         Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
     }
 
-    /// The same with what others wrote cut to a length that can be shown.
+    /// The same, with foreign texts cut to a length that can be shown.
     pub(crate) fn cut(mut self) -> Self {
         let holders = self.holders.iter_mut().flat_map(|holder| [&mut holder.id, &mut holder.owner]);
         let waiters = self.waiters.iter_mut().flat_map(|waiter| [&mut waiter.id, &mut waiter.owner]);
@@ -97,7 +99,7 @@ impl View {
         self
     }
 
-    /// One holder more, who holds it so.
+    /// Adds a holder and its mode.
     pub fn add_holder(&mut self, mode: Mode, holder: HolderView) {
         self.mode = Some(self.mode.map_or(mode, |all| all.beside(mode)));
         self.holders.push(holder);
@@ -107,39 +109,40 @@ impl View {
 /// A holder as seen from outside.
 #[derive(Clone, Debug)]
 pub struct HolderView {
-    /// The claim id, or whatever names a foreign holder.
+    /// The claim id, or some other identifier of a foreign holder.
     pub id: String,
-    /// What the holder calls itself.
+    /// The label of the holder.
     pub owner: String,
     /// The first token of the grant; `None` for a foreign holder.
     pub token: Option<u64>,
-    /// Since when.
+    /// How long it has held.
     pub held: Option<Duration>,
-    /// How long still, unless renewed; `None` where it does not lapse by itself.
+    /// The time until it lapses, unless renewed; `None` where it does not lapse by itself.
     pub remaining: Option<Duration>,
-    /// Whether it ends with a session that its holder keeps on the server, and for how long that lasts nobody here can tell.
+    /// Whether it ends with a session that its holder keeps on the server; how long that session lasts cannot be known
+    /// here.
     pub of_session: bool,
-    /// Whether another program than leasehold holds it.
+    /// Whether a program other than leasehold holds it.
     pub foreign: bool,
 }
 
 /// A waiter as seen from outside.
 #[derive(Clone, Debug)]
 pub struct WaiterView {
-    /// The claim id, or whatever names a foreign waiter.
+    /// The claim id, or some other identifier of a foreign waiter.
     pub id: String,
-    /// What the waiter calls itself.
+    /// The label of the waiter.
     pub owner: String,
-    /// Since when.
+    /// How long it has waited.
     pub waiting: Option<Duration>,
 }
 
-/// What breaking a hold came to.
+/// The result of breaking a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The hold was ended, or its holder was asked and went.
+    /// The hold was ended, or its holder was asked to stop and released it.
     Done,
-    /// Nothing is held, or under another token.
+    /// Nothing is held, or it is held under another token.
     NotHeld,
 }
 

@@ -1,22 +1,22 @@
-//! How a name is held.
+//! The modes in which a name can be held.
 
 use std::fmt;
 
-/// How a name is held, or is to be held.
+/// The mode in which a name is held, or to be held.
 ///
-/// Exclusive and shared holds belong to one kind of lock and may be mixed on one name. Permits are another kind:
-/// while a name has holders or waiters of one kind, or of another limit, a claim of the other is refused.
+/// Exclusive and shared holds belong to one kind of lock and may be mixed on one name. Permits are another kind: while
+/// a name has holders or waiters of one kind or limit, a claim of another kind or limit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Excludes every other hold.
     Exclusive,
     /// Excludes exclusive holds only.
     Shared,
-    /// `count` of `limit` places; 1 <= count <= limit.
+    /// `count` of `limit` permits; 1 <= count <= limit.
     Permits {
-        /// How many places this hold takes.
+        /// How many permits this hold takes.
         count: u32,
-        /// How many places there are in all.
+        /// How many permits there are in all.
         limit: u32,
     },
 }
@@ -31,13 +31,13 @@ impl Mode {
         }
     }
 
-    /// True when both may stand on one name at the same time as holds or waiters: same kind of lock, same limit.
+    /// True when claims of both modes may hold or wait on one name at the same time: same kind of lock, same limit.
     #[must_use]
     pub fn same_kind(self, other: Self) -> bool {
         self.limit() == other.limit()
     }
 
-    /// One mode for holders that stand beside each other: permits are summed.
+    /// Combines the modes of concurrent holders: permits are summed.
     #[must_use]
     pub const fn beside(self, other: Self) -> Self {
         match (self, other) {

@@ -1,23 +1,25 @@
-//! The name of what is locked.
+//! The name of a lock.
 
 use std::{fmt, sync::Arc};
 
 use crate::Error;
 
-/// The longest name, in bytes: long enough for a path or a URL, short enough for every engine to store whole.
+/// The longest name, in bytes: long enough for a path or a URL, short enough for every engine to store unshortened.
 pub const MAX_NAME_BYTES: usize = 512;
 
-/// What is locked: 1 to 512 bytes of UTF-8 without control characters.
+/// The name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
-/// Names are data: no engine interprets `/`, `*`, quotes or braces in them, and two different names never meet.
+/// Names are opaque: no engine interprets `/`, `*`, quotes or braces in them, and two different names are always two
+/// different locks.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// Checks `text` and makes a name of it.
+    /// Checks `text` and makes a name from it.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) with the reason, when `text` is empty, longer than 512 bytes or holds a control character.
+    /// [`is_invalid`](Error::is_invalid) with the reason, when `text` is empty, longer than 512 bytes or contains a
+    /// control character.
     pub fn new(text: &str) -> Result<Self, Error> {
         if text.is_empty() {
             return Err(Error::invalid("the name is empty: give 1 to 512 bytes of text"));

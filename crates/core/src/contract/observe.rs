@@ -1,4 +1,4 @@
-//! What happens to locks, for metrics: events go to an observer of the user's and to `tracing`.
+//! Events for metrics and traces: sent to an observer of the user and to `tracing`.
 
 use std::{fmt, time::Duration};
 
@@ -12,7 +12,7 @@ pub enum Event<'a> {
     Granted {
         /// The name.
         name: &'a Name,
-        /// How it is held.
+        /// The mode in which it is held.
         mode: Mode,
         /// The token.
         token: Token,
@@ -25,23 +25,23 @@ pub enum Event<'a> {
     Refused {
         /// The name.
         name: &'a Name,
-        /// Why.
+        /// The reason.
         error: &'a crate::Error,
     },
     /// A batch of renewals was answered.
     Renewed {
         /// How many holds were kept.
         kept: usize,
-        /// How many answers did not come.
+        /// How many renewals got no answer.
         unknown: usize,
     },
     /// A hold was lost.
     Lost {
         /// The name.
         name: &'a Name,
-        /// Why.
+        /// The reason.
         loss: Loss,
-        /// What went wrong with its last renewal, where it lapsed for that.
+        /// The error of its last renewal, if the hold lapsed because of it.
         trouble: Option<&'a str>,
     },
     /// A guard was released.
@@ -53,9 +53,10 @@ pub enum Event<'a> {
     },
 }
 
-/// Receives events. Called on user threads and on the keeper's: must be quick and must not take locks of this library.
+/// Receives events. Called on user threads and on the keeper's thread: must return quickly and must not take locks of
+/// this library.
 pub trait Observe: Send + Sync + 'static {
-    /// Something happened.
+    /// Receives one event.
     fn event(&self, event: &Event<'_>);
 }
 

@@ -1,4 +1,4 @@
-//! Who asks for a lock: a label for others, and an identity for taking the same lock again.
+//! The owner of a request: a label for others, and an identity for taking the same lock again.
 
 use std::{fmt, sync::Arc};
 
@@ -7,16 +7,16 @@ use crate::Error;
 /// The longest label, in bytes.
 pub const MAX_OWNER_BYTES: usize = 128;
 
-/// Who asks for a lock.
+/// The owner of a request.
 ///
-/// The label is shown to others. The identity is the value itself: a request with a *clone* of the owner that already
-/// holds the name is granted at once, with the same token (re-entrancy by an explicit owner, never by thread or task).
-/// Two owners made from the same text are two identities.
+/// The label is shown to others. The identity is the value itself: a request whose owner is a *clone* of the holder's
+/// owner is granted at once, with the same token (re-entrancy by an explicit owner, never by thread or task). Two
+/// owners made from the same text are two identities.
 #[derive(Clone)]
 pub struct Owner(Arc<str>);
 
 impl Owner {
-    /// A new identity with this label, of which control characters are shown as `?` and what is over 128 bytes is cut.
+    /// A new identity with this label. Control characters are replaced by `?`, and the label is cut after 128 bytes.
     #[must_use]
     pub fn new(label: &str) -> Self {
         let mut clean: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
@@ -28,8 +28,8 @@ impl Owner {
         Self(clean.into())
     }
 
-    /// A new identity with the label `user@host:pid` of a process of this user: of the one that people see, for example, where
-    /// another one holds the lock for it.
+    /// A new identity with the label `user@host:pid` of another process of this user. For example, a helper process
+    /// that holds the lock uses the label of the process that people see.
     #[must_use]
     pub fn of_process(pid: u32) -> Self {
         Self::new(&crate::contract::process::label_of(pid))
@@ -73,7 +73,7 @@ impl fmt::Debug for Owner {
 impl std::str::FromStr for Owner {
     type Err = Error;
 
-    /// Refuses what [`Owner::new`] would have to change.
+    /// Rejects any label that [`Owner::new`] would have to change.
     fn from_str(label: &str) -> Result<Self, Error> {
         if label.len() > MAX_OWNER_BYTES {
             return Err(Error::invalid(format!(

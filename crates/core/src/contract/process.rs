@@ -1,4 +1,4 @@
-//! Things about the process: what it is called, whether it was forked, and a word at its exit.
+//! Facts about this process: its label, whether it was forked, and a hook for its exit.
 //!
 //! The only module of this crate with unsafe code. Both unsafe calls only register plain functions.
 #![expect(unsafe_code, reason = "pthread_atfork and atexit have no safe wrapper")]
@@ -19,8 +19,8 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// How often this process, or one that it descends from, was forked since the first `Locks` was made: what was open before the last
-/// fork another process may have open, too.
+/// How often this process, or an ancestor of it, was forked since the first `Locks` was made. A file opened before the
+/// last fork may be open in another process, too.
 #[cfg(feature = "file")]
 pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
@@ -31,12 +31,12 @@ pub(crate) fn watch(farewell: fn()) {
     static REGISTERED: Once = Once::new();
     static FAREWELL: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
-    // Before a fork and after it: what another thread opens meanwhile may be inherited or not.
+    // Counted before and after a fork: a file that another thread opens in between may or may not be inherited.
     extern "C" fn forks() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     extern "C" fn forked() {
-        // In the child only this thread exists: nothing but async-signal-safe steps are allowed here.
+        // The child has only this thread: only async-signal-safe operations are allowed here.
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
     extern "C" fn exiting() {
@@ -57,12 +57,12 @@ pub(crate) fn watch(farewell: fn()) {
     });
 }
 
-/// `user@host:pid` of this process, as far as the system knows it.
+/// The label of this process, `user@host:pid`, as far as the system knows it.
 pub(crate) fn label() -> String {
     label_of(std::process::id())
 }
 
-/// As a process of this user and host is called.
+/// The label of a process of this user and host.
 pub(crate) fn label_of(pid: u32) -> String {
     let uid = nix::unistd::geteuid();
     let user = local_user(uid.as_raw())
@@ -75,19 +75,19 @@ pub(crate) fn label_of(pid: u32) -> String {
     format!("{user}@{host}:{pid}")
 }
 
-/// The users of this machine itself, and how much of that is read: a name in a label is not worth more.
+/// The local users of this machine, and how much of that file is read: a name in a label is not worth more.
 const USERS: &str = "/etc/passwd";
 const FIRST_USERS: u64 = 64 << 10;
 
-/// The name of a user of this machine. The C library would load the services that the system names, and ask their daemons, before it
-/// looks here: for a command that is soon over that takes as long as its lock.
+/// The name of a local user of this machine. The C library would first load the name services of the system and ask
+/// their daemons; for a short-lived command that takes as long as its lock.
 fn local_user(uid: u32) -> Option<String> {
     let mut users = Vec::with_capacity(4096);
     std::fs::File::open(USERS).ok()?.take(FIRST_USERS).read_to_end(&mut users).ok()?;
     user_in(&users, uid)
 }
 
-/// `name:password:uid:...`; the first of that number, as the C library says.
+/// Lines are `name:password:uid:...`; the first entry with this uid counts, as in the C library.
 fn user_in(users: &[u8], uid: u32) -> Option<String> {
     let users = std::str::from_utf8(users).ok()?;
     users.split_inclusive('\n').filter(|line| line.ends_with('\n')).find_map(|line| {

@@ -1,53 +1,55 @@
-//! The facts about an engine, as configured, that core and users decide by.
+//! The properties of an engine, as configured, which core and users base decisions on.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use crate::{Contact, pure::lock_state::MIN_ENTRY_LIFE};
 
-/// How long a request may take before its outcome is unknown, unless an engine says otherwise.
+/// How long a request may take before its outcome is unknown, unless an engine sets its own time.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Facts about an engine. Engines fill it with [`Profile::new`] and field assignments.
+/// Properties of an engine. Engines fill it with [`Profile::new`] and field assignments.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The engine's word: `memory`, `file`, `redis`, ...
+    /// The name of the engine: `memory`, `file`, `redis`, ...
     pub engine: &'static str,
-    /// How a hold lives.
+    /// What keeps a hold alive.
     pub life: Life,
-    /// Whether news are pushed. Without, waiting claims are asked at the pace of `poll`.
+    /// Whether the engine pushes notifications. Without push, core polls for waiting claims at the intervals of `poll`.
     pub push: bool,
-    /// How often a waiting claim is asked: from the smallest pace (the head of the line) to the largest (the safety net).
+    /// How often a waiting claim is asked for: from the smallest poll interval (head of the queue) to the largest
+    /// (safety net).
     pub poll: RangeInclusive<Duration>,
     /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
     pub inline: bool,
-    /// Requests may be begun on the caller's thread, which sends them, and be seen through by the keeper: a first poll never blocks.
+    /// A request may be started and sent on the caller's thread and completed by the keeper: a first poll never blocks.
     pub direct: bool,
-    /// How many tokens a grant brings: its own, and one for each time that it may be handed on inside the process before
-    /// other processes get their turn (for 50 ms at most). 1 where the engine mints no blocks.
+    /// How many tokens a grant carries: its own, and one for each time that the hold may be handed over inside the
+    /// process before other processes are served (for 50 ms at most). 1 where the engine mints no blocks of tokens.
     pub tokens: u32,
-    /// In which modes names can be claimed.
+    /// The modes in which names can be claimed.
     pub modes: Modes,
-    /// Claims are granted in the order in which they took their place in line.
+    /// Claims are granted in the order in which they entered the queue.
     pub fifo: bool,
-    /// A release can keep the name taken for a time. Where it cannot, the process goes on holding until then.
+    /// A release can keep the name taken for a minimum hold time. Where it cannot, the process goes on holding until
+    /// then.
     pub can_keep: bool,
     /// What `break` can do.
     pub breaking: Breaking,
-    /// The ttl a claim may ask for.
+    /// The range of ttls that a claim may ask for.
     pub ttl: RangeInclusive<Duration>,
-    /// How long a place in line lasts at least after its claim last spoke.
+    /// How long a queue entry lasts at least after the last request of its claim.
     pub place: Duration,
-    /// How long one request may take before its outcome is unknown.
+    /// How long one request may take; after that its outcome is unknown.
     pub request_timeout: Duration,
-    /// How long after it was sent a lost request may still arrive; clean-up goes on at least so long.
+    /// How long after it was sent a lost request may still arrive; cleanup goes on at least so long.
     pub request_life: Duration,
-    /// Whether a connection was ever made; `None` for an engine without any, or that does not tell.
+    /// Whether a connection was ever made; `None` for an engine that has no connection or does not report it.
     pub contact: Option<Contact>,
 }
 
 impl Profile {
-    /// The profile of a leased, polled, remote engine without extras; set what differs.
+    /// The profile of a leased, polled, remote engine without optional features; set the fields that differ.
     #[must_use]
     pub fn new(engine: &'static str) -> Self {
         Self {
@@ -71,82 +73,82 @@ impl Profile {
     }
 }
 
-/// How a hold lives on the engine.
+/// What keeps a hold alive on the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Life {
-    /// For a time, unless renewed.
+    /// A lease: the hold ends after a time, unless renewed.
     Lease,
-    /// As long as a session, which is a lease shared by many holds.
+    /// A session, which is a lease shared by many holds.
     Session,
-    /// Until it is released or its process is gone: it never lapses.
+    /// The process: the hold lasts until it is released or its process ends, and never lapses.
     Process,
 }
 
-/// In which modes an engine can grant names. A claim in another is refused as misconfigured, with the reason.
+/// The modes in which an engine can grant names. A claim in another mode is refused as misconfigured, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Modes {
-    /// In every [`Mode`](crate::Mode).
+    /// Every [`Mode`](crate::Mode).
     All,
-    /// Exclusively alone.
+    /// Exclusive only.
     Exclusive,
 }
 
-/// What breaking a lock can do on an engine.
+/// What breaking a lock does on an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Breaking {
-    /// Nothing.
+    /// Not supported.
     No,
-    /// Ask the holder to stop; a holder that does not listen keeps the lock.
+    /// Ask the holder to stop; a holder that does not react keeps the lock.
     Ask,
     /// End the hold on the server; the next grant waits for the holder or its remaining lease.
     Lease,
 }
 
-/// What is promised, as configured.
+/// What the engine promises, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Guarantee {
     /// The level.
     pub level: Level,
-    /// Why it is not higher: each alone lowers it to [`Level::BestEffort`].
+    /// Why it is not higher: each finding alone lowers it to [`Level::BestEffort`].
     pub findings: Vec<Finding>,
-    /// What else to know, one sentence each.
+    /// Further facts to know, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// A setting of the engine, or a fact about it, that lowers what it promises.
+/// A setting or property of the engine that lowers its guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Its name, as the engine's documentation has it.
+    /// Its name in the engine's documentation.
     pub what: String,
     /// Its value.
     pub found: String,
     /// The value that would not lower the level.
     pub wanted: String,
-    /// What can happen as it is.
+    /// What can happen with the value found.
     pub risk: String,
 }
 
 impl Guarantee {
-    /// A level that nothing lowers yet, with its notes.
+    /// A guarantee without findings, with its notes.
     #[must_use]
     pub fn new(level: Level, notes: &[&str]) -> Self {
         let notes = notes.iter().map(|&note| note.to_owned()).collect();
         Self { level, findings: Vec::new(), notes }
     }
 
-    /// Best effort from now on, for this reason.
+    /// Adds a finding, which lowers the level to best effort.
     pub fn lower(&mut self, what: &str, found: &str, wanted: &str, risk: &str) {
         self.level = Level::BestEffort;
         let [what, found, wanted, risk] = [what, found, wanted, risk].map(str::to_owned);
         self.findings.push(Finding { what, found, wanted, risk });
     }
 
-    /// One thing more to know.
+    /// Adds a note.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
@@ -159,7 +161,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All of it in one line.
+/// The whole guarantee in one line.
 impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.level)?;
@@ -168,7 +170,7 @@ impl fmt::Display for Guarantee {
     }
 }
 
-/// The level of a guarantee. With a fence at the protected resource, stale writes are refused on every level.
+/// The level of a guarantee. With a fence at the protected resource, stale writes are rejected on every level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Level {
@@ -176,7 +178,7 @@ pub enum Level {
     BestEffort,
     /// No two holders both pass `guard.check()` at one instant, given clock rates that differ by at most 1 %.
     LeaseBounded,
-    /// A holder keeps the lock until it lets go or is gone; nothing lapses.
+    /// A holder keeps the lock until it releases it or its process ends; nothing lapses.
     Exact,
 }
 

@@ -1,11 +1,11 @@
-//! Points in time, as the machine counts them.
+//! Points in time on the clock of this machine.
 
 use std::{fmt, time::Duration};
 
-/// A point in time in nanoseconds since the machine booted, suspend included.
+/// A point in time in nanoseconds since the machine booted, including suspended time.
 ///
-/// Our own type, not `std::time::Instant`: it counts while the machine sleeps (`CLOCK_BOOTTIME`), it fits an atomic,
-/// and tests and the simulation can make one.
+/// A type of our own, not `std::time::Instant`: it counts while the machine sleeps (`CLOCK_BOOTTIME`), it fits into an
+/// atomic, and tests and the simulation can create one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -53,13 +53,13 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Where the time comes from. Must never go backwards and should count suspended time.
+/// A source of time. Must never go backwards and should count suspended time.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
 }
 
-/// A duration as people write it: in the largest unit of which it is a whole number, at most hours.
+/// Formats a duration for people: in the largest unit, at most hours, of which it is a whole number.
 pub(crate) fn in_words(duration: Duration) -> String {
     let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
     match (secs, nanos) {

@@ -1,17 +1,18 @@
-//! Fencing tokens: the strictly growing number of a grant.
+//! Fencing tokens: the strictly growing numbers of grants.
 
 use std::{cmp::Ordering, fmt};
 
-/// Which run of numbers a token belongs to: it changes when the store of the counter is replaced or restored.
+/// The sequence to which a token belongs: it changes when the store of the token counter is replaced or restored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lineage {
-    // Two halves are aligned like the number beside them: a token of 24 bytes instead of 32 in every hold.
+    // Two `u64` halves have the alignment of the number beside them: a token takes 24 bytes instead of 32 in every
+    // hold.
     high: u64,
     low: u64,
 }
 
 impl Lineage {
-    /// The run with this number.
+    /// The lineage with this number.
     #[must_use]
     pub const fn new(number: u128) -> Self {
         Self { high: (number >> 64) as u64, low: number as u64 }
@@ -36,16 +37,16 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// The number of a grant. Within one name and lineage every later grant has a larger one, so a resource that
-/// remembers the largest token it has seen can refuse writes of a holder that was overtaken
-/// (Kleppmann, "How to do distributed locking", 2016).
+/// The number of a grant. Within one name and lineage every later grant has a larger number. A resource that remembers
+/// the largest token it has seen can therefore reject writes of a holder that lost the lock to a later one (Kleppmann,
+/// "How to do distributed locking", 2016).
 ///
-/// Tokens of two lineages are not comparable: `partial_cmp` answers `None`.
+/// Tokens of two lineages are not comparable: `partial_cmp` returns `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// The run of numbers.
+    /// The sequence to which the number belongs.
     pub lineage: Lineage,
-    /// The number itself, from 1.
+    /// The number itself, starting at 1.
     pub number: u64,
 }
 

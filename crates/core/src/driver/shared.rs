@@ -1,4 +1,5 @@
-//! What all parts of one `Locks` share: the engine, the environment, the local state and the way to the keeper.
+//! The state that all parts of one `Locks` share: the engine, the environment, the local state, and the work for the
+//! keeper.
 
 use std::{
     ops::Deref,
@@ -20,11 +21,12 @@ use crate::{
     driver::tasks::{Panicked, caught_unless},
 };
 
-/// A pushed grant lasts this long until its waiter must have spoken (R15), or the whole ttl if that is shorter.
+/// How long a pushed grant lasts until the next request of its waiter (R15), or the whole ttl if that is shorter.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
-/// The block of tokens for a grant that one task alone waits for: enough for some who come later. The numbers of an engine
-/// that mints them for all names together are to stay behind its clock, from which they go on when it has lost all it knew.
+/// The tokens of a grant that only one task waits for: enough for a few later requests. An engine with one counter for
+/// all names restarts the counter from its clock after it has lost its state, so its tokens must stay behind that
+/// clock.
 const LONE_TOKENS: u32 = 8;
 
 pub(crate) struct Shared {
@@ -37,19 +39,20 @@ pub(crate) struct Shared {
     pub(crate) timers: Timers,
     pub(crate) pending: Pending,
     pub(crate) wake: Notify,
-    /// How long an engine that was never reached is tried.
+    /// How long to try an engine that was never reached.
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
     pub(crate) contacted: AtomicBool,
-    /// Somebody waited and the engine, which had been reached, said nothing, or could do nothing; it has done nothing since.
+    /// The engine had been reached, but then did not answer a request that somebody waited for, or could not carry it
+    /// out; it has done nothing since.
     pub(crate) silent: AtomicBool,
-    /// When the holds were last put in doubt, in nanoseconds: grants that were asked for before are in doubt too.
+    /// When the holds were last put in doubt, in nanoseconds: grants whose requests left earlier are in doubt too.
     pub(crate) doubted: AtomicU64,
     pub(crate) keeper: Keeper,
-    /// What users want called when a hold is lost.
+    /// The callbacks of users for lost holds.
     pub(crate) calls: Calls,
     owner: Arc<str>,
-    /// `None` when nobody will do it any more.
+    /// `None` when no keeper will do the work any more.
     work: Mutex<Option<Vec<Work>>>,
     starting: Mutex<()>,
     serving: AtomicBool,
@@ -61,7 +64,7 @@ pub(crate) struct Shared {
     generation: u32,
 }
 
-/// What the builder decides.
+/// The parameters set by the builder.
 pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) env: Env,
@@ -105,7 +108,8 @@ impl Shared {
         self.env.clock.now()
     }
 
-    /// Whether this is the process that made the `Locks`: a forked child has its memory but neither keeper nor rights.
+    /// Whether this is the process that made the `Locks`: a forked child has a copy of the memory, but no keeper and no
+    /// right to the holds.
     pub(crate) fn is_home(&self) -> bool {
         process::generation() == self.generation
     }
@@ -127,7 +131,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Starts the keeper if it does not serve yet: before anything is claimed, so that no hold is ever without one.
+    /// Starts the keeper if it does not run yet: before anything is claimed, so that no hold is ever without a keeper.
     pub(crate) fn ready(self: &Arc<Self>) -> Result<(), Error> {
         if !self.is_served() && self.is_home() {
             let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Adds a timer and makes sure that somebody watches it.
+    /// Adds a timer, and wakes the keeper if the timer is earlier than its next wake-up.
     pub(crate) fn add_timer(self: &Arc<Self>, at: Instant, due: Due) -> TimerKey {
         let (key, wake) = self.timers.add(at, due);
         if matches!(wake, Wake::Now) {
@@ -184,8 +188,8 @@ impl Shared {
         key
     }
 
-    /// Gives the keeper something to do. Work is begun in the order in which it was given. Without a keeper it is
-    /// dropped, which tells whoever waits for its outcome.
+    /// Gives work to the keeper, which begins it in this order. Without a keeper the work is dropped, which notifies
+    /// those who wait for its outcome.
     pub(crate) fn give(&self, work: Work) {
         if let Err(error) = self.keeper.begin() {
             tracing::error!(%error, "cannot start the keeper thread: what it was asked for is not done");
@@ -206,29 +210,30 @@ impl Shared {
         self.lock_work().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether the keeper has begun all that it was given.
+    /// Whether the keeper has begun all work that it was given.
     pub(crate) fn has_no_work(&self) -> bool {
         self.lock_work().as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// From now on nobody does any work; what was given but not begun comes back.
+    /// From now on no work is done; the result is the work that was given but not begun.
     pub(crate) fn end_work(&self) -> Option<Vec<Work>> {
         self.lock_work().take()
     }
 
-    /// Runs a task beside the others. If it panics, nobody knows what it left undone: everything ends, as with the keeper.
+    /// Runs a task concurrently with the others. If it panics, its unfinished work is unknown: everything ends, as when
+    /// the keeper panics.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        // A keeper that cannot take tasks any more has told everybody already.
+        // A keeper that accepts no more tasks has already notified all users.
         let _ = self.keeper.spawn(self.housed(task));
     }
 
-    /// A task of which everybody is told if it panics.
+    /// Wraps a task so that its panic ends everything and notifies all users.
     pub(crate) fn housed(
         self: &Arc<Self>,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(self);
-        // Each future that is given another one keeps room for it twice: a task of 2 kB took 8.
+        // An async function that takes a future reserves room for it twice: unboxed, a task of 2 kB took 8 kB.
         let task = Box::pin(task);
         async move {
             if let Err(panicked) = shared.caught(task).await {
@@ -237,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// What comes of `work`, also if it panics. A runtime of the caller's own tells of that itself.
+    /// The result of `work`, or its panic. On a runtime of the caller, the runtime reports the panic itself.
     pub(crate) async fn caught<T>(&self, work: impl Future<Output = T>) -> Result<T, Panicked> {
         caught_unless(self.keeper.tells_of_panics(), work).await
     }
@@ -247,7 +252,7 @@ impl Shared {
     }
 }
 
-/// Held by everything that users hold. When the last one goes, the keeper finishes what is pending and ends.
+/// Held by everything that users hold. When the last one is dropped, the keeper finishes pending work and ends.
 pub(crate) struct Lifeline(pub(crate) Arc<Shared>);
 
 impl Deref for Lifeline {

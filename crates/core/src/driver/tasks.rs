@@ -1,7 +1,8 @@
-//! The home of background tasks: none of them dies in silence.
+//! Background tasks, none of which dies silently.
 //!
-//! A panic is a bug, of ours or of a client library that met an answer it did not expect. A runtime drops a task that panics and tells
-//! nobody who did not keep its handle. So whoever spawns a task here either gets the panic as an error, or has the task begun anew.
+//! A panic is a bug, in our code or in a client library that got an unexpected answer. A runtime drops a task that
+//! panics, and only the owner of its handle can notice. So every task spawned through this module either turns its
+//! panic into an error, or is started again.
 
 use std::{
     any::Any,
@@ -15,10 +16,10 @@ use std::{
 
 use crate::{EngineError, Fault};
 
-/// After a task died, before it is begun anew.
+/// The pause before a task that died is started again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What a panic said.
+/// The message of a panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked(String);
 
@@ -41,16 +42,16 @@ impl fmt::Display for Panicked {
     }
 }
 
-/// What comes of `work`, also if it panics.
+/// The result of `work`, or its panic.
 ///
 /// # Errors
-/// What the panic said. Nothing of `work` runs after it.
+/// The message of the panic. No code of `work` runs after it.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
-    // Nobody looks at what a panic left half-way through: `work` is dropped.
+    // No code sees the unfinished state after a panic: `work` is dropped.
     caught_unless(false, work).await
 }
 
-/// The same; `through`: a panic is let through, for a runtime that tells of it.
+/// The same. With `through`, a panic is passed on to a runtime that reports it.
 pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(|context| {
@@ -65,8 +66,8 @@ pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T
     .await
 }
 
-/// Does work that nobody else would do, until it returns. When it panics, `fell` has everybody look again at what the work may have
-/// left undone, and the work is begun anew after a pause, by the `sleep` of the caller's runtime.
+/// Runs work that nothing else would do, until it returns. When it panics, `fell` makes other parts check what the work
+/// may have left undone, and the work is started again after a pause, with the `sleep` of the caller's runtime.
 pub async fn lasting<W, S>(
     what: &str,
     mut begin: impl FnMut() -> W,

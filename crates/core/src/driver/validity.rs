@@ -1,4 +1,4 @@
-//! What a guard knows about its hold: a deadline and, once, a loss.
+//! The state of one guard's hold: its deadline and, once, its loss.
 
 use std::{
     fmt,
@@ -13,34 +13,34 @@ use tokio::sync::Notify;
 
 use crate::{Instant, Lease, Loss, Owner, Token, pure::lease::DOUBT};
 
-/// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads.
+/// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads it.
 pub(crate) struct Validity {
-    /// Nanoseconds since boot until which the hold may be believed in; 0 once it is lost.
+    /// Nanoseconds since boot until which the hold is valid; 0 once it is lost.
     deadline: AtomicU64,
-    /// The same, whether it is in doubt or not: until when the hold lasts if it stands.
+    /// The same without regard to doubt: until when the hold lasts if the engine still has it.
     lasts: AtomicU64,
-    /// Nanoseconds for which the engine granted the hold the last time.
+    /// Nanoseconds that the engine granted last.
     granted: AtomicU64,
     /// The end of this guard's own `max_hold`.
     end: Instant,
     token: Token,
-    /// Who may take the same hold again.
+    /// The owner that may take the same hold again.
     owner: Option<Owner>,
     loss: OnceLock<Loss>,
     told: Notify,
     rest: Mutex<Rest>,
 }
 
-/// What few guards have.
+/// The parts that few guards use.
 #[derive(Default)]
 struct Rest {
-    /// What is to be called when it is lost.
+    /// The callbacks for a loss.
     calls: Vec<Call>,
-    /// What went wrong with the last renewal, unless one was confirmed since.
+    /// The error of the last renewal, unless one was confirmed since.
     trouble: Option<Arc<str>>,
 }
 
-/// A loss, as users are told of it.
+/// A loss, as reported to users.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     pub(crate) loss: Loss,
@@ -63,7 +63,7 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Neither blocks nor panics: the keeper makes it.
+/// A callback for a loss. It neither blocks nor panics: the keeper calls it.
 pub(crate) type Call = Box<dyn FnOnce(Loss) + Send>;
 
 impl Validity {
@@ -83,17 +83,17 @@ impl Validity {
         self.owner.as_ref().is_some_and(|own| own.is(owner))
     }
 
-    /// Until when the hold may be believed in.
+    /// Until when the hold is valid.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Until when the hold lasts if it stands and nothing more is heard: what is in doubt mostly does.
+    /// Until when the hold lasts without further answers, if the engine still has it; most holds in doubt do stand.
     pub(crate) fn lasts(&self) -> Instant {
         Instant::from_nanos(self.lasts.load(Ordering::Acquire))
     }
 
-    /// For how long the hold was granted the last time. Read before the deadline, it is not newer than that.
+    /// The time that the engine granted last. If read before the deadline, it is not newer than the deadline.
     pub(crate) fn granted(&self) -> Duration {
         Duration::from_nanos(self.granted.load(Ordering::Acquire))
     }
@@ -103,7 +103,7 @@ impl Validity {
         self.end
     }
 
-    /// The lease was renewed, or is in doubt. Nothing revives a lost cell.
+    /// The lease was renewed, or put in doubt. This never revives a lost hold.
     pub(crate) fn extend(&self, lease: &Lease) {
         let ends = [(&self.deadline, lease.belief()), (&self.lasts, lease.deadline())];
         for (at, end) in ends {
@@ -113,7 +113,7 @@ impl Validity {
         self.granted.store(nanos(lease.span()), Ordering::Release);
     }
 
-    /// A renewal failed. What was told last of a lost cell stays.
+    /// A renewal failed. For a hold whose loss was reported, the last error stays.
     pub(crate) fn failed(&self, trouble: &Arc<str>) {
         if !self.is_told() {
             self.rest().trouble = Some(Arc::clone(trouble));
@@ -125,12 +125,12 @@ impl Validity {
         self.rest().trouble = None;
     }
 
-    /// What went wrong with the last renewal, unless one was confirmed since.
+    /// The error of the last renewal, unless one was confirmed since.
     pub(crate) fn trouble(&self) -> Option<Arc<str>> {
         self.rest().trouble.clone()
     }
 
-    /// Tells the guard, once, that its hold is lost; false if it knew before.
+    /// Reports to the guard, once, that its hold is lost; false if it knew before.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lasts.store(0, Ordering::Release);
@@ -142,18 +142,18 @@ impl Validity {
         notification
     }
 
-    /// `call` is made once, when the loss is told; now, if it was.
+    /// Makes `call` once, when the loss is reported; at once if it already was.
     pub(crate) fn on_lost(&self, call: Call) {
         self.rest().calls.push(call);
-        // Who told meanwhile did not see it, or took it with him.
+        // A loss reported at the same time either missed this call, or took it from the list and made it.
         if let Some(&loss) = self.loss.get() {
             self.make_calls(loss);
         }
     }
 
-    /// The guard is gone: nobody wants to be called.
+    /// The guard is gone: its callbacks are dropped.
     pub(crate) fn forget_calls(&self) {
-        // Dropped when the lock is free again: it is code of users.
+        // Dropped after the lock is free: the callbacks are user code.
         let calls = std::mem::take(&mut self.rest().calls);
         drop(calls);
     }
@@ -164,14 +164,14 @@ impl Validity {
     }
 
     fn rest(&self) -> MutexGuard<'_, Rest> {
-        // Nothing under the lock can panic half-way through a change.
+        // No code under the lock can panic in the middle of a change.
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the hold is lost, if it is, as of `now`.
+    /// The reason of the loss as of `now`, if the hold is lost.
     pub(crate) fn loss(&self, now: Instant) -> Option<Loss> {
         let deadline = self.deadline();
-        // In doubt is not lost: the keeper asks, and tells.
+        // A hold in doubt is not lost: the keeper asks the engine and reports the result.
         if now < deadline || (deadline == DOUBT && now < self.end) {
             return None;
         }
@@ -179,23 +179,23 @@ impl Validity {
         Some(self.loss.get().copied().unwrap_or(passed))
     }
 
-    /// The same, and what went wrong with its last renewal where it lapsed for that.
+    /// The loss, with the error of the last renewal if the hold lapsed because of it.
     pub(crate) fn lost(&self, now: Instant) -> Option<Lost> {
         let loss = self.loss(now)?;
         Some(Lost { loss, trouble: self.trouble().filter(|_| loss == Loss::Lapsed) })
     }
 
-    /// Whether the hold may have ended on the engine before its time.
+    /// Whether the hold may have ended early on the engine.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.deadline() == DOUBT
     }
 
-    /// Whether the keeper has told the loss.
+    /// Whether the keeper has reported the loss.
     pub(crate) fn is_told(&self) -> bool {
         self.loss.get().is_some()
     }
 
-    /// Resolves when the keeper has told the loss. Cancel safe.
+    /// Resolves when the keeper has reported the loss. Cancel safe.
     pub(crate) async fn told(&self) -> Loss {
         loop {
             let told = self.told.notified();
@@ -209,7 +209,7 @@ impl Validity {
     }
 }
 
-/// More than five hundred years are as good as that.
+/// Saturates: a duration of more than 500 years counts as the longest one.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

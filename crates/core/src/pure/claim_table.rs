@@ -1,8 +1,9 @@
-//! What a client knows of its claims, where all claims of a client share a lease or a session.
+//! The claim table: what a client knows about its claims, on engines where all claims of a client share a lease or a
+//! session.
 //!
-//! The truth is on the server. The table says what a claim has there, what it waits for, and until when it may stay without a
-//! request of its own. A shared lease stays alive for all, so the client itself has to end a claim that nobody asks for any more.
-//! This is a pure machine: time comes in, decisions go out.
+//! The truth is on the server. The table records what each claim has there, what it waits for, and until when it may
+//! stay without a request of its own. A shared lease stays alive for all claims, so the client itself has to end a
+//! claim for which no request comes any more. This is a pure state machine: time comes in, decisions come out.
 
 mod entry;
 #[cfg(test)]
@@ -17,13 +18,14 @@ pub use entry::{ClaimEntry, ClaimState};
 
 use crate::{Answer, Claim, ClaimId, Hint, Instant, Loss, Notification};
 
-/// A hold that lasts so long is watched: somebody else may end it. Most holds are over before.
+/// A hold that lasts so long is watched, because others may end it. Most holds end earlier.
 pub const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
-/// All claims of a client. `O` is what a claim has on the server, `B` what it waits for, `D` what else the engine keeps of it.
+/// All claims of a client. `O` is what a claim has on the server, `B` what it waits for, `D` further data of the
+/// engine.
 pub struct ClaimTable<O, B, D> {
     entries: HashMap<ClaimId, ClaimEntry<O, B, D>>,
-    /// When the time of each claim is looked at. The claim may have spoken since.
+    /// When each claim is checked for expiry. A request of the claim may have extended its time since.
     due: BTreeSet<(Instant, ClaimId)>,
     /// When the watch of each hold begins.
     unwatched: BTreeSet<(Instant, ClaimId)>,
@@ -62,7 +64,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         Some(entry)
     }
 
-    /// The answer about a claim that no request can change: it is not known, given up, or being ended.
+    /// The answer to a claim that no request can change: it is unknown, given up, or being ended.
     #[must_use]
     pub fn closed(&self, id: ClaimId) -> Option<Answer> {
         match self.entries.get(&id).map(|entry| &entry.state) {
@@ -72,8 +74,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         }
     }
 
-    /// The claim holds by `own` until `until`, or longer if it speaks again. `spoken`: its client knows of the hold. A new hold is
-    /// watched if it lasts.
+    /// The claim holds by `own` until `until`, or longer if it sends further requests. `spoken`: its client knows of
+    /// the hold. A new hold is watched if it lasts.
     pub fn hold(&mut self, id: ClaimId, own: O, spoken: bool, (now, until): (Instant, Instant)) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let was_held = matches!(entry.state, ClaimState::Held { .. });
@@ -90,7 +92,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         }
     }
 
-    /// The watch of the claim, if it holds by then, begins at `at`.
+    /// The watch of the claim begins at `at`, if the claim holds then.
     pub fn watch_at(&mut self, id: ClaimId, at: Instant) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         self.unwatched.remove(&(entry.watched_at, id));
@@ -98,8 +100,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         self.unwatched.insert((at, id));
     }
 
-    /// The claims of `lost` have a new connection, on which nothing is watched yet. Holds are watched from `now` on; `waits` is told
-    /// what each claim in the queue waits for.
+    /// The claims selected by `lost` have a new connection, on which nothing is watched yet. Holds are watched from
+    /// `now` on; `waits` gets what each claim in the queue waits for.
     pub fn watch_anew(
         &mut self,
         now: Instant,
@@ -137,8 +139,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         first.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
-    /// The claims whose time is over, each once: the caller deletes what they have on the server. A claim of which nothing is there
-    /// any more is forgotten.
+    /// The claims whose time has ended, each once: the caller deletes what they have on the server. A claim that has
+    /// nothing on the server any more is dropped.
     pub fn overdue(&mut self, now: Instant) -> Vec<ClaimId> {
         let mut overdue = Vec::new();
         while let Some(&(at, id)) = self.due.first()
@@ -166,8 +168,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         overdue
     }
 
-    /// Nothing of a claim that was overdue is on the server any more. Its entry, if the table does not keep it: a claim that was
-    /// granted and never heard of it may come back.
+    /// The server has nothing of an overdue claim any more. Returns its entry, unless the table keeps it: a claim that
+    /// was granted without knowing it may come back.
     pub fn ended(&mut self, id: ClaimId, now: Instant) -> Option<ClaimEntry<O, B, D>> {
         let entry = self.entries.get_mut(&id)?;
         match entry.state {
@@ -183,7 +185,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         }
     }
 
-    /// The server ended the lease of the claims `on_it`: holds are lost, and all other claims have to be asked for.
+    /// The server ended the lease of the claims selected by `on_it`: their holds are lost, and all other claims have to
+    /// be asked for.
     pub fn lost(&self, on_it: impl Fn(&ClaimEntry<O, B, D>) -> bool) -> Vec<Notification> {
         let lost = self.entries().filter(|(_, entry)| on_it(entry));
         lost.map(|(id, entry)| {

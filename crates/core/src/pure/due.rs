@@ -1,4 +1,4 @@
-//! When a lease is to be renewed: when a third of it has passed, or a little before where that is company for others.
+//! When to renew a lease: after a third of it, or slightly earlier to share a request with other renewals.
 
 use std::time::Duration;
 
@@ -6,20 +6,21 @@ use crate::Instant;
 
 /// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
 pub(crate) const RENEW_FRACTION: u32 = 3;
-/// What is due within one step of the grid leaves in one batch.
+/// Renewals that are due within one step of this grid leave in one batch.
 const GRID: Duration = Duration::from_millis(20);
-/// Turns begin on a coarser one: half of what a small request costs is its way out and in, which requests of one moment share. Of
-/// 100,000 leases of 30 s, 400 are due in such a step.
+/// Turns (the common renewal times of a group) begin on a coarser grid, because sending and receiving is half of the
+/// cost of a small request, and requests of one moment share it. Of 100,000 leases of 30 s, 400 are due in one such
+/// step.
 const STEP: Duration = Duration::from_millis(40);
-/// A shorter lease has no time to wait for company.
+/// A shorter lease has no time to wait for other renewals.
 const SHORT: Duration = Duration::from_secs(1);
-/// In a group no lease is renewed before this fraction of it has passed. Less than a sixth, so that one that was renewed halfway
-/// between two turns of its group is in time for the next turn, however busy the machine was.
+/// In a group no lease is renewed before this fraction of it has passed. Less than a sixth, so that a lease that was
+/// renewed halfway between two turns of its group can join the next turn even on a busy machine.
 const SOONEST_FRACTION: u32 = 8;
-/// A prime, so that groups with neighbouring numbers are spread over any number of steps.
+/// A prime, which spreads groups with neighbouring numbers over any number of steps.
 const SPREAD: u64 = 2_654_435_761;
 
-/// When a lease that was asked for at `sent` is due: at a third of the `span` that was granted. `ttl` is what was asked for.
+/// When a lease whose request left at `sent` is due: at a third of the granted `span`. `ttl` is the requested time.
 pub(crate) fn alone(sent: Instant, span: Duration, ttl: Duration) -> Instant {
     let third = sent.after(span / RENEW_FRACTION);
     if ttl < SHORT {
@@ -28,9 +29,10 @@ pub(crate) fn alone(sent: Instant, span: Duration, ttl: Duration) -> Instant {
     on_grid(third)
 }
 
-/// When a lease of this group, whose renewal left at `sent`, is due again: never later than [`alone`], and at a turn of its group,
-/// at which all its leases of this span are due. Turns follow each other by a third of the span, less what is no whole [`STEP`].
-/// A lease that would have to be renewed too soon for the next turn is due halfway to the one after it, then at a turn.
+/// When a lease of this group, whose renewal left at `sent`, is due again: never later than [`alone`], and at a turn of
+/// its group, at which all its leases of this span are due. The interval between turns is a third of the span, rounded
+/// down to whole [`STEP`]s. A lease for which the next turn would be too early is due halfway to the turn after it, and
+/// from then on at turns.
 pub(crate) fn in_group(sent: Instant, span: Duration, ttl: Duration, group: u16) -> Instant {
     if span.min(ttl) < SHORT {
         return alone(sent, span, ttl);
@@ -73,7 +75,7 @@ mod tests {
         nanos(span / RENEW_FRACTION) / nanos(STEP) * nanos(STEP)
     }
 
-    /// When renewals are due that leave as late as `late` says, one after the other, until `end`.
+    /// The times of successive renewals until `end`, each delayed as `late` says.
     fn rounds(
         first: Instant,
         span: Duration,
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn holds_of_a_group_meet_whenever_they_came() {
-        // From 20 s to 30 s, and each turn of the group is 10 s after the one before.
+        // The holds come from 20 s to 30 s, and the turns of a group are 10 s apart.
         let groups: BTreeMap<u16, Vec<Instant>> = [0, 1, 12_345, u16::MAX]
             .into_iter()
             .map(|group| {
@@ -137,7 +139,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over all leases, groups and times.
+        /// For all leases, groups and times.
         #[test]
         fn no_turn_is_later_than_a_third_or_much_sooner(
             sent in 0..u64::MAX / 2,
@@ -156,7 +158,7 @@ mod tests {
             }
         }
 
-        /// However late renewals leave, short of what is left to be late for, two holds of a group and span meet after two
+        /// As long as no renewal is delayed by more than the slack, two holds of a group and span meet after two
         /// renewals at most, and then stay together.
         #[test]
         fn two_of_a_group_meet_and_stay_together(
@@ -166,7 +168,8 @@ mod tests {
             delays in prop::collection::vec(0_u32..1000, 1..20),
         ) {
             let span = Duration::from_millis(span);
-            // A twenty-fourth is between an eighth and a sixth, less what halfway and turn are off by, being whole steps.
+            // An eighth and a sixth differ by a twenty-fourth; the halfway point and the turn are rounded to whole
+            // steps.
             let most = (span / 24).saturating_sub(GRID);
             let end = at(came[0].max(came[1])).after(span * 4);
             let mut delays = delays.iter().cycle();

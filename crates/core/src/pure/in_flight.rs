@@ -1,8 +1,8 @@
-//! Which requests of a client may still be on their way to its server: R9.
+//! The requests of a client that may still be in flight to its server: R9.
 //!
-//! On one connection the server applies requests in the order in which they left, so a release that follows all requests
-//! of its claim there finds whatever they did. A claim whose request left on a connection that broke before the answer came
-//! may still be applied later: its release leaves a tombstone.
+//! On one connection the server applies requests in the order in which they left. So a release that follows all
+//! requests of its claim on the same connection finds everything that they created. A claim whose request left on a
+//! connection that broke before the answer came may still be applied later: its release leaves a tombstone.
 
 use std::{
     collections::HashMap,
@@ -12,27 +12,28 @@ use std::{
 
 use crate::{ClaimId, Instant, pure::lock_state::Tombstones};
 
-/// The most claims remembered as unsettled. Core releases most of them, which settles them; beyond this bound all releases
-/// leave tombstones for a while.
+/// The most claims remembered as unsettled. Core releases most of them, which settles them; above this limit all
+/// releases leave tombstones for a while.
 const MAX_UNSETTLED: usize = 65_536;
-/// What is older is forgotten when room is needed: no connection that broke then has anything left under way.
+/// Older entries are dropped when room is needed: a connection that broke so long ago has no request in flight any
+/// more.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
 
-/// The requests of one client that were not answered, by the connection on which they left.
+/// The unanswered requests of one client, by the connection on which they left.
 #[derive(Debug, Default)]
 pub struct InFlight(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Claims whose request was not answered, and the connection on which it left.
+    /// The claims with an unanswered request, and the connection on which it left.
     unsettled: HashMap<ClaimId, (u64, Instant)>,
-    /// Until then, some may not have found room above.
+    /// Until then, some unanswered claims may be missing in the map above, because it was full.
     overflown: Option<Instant>,
     /// Claims that were released here: no request of them is sent any more.
     released: Tombstones,
 }
 
-/// One request on its way. Dropped before it landed, its claim is unsettled.
+/// One request in flight. If it is dropped before its answer, its claim is unsettled.
 #[derive(Debug)]
 #[must_use = "a flight that is dropped did not land"]
 pub struct InFlightRequest<'a> {
@@ -44,18 +45,18 @@ pub struct InFlightRequest<'a> {
 }
 
 impl InFlight {
-    /// A request of the claim leaves on a connection; connections are counted from the oldest.
+    /// A request of the claim leaves on a connection; connections are numbered from the oldest.
     pub fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> InFlightRequest<'_> {
         InFlightRequest { in_flight: self, claim, connection, left, landed: false }
     }
 
-    /// Whether the claim was released: nothing of it is to be sent any more.
+    /// Whether the claim was released: no request of it is to be sent any more.
     pub fn is_released(&self, claim: ClaimId, now: Instant) -> bool {
         self.lock().released.contains(claim, now)
     }
 
-    /// The claim is about to be released, for good until `until`; true if a request of it may still arrive on another
-    /// connection than this, so that the release must leave a tombstone.
+    /// The claim is about to be released; it is remembered as released until `until`. True if a request of it may still
+    /// arrive on another connection, so that the release must leave a tombstone.
     pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
         let mut inner = self.lock();
         inner.released.mark_dead(claim, now, until);
@@ -68,7 +69,7 @@ impl InFlight {
         self.lock().unsettled.remove(&claim);
     }
 
-    /// Whether a request of the claim was not answered, so that it may still arrive.
+    /// Whether the claim has an unanswered request, which may still arrive.
     pub fn is_unsettled(&self, claim: ClaimId, now: Instant) -> bool {
         let inner = self.lock();
         inner.overflown.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)
@@ -80,7 +81,7 @@ impl InFlight {
 }
 
 impl InFlightRequest<'_> {
-    /// The server answered.
+    /// The request was answered.
     pub fn complete(mut self) {
         self.landed = true;
     }
@@ -98,7 +99,8 @@ impl Drop for InFlightRequest<'_> {
         if inner.unsettled.len() >= MAX_UNSETTLED {
             inner.overflown = Some(self.left.after(FORGOTTEN));
         } else {
-            // The oldest connection is the one that cannot be followed any more.
+            // Keeps the oldest connection: a release on the current connection cannot follow a request that left on an
+            // older one.
             inner.unsettled.entry(self.claim).or_insert((self.connection, self.left));
         }
     }

@@ -1,7 +1,8 @@
-//! How long a hold may be believed in, and when to renew it: a pure machine. Time comes in, decisions come out.
+//! The lease of one hold, a pure state machine: how long the hold is valid, and when to renew it. Its input is time and
+//! answers, its output decisions.
 //!
-//! R1: the deadline is counted from *before* the request left: `sent + granted x (1 - drift) - margin`.
-//! Only an acknowledged renewal moves it; silence and "unknown" never do.
+//! R1: the deadline is counted from *before* the request left: `sent + granted x (1 - drift) - margin`. Only an
+//! acknowledged renewal moves it; a missing answer and "unknown" never do.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use crate::{
 
 /// How much faster the engine's clock may run than ours, in percent.
 const DRIFT_PERCENT: u32 = 1;
-/// The least time between the end of belief and the earliest expiry on the engine.
+/// The least time between the local deadline and the earliest expiry on the engine.
 const LEAST_MARGIN: Duration = Duration::from_millis(2);
-/// A pushed grant is renewed when this fraction of its claim time has passed: there is time for several more tries.
+/// A pushed grant is renewed when this fraction of its claim time has passed, which leaves time for several more tries.
 const PUSHED_FRACTION: u32 = 4;
-/// After a renewal without answer the next one follows after this fraction of the lease.
+/// A renewal that gets no answer is repeated after this fraction of the lease.
 const RETRY_FRACTION: u32 = 12;
 
-/// Until when a grant of `granted`, asked for at `sent`, may be believed in.
+/// Until when a grant of `granted`, whose request left at `sent`, is valid.
 #[must_use]
 pub fn deadline(sent: Instant, granted: Duration) -> Instant {
     let drift = granted * DRIFT_PERCENT / 100;
@@ -30,13 +31,13 @@ pub fn deadline(sent: Instant, granted: Duration) -> Instant {
 /// Whether a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// In the background, as long as the hold is used.
+    /// In the background, as long as the hold is in use.
     Background,
     /// Never: the lease is fixed.
     Off,
 }
 
-/// What to do next about a lease.
+/// The next action for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
     /// Send a renewal now.
@@ -53,24 +54,24 @@ pub struct Lease {
     ttl: Duration,
     deadline: Instant,
     renew_at: Instant,
-    /// When the request left whose answer set the deadline: answers to older ones are history.
+    /// When the request left whose answer set the deadline: answers to older requests are ignored.
     confirmed: Instant,
-    /// How long the engine granted the last time.
+    /// The time that the engine granted last.
     span: Duration,
     lost: Option<Loss>,
     renewal: Renewal,
     stopped: bool,
     doubted: bool,
-    /// A pushed grant that no renewal has made as long as was asked for.
+    /// A pushed grant that no renewal has extended to the full ttl yet.
     pushed: bool,
 }
 
-/// The end of belief in a hold that is in doubt: long past, and unlike every real deadline.
+/// The deadline shown for a hold in doubt: long past, and different from every real deadline.
 pub(crate) const DOUBT: Instant = Instant::from_nanos(1);
 
 impl Lease {
-    /// The lease of a grant that was asked for at `sent`; `granted` is `None` where holds never lapse, and renewal then
-    /// only paces a check at a third of `ttl`.
+    /// The lease of a grant whose request left at `sent`. `granted` is `None` where holds never lapse; renewal is then
+    /// only a check at each third of `ttl`.
     #[must_use]
     pub fn granted(sent: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self {
@@ -89,9 +90,9 @@ impl Lease {
         lease
     }
 
-    /// The lease of a grant that was pushed for the claim time `granted` and certainly stood not before `since`:
-    /// it is renewed to the full ttl, fixed or not, once a part of that time has passed. Where many want a name, most holds are
-    /// over by then, and need no renewal.
+    /// The lease of a grant that was pushed for the claim time `granted` and certainly began not before `since`. It is
+    /// renewed to the full ttl, even if the lease is fixed, once a part of that time has passed. On a name with many
+    /// waiters, most holds are over by then and need no renewal.
     #[must_use]
     pub fn pushed(since: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self::granted(since, granted, ttl, renewal);
@@ -102,7 +103,7 @@ impl Lease {
         lease
     }
 
-    /// What to do at `now`. Early and repeated calls are harmless.
+    /// The action at `now`. Early and repeated calls are harmless.
     pub fn step(&mut self, now: Instant) -> LeaseAction {
         if self.lost.is_none() && now >= self.deadline {
             self.lost = Some(Loss::Lapsed);
@@ -114,13 +115,14 @@ impl Lease {
         }
     }
 
-    /// A renewal leaves at `now`. Without an answer the next one is due a twelfth of what was granted later.
+    /// A renewal leaves at `now`. If no answer comes, the next one is due after another twelfth of the granted time.
     pub fn sent(&mut self, now: Instant) {
         self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
     }
 
-    /// The engine confirmed the renewal that left at `sent`. Nothing revives a lost lease. From then on it is renewed together with
-    /// others of its `group`, if it has one; before, nobody knows whether it will last so long.
+    /// The engine confirmed the renewal that left at `sent`. This never revives a lost lease. From now on the hold is
+    /// renewed together with others of its `group`, if it has one; the first renewal is not grouped, because most holds
+    /// end before it.
     pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
         if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed {
             return;
@@ -128,8 +130,9 @@ impl Lease {
         self.confirm(sent, granted, group);
     }
 
-    /// R3: the hold may have ended on the engine before its time. Until a renewal that leaves from `now` on is confirmed it
-    /// is not to be believed in; it is due at once, also of a fixed lease, for which it only asks for the time that is left.
+    /// R3: the hold may have ended early on the engine. It is not valid until a renewal that leaves from `now` on is
+    /// confirmed. That renewal is due at once, also for a fixed lease, which is then renewed only for its remaining
+    /// time.
     pub fn doubt(&mut self, now: Instant) {
         if self.lost.is_none() && self.deadline != Instant::NEVER {
             self.doubted = true;
@@ -140,13 +143,13 @@ impl Lease {
         }
     }
 
-    /// Until when guards may believe in the hold: the deadline, unless it is in doubt.
+    /// Until when guards may use the hold: the deadline, unless it is in doubt.
     #[must_use]
     pub const fn belief(&self) -> Instant {
         if self.doubted { DOUBT } else { self.deadline }
     }
 
-    /// For how long a renewal at `now` asks.
+    /// The time that a renewal at `now` requests.
     #[must_use]
     pub(crate) fn asks_for(&self, now: Instant) -> Duration {
         match self.renewal {
@@ -160,14 +163,14 @@ impl Lease {
         self.lost.get_or_insert(loss);
     }
 
-    /// No renewal is to be sent any more; the deadline stays.
+    /// Stops renewing; the deadline stays.
     pub fn stop_renewal(&mut self) {
         self.renewal = Renewal::Off;
         self.renew_at = Instant::NEVER;
         self.stopped = true;
     }
 
-    /// It is renewed from now on, also if it was fixed: the hold is to last for a time of its own.
+    /// Renews from now on, even if the lease was fixed: the keeper holds the name for a minimum hold time.
     pub(crate) fn keep_up(&mut self, now: Instant) {
         if self.renewal == Renewal::Off && !self.stopped {
             self.renewal = Renewal::Background;
@@ -175,19 +178,19 @@ impl Lease {
         }
     }
 
-    /// Whether it is to be renewed at all.
+    /// Whether the lease is renewed at all.
     #[must_use]
     pub fn is_renewed(&self) -> bool {
         self.lost.is_none() && self.renewal == Renewal::Background
     }
 
-    /// Until when the hold may be believed in, if nothing is heard any more; [`Instant::NEVER`] where it cannot lapse.
+    /// Until when the hold is valid if no further answer comes; [`Instant::NEVER`] where it cannot lapse.
     #[must_use]
     pub const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// How long the engine granted the last time; where it cannot lapse, how long was asked for.
+    /// The time that the engine granted last; where holds cannot lapse, the time that was requested.
     #[must_use]
     pub const fn span(&self) -> Duration {
         self.span
@@ -199,8 +202,9 @@ impl Lease {
         self.lost
     }
 
-    /// Whether at `now` at least a third of what was granted last is left to believe in, and it is kept up: less is not worth
-    /// handing on. A pushed grant is for less than the ttl, and worth handing on while its renewal is under way.
+    /// Whether, at `now`, the hold is worth handing over: renewal has not stopped, and at least a third of the last
+    /// granted time is left. A pushed grant is for less than the ttl, and still worth handing over while its renewal is
+    /// in flight.
     #[must_use]
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.lost.is_none()

@@ -1,3 +1,5 @@
+//! Tests of [`Lease`]: deadlines, renewals, loss and doubt.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -16,7 +18,7 @@ fn lease(sent: u64) -> Lease {
 fn the_deadline_counts_from_before_the_request_left() {
     // 30 s less 1 % drift less 1 % margin.
     assert_eq!(deadline(at(1000), TTL), at(1000 + 29_400));
-    // Short leases keep at least 2 ms of margin.
+    // Short leases keep a margin of at least 2 ms.
     assert_eq!(deadline(at(0), Duration::from_millis(100)), at(97));
 }
 
@@ -30,7 +32,7 @@ fn renewal_is_due_at_a_third_and_again_a_twelfth_later() {
     assert_eq!(lease.step(at(12_500)), LeaseAction::Renew);
 }
 
-/// When it is renewed next; the instant is one at which nothing is due.
+/// The time of the next renewal; nothing is due at `now`.
 fn due(lease: &mut Lease, now: u64) -> Instant {
     match lease.step(at(now)) {
         LeaseAction::Sleep(at) => at,
@@ -43,7 +45,7 @@ fn holds_of_a_group_are_renewed_together_once_they_were_renewed() {
     let group = Some(4711);
     let next = |came: u64| {
         let mut lease = lease(came);
-        // A hold that is over sooner needs no renewal.
+        // The first renewal is not grouped, because a hold that ends before it needs none.
         assert_eq!(due(&mut lease, came), at(came / 20 * 20 + 10_000), "the first, as without a group");
         let mut sent = due(&mut lease, came);
         for _ in 0..3 {
@@ -165,7 +167,8 @@ fn heard() -> impl Strategy<Value = Heard> {
 }
 
 proptest! {
-    /// Whatever is heard, whenever: belief never outlives the newest acknowledged request, and nothing ends a loss.
+    /// For all answers at all times: the deadline never passes that of the newest acknowledged request, and nothing
+    /// revives a lost lease.
     #[test]
     fn belief_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, heard()), 0..60)) {
         let mut lease = lease(0);
@@ -240,7 +243,7 @@ fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
         assert!(!lease.is_fresh(at(10_000)));
         let wanted = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
         assert_eq!(lease.asks_for(at(10_000)), wanted, "a fixed lease is not made longer");
-        // Left before the doubt, so it says nothing of it.
+        // This renewal left before the doubt, so it does not end the doubt.
         lease.renewed(at(9_000), at(10_001), Some(TTL), None);
         assert_eq!(lease.belief(), DOUBT);
         lease.sent(at(10_000));

@@ -1,16 +1,17 @@
-//! Everything an engine knows about *one* name, as a pure state machine: who holds it, who stands in line, and how the
-//! last hold ended. Time, tokens and the list of dead claims come in with a [`StepContext`]; decisions come out as data.
+//! The lock state: everything an engine knows about *one* name, as a pure state machine: its holders, its queue, and
+//! how the last hold ended. Time, tokens and tombstones come in with a [`StepContext`]; decisions come out as data.
 //!
-//! The memory engine runs it; tests of the other engines use it as their oracle. What it promises:
+//! The memory engine runs it; tests of the other engines use it as their oracle. It promises:
 //!
-//! * One line for all modes, first come, first served: a newcomer never passes a live claim in line, so a waiting
+//! * One queue for all modes, first come, first served: a newcomer never passes a live claim in the queue, so a waiting
 //!   writer stops later readers, and a small permit claim does not overtake a large one.
-//! * Only [`LockState::settle`] grants to those in line, and every verb runs it. Consecutive readers are granted together.
+//! * Only [`LockState::settle`] grants to claims in the queue, and every verb runs it. Consecutive readers are granted
+//!   together.
 //! * A grant to a waiting claim is *pushed*: it lasts the claim's `claim_time` until the claim renews or asks. If it
-//!   lapses, its claim loses its place, and takes a new one at the end of the line when it speaks again.
-//! * Places in line are leases of [`entry_life`], extended whenever their claim speaks.
-//! * A released, broken or lapsed claim is dead: its id is kept in [`Tombstones`] for as long as an earlier request of it
-//!   may still arrive.
+//!   lapses, its claim leaves the queue (it is *silent*), and enters it again at the end with its next request.
+//! * Queue entries are leases of [`entry_life`], extended by every request of their claim.
+//! * A released, broken or lapsed claim is dead: its id is kept in [`Tombstones`] for as long as an earlier request of
+//!   it may still arrive.
 
 mod claim;
 mod end;
@@ -42,60 +43,60 @@ pub use self::{
 use self::{entry::Holder, line::WaitQueue};
 use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
 
-/// The most claims that stand in line for one name: far more than one claim for each of thousands of processes, and
-/// few enough that looking for one of them takes microseconds.
+/// The most claims in the queue of one name: far more than one claim for each of thousands of processes, and few enough
+/// that a search through them takes microseconds.
 pub const MAX_WAITERS: usize = 16_384;
 
-/// The most holds of one name at one time, for the same reason; further shared or permit claims wait in line.
+/// The most holds of one name at one time, for the same reason; further shared or permit claims wait in the queue.
 pub const MAX_HOLDERS: usize = 16_384;
 
-/// The most tokens one grant carries: hand-over inside a process is bounded far below, and a counter of 64 bits lasts
-/// for years even if every grant takes as many.
+/// The most tokens one grant carries: hand-over inside a process stops far below this bound, and a 64-bit counter lasts
+/// for years even if every grant takes so many.
 pub const MAX_TOKENS: u32 = 65_536;
 
-/// How long a name that nobody holds remembers that its last hold did not end cleanly. Long enough for whoever repairs
-/// the data, short enough that abandoned names leave nothing behind.
+/// How long a free name remembers that its last hold did not end cleanly. Long enough for the next holder to repair the
+/// data, short enough that abandoned names leave nothing behind.
 pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
 
 /// The state of one name. `C` is whatever the engine needs to reach the client of a claim.
 ///
-/// An empty queue allocates nothing; a name with one hold costs one small allocation.
+/// An empty state allocates nothing; a name with one hold costs one small allocation.
 pub struct LockState<C> {
     holders: Vec<Holder<C>>,
     line: Option<Box<WaitQueue<C>>>,
     /// Nothing expires before this instant.
     due: Instant,
-    /// The newest token minted here.
+    /// The newest token minted for this name.
     newest: u64,
     ended: Ended,
 }
 
-/// One step of a queue: when it happens, what it draws from, and what it sends out.
+/// The inputs and outputs of one step of a lock state.
 pub struct StepContext<'a, C> {
-    /// The time. Steps may come with times slightly out of order; the order of the steps decides.
+    /// The time. The times of successive steps may be slightly out of order; the order of the steps decides.
     pub now: Instant,
-    /// How long a request of a claim may still arrive after the claim was ended.
+    /// How long after the end of a claim a request of it may still arrive.
     pub request_life: Duration,
     /// The claims that can never be granted again.
     pub tombstones: &'a mut Tombstones,
-    /// Mints that many tokens in a row and answers the first; every call answers a larger one.
+    /// Mints that many tokens in a row and returns the first; every call returns a larger one.
     pub mint: &'a mut dyn FnMut(u32) -> Token,
-    /// The grants made by this step to claims in line, in order: to be sent to their clients.
+    /// The grants made by this step to claims in the queue, in order: to be sent to their clients.
     pub pushed: Vec<Pushed<C>>,
 }
 
-/// A grant to a claim that waited, to be sent to its client. It lasts the claim time, which is its `ttl`.
+/// A grant to a waiting claim, to be sent to its client. It lasts the claim time, which is its `ttl`.
 #[derive(Clone, Debug)]
 pub struct Pushed<C> {
-    /// Whom to tell.
+    /// The client to notify.
     pub client: C,
     /// The claim.
     pub id: ClaimId,
-    /// What was granted.
+    /// The grant.
     pub grant: Grant,
 }
 
-/// Why a queue refuses a claim; nothing was changed.
+/// Why a lock state refuses a claim; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -107,7 +108,7 @@ pub enum Refusal {
         /// The mode of a holder or waiter.
         found: Mode,
     },
-    /// [`MAX_WAITERS`] claims stand in line.
+    /// The queue has [`MAX_WAITERS`] claims already.
     #[error("{MAX_WAITERS} claims stand in line already")]
     LineFull,
     /// A count of zero, or larger than the limit, can never be granted.
@@ -115,17 +116,17 @@ pub enum Refusal {
     Impossible(Mode),
 }
 
-/// How holds ended here, as the next grant is told.
+/// How the last holds of the name ended, as reported to the next grant.
 struct Ended {
     how: Previous,
-    /// The newest token minted when `how` was set: holds up to it stood beside the one that ended.
+    /// The newest token minted when `how` was set: holds up to this token were concurrent with the one that ended.
     upto: u64,
-    /// Until when it is remembered if nobody comes.
+    /// Until when it is remembered if no claim comes.
     until: Instant,
 }
 
 impl<C> LockState<C> {
-    /// A name that nobody holds and nobody wants.
+    /// A name without holders and waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -145,7 +146,7 @@ impl<C> Default for LockState<C> {
 }
 
 impl<'a, C> StepContext<'a, C> {
-    /// A step that has sent nothing yet.
+    /// A step with no grants to send yet.
     pub fn new(
         now: Instant,
         request_life: Duration,
@@ -171,7 +172,7 @@ impl<C> fmt::Debug for LockState<C> {
     }
 }
 
-/// What two modes of one kind have in common, for messages.
+/// The kind of lock that a mode belongs to, for messages.
 fn kind(mode: Mode) -> String {
     match mode.limit() {
         Some(limit) => format!("a semaphore of {limit}"),

@@ -4,22 +4,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{EngineError, Fault};
 
-/// With which server the next attempt to connect begins.
+/// The server with which the next attempt to connect begins.
 #[derive(Debug, Default)]
 pub struct Rotation(AtomicUsize);
 
 impl Rotation {
-    /// Begins with this server, or with any where there are fewer: clients are to be spread over them.
+    /// Begins with this server, counted modulo the number of servers, so that clients are spread over them.
     #[must_use]
     pub const fn new(first: usize) -> Self {
         Self(AtomicUsize::new(first))
     }
 
-    /// The connection to the first server that serves, from the next one on. A server whose connection breaks is tried last.
+    /// Connects to the first server that serves, beginning with the next one in turn. A server whose connection breaks
+    /// is tried last.
     ///
     /// # Errors
-    /// What the last server that was reached said: that we are not let in says more than that a server is down. After an error
-    /// with which `is_over` holds, no other server is tried.
+    /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login says more than a
+    /// server that is down. After an error with which `is_over` holds, no other server is tried.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Tries servers that answer so, in turn; says which were tried, and what came of it.
+    /// Tries servers with these answers, in turn; returns the servers tried and the outcome.
     fn tried(
         rotation: &Rotation,
         servers: &[Result<u8, Fault>],

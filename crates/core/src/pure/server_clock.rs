@@ -1,16 +1,17 @@
-//! What is known of the server's clock, by what its answers say of the time: a pure machine.
+//! The server's clock, as far as the times in its answers reveal it: a pure state machine.
 
 use std::time::Duration;
 
 use crate::Instant;
 
-/// By how much more than a hundredth the server's clock may go faster than ours: the least margin that leases keep.
+/// How far the server's clock may get ahead, beyond running 1 % faster than ours, before this counts as a step: the
+/// least margin that leases keep.
 const MARGIN: Duration = Duration::from_millis(2);
 
-/// No news is under way for longer: a connection over which nothing comes is given up much earlier.
+/// No notification is in flight for longer: a connection without traffic is given up much earlier.
 const LONGEST_UNDER_WAY: Duration = Duration::from_secs(60);
 
-/// The server's clock said `server` after our clock said `ours`, and before it said `heard`.
+/// The server's clock read `server` after our clock read `ours`, and before our clock read `heard`.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     ours: Instant,
@@ -18,31 +19,34 @@ struct Evidence {
     server: Duration,
 }
 
-/// The server's clock was set back: it says all times before this one twice, and until then there may be news of the first time.
+/// The server's clock was set back: it reads all times before `before` twice. Until `until`, notifications from the
+/// first pass may still arrive.
 #[derive(Clone, Copy, Debug)]
 struct Twice {
     before: Duration,
     until: Instant,
 }
 
-/// What is known of a server's clock. Its times count from any point, as long as it stays the same one.
+/// What is known about a server's clock. Its times may count from any point, as long as that point stays the same.
 #[derive(Debug, Default)]
 pub struct ServerClock {
-    /// Dates grants: an older one would date them too early to be worth anything, and know nothing of later steps.
+    /// Used to date grants. Older evidence would date them too early to be useful, and would not include later steps of
+    /// the clock.
     newest: Option<Evidence>,
-    /// Finds steps: the evidence that leaves the server's clock the least room. What leaves less than another now does so for
-    /// ever, for the room of all grows at one pace; so none that was let go could find what this one does not. Answers that
-    /// were slow leave more room, and change nothing.
+    /// Used to detect steps: the evidence with the lowest upper bound for the server's clock. All bounds grow at the
+    /// same rate, so the lowest one stays the lowest: evidence that was dropped cannot detect a step that this one
+    /// misses. Slow answers give higher bounds, and change nothing.
     tightest: Option<Evidence>,
     twice: Option<Twice>,
 }
 
 impl ServerClock {
-    /// The server's clock said `server` in an answer, come at `now`, to a request that left at `sent`. R3: where more
-    /// time passed there than can have passed here, leases may have ended early: by how much at least.
+    /// Takes an answer: the server's clock read `server`, the request left at `sent` and the answer arrived at `now`.
+    /// R3: if more time passed there than can have passed here, leases may have ended early; returns by how much at
+    /// least.
     ///
-    /// Then this answer begins anew, for no hold is believed in by an older one. A clock that was set back leaves less room,
-    /// so it begins anew by itself.
+    /// The evidence then starts anew from this answer, because no hold is valid by an older answer any more. A clock
+    /// that was set back gives a lower bound, so it starts anew by itself.
     pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
         let new = Evidence { ours: sent, heard: now, server };
         self.twice.take_if(|twice| now >= twice.until);
@@ -55,7 +59,7 @@ impl ServerClock {
             }
         }
         let tightest = self.tightest.get_or_insert(new);
-        // Answers may be learned out of turn.
+        // Answers may arrive out of order.
         let now = now.max(tightest.ours);
         let room = tightest.room(now);
         let ahead = server.saturating_sub(room);
@@ -66,12 +70,12 @@ impl ServerClock {
         stepped.then_some(ahead)
     }
 
-    /// A local time certainly not after the server's clock said `server`; `None` before the first answer, and where it may have
-    /// said so twice.
+    /// A local time certainly not after the moment at which the server's clock read `server`; `None` before the first
+    /// answer, and where the server's clock may have read that time twice.
     ///
-    /// Our clock said `ours` before the server's said `server`. What the server's clock says at a grant is later than
-    /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
-    /// set forward in between makes this no later.
+    /// Our clock read `ours` before the server's clock read `server`. If the server's clock reads a later time at a
+    /// grant, then the grant is later than `ours`; if it reads an earlier time, then the grant is earlier by no more
+    /// than the difference. If the server's clock was set forward in between, the result is no later.
     #[must_use]
     pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
@@ -83,7 +87,7 @@ impl ServerClock {
 }
 
 impl Evidence {
-    /// The most that the server's clock says at `now`, unless it was set forward.
+    /// The latest time that the server's clock can read at `now`, unless it was set forward.
     fn room(self, now: Instant) -> Duration {
         let here = now.since(self.ours);
         self.server + here + here / 100
@@ -100,7 +104,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    /// Learns a time in milliseconds; whether the clock was set forward.
+    /// Learns a time in milliseconds; returns whether the clock was found to be set forward.
     fn stepped(clock: &mut ServerClock, sent: u64, now: u64, server: u64) -> bool {
         clock.learn(at(sent), at(now), Duration::from_millis(server)).is_some()
     }
@@ -124,7 +128,7 @@ mod tests {
     fn a_step_that_hides_behind_slow_answers_is_found_by_the_first_that_is_quick() {
         let mut clock = ServerClock::default();
         assert!(!stepped(&mut clock, 1000, 1001, 50_000));
-        // Set forward by half a second; the server says so at once, and its answers take longer than that.
+        // The clock is set forward by half a second; the next answers reveal it, but take longer than that.
         for slow in [2000, 3000, 4000] {
             assert!(!stepped(&mut clock, slow, slow + 600, slow + 49_500));
         }
@@ -160,7 +164,7 @@ mod tests {
     fn a_time_that_a_clock_set_back_says_twice_is_no_date() {
         let mut clock = ServerClock::default();
         clock.learn(at(1000), at(1001), said(100_000));
-        // A grant is pushed at 101 s and late. The clock is set back by 3 s.
+        // A grant is pushed at 101 s and arrives late. The clock is set back by 3 s.
         clock.learn(at(3000), at(3001), said(99_000));
         assert_eq!(clock.not_after(said(101_000)), None, "two seconds ago, or not yet");
         assert_eq!(clock.not_after(said(102_100)), Some(at(3000)), "it never was so late before");
@@ -183,20 +187,22 @@ mod tests {
     #[test]
     fn answers_that_overtake_nothing_set_no_clock_back() {
         let mut clock = ServerClock::default();
-        // Two requests leave together, the second is answered after the first.
+        // Two requests leave together; the second is answered after the first.
         clock.learn(at(1000), at(1050), said(50_000));
         clock.learn(at(1000), at(1051), said(50_001));
         clock.learn(at(9000), at(9100), said(57_930));
         assert_eq!(clock.not_after(said(50_500)), Some(at(9000 - 7430)));
     }
 
-    /// What happens until the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the way back.
+    /// The events before the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the
+    /// way back.
     fn answers(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<(u64, i64, u64, u64)>> {
         let way = || prop_oneof![Just(0), 0..5u64, 0..2000u64];
         prop::collection::vec((0..3000u64, step, way(), way()), 1..40)
     }
 
-    /// The answers of a clock that goes a hundredth faster, as fast, or slower: sent, come, and the server's microseconds.
+    /// The answers of a server clock that is faster by 1 %, equally fast, or slower: when sent, when received, and the
+    /// server's microseconds.
     fn told(answers: &[(u64, i64, u64, u64)], percent: u64) -> Vec<(u64, u64, u64)> {
         let (mut ours, mut server) = (1_000, 1_000_000_000);
         let told = answers.iter().map(|&(pause, step, there, back)| {

@@ -1,8 +1,8 @@
-//! When work that must not outlive its hold is told to stop, and when it is killed: a pure function.
+//! When to tell work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
 //!
-//! A lease is renewed when a third of it has passed. Work is told at the earliest when two thirds of it have passed, less a
-//! twentieth. So an engine whose answers take less than a tenth of the lease never causes an order to stop, also when one
-//! renewal is lost.
+//! A lease is renewed when a third of it has passed. Work is told to stop at the earliest when two thirds of the lease,
+//! less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes an order
+//! to stop, even when one renewal is lost.
 
 use std::time::Duration;
 
@@ -10,32 +10,32 @@ use crate::Loss;
 
 /// The grace is at most this part of what the engine granted.
 const GRACE_FRACTION: u32 = 3;
-/// Work is killed this long before the deadline, or this part of a short lease: a process takes a moment to end, and a timer
-/// a moment to fire.
+/// Work is killed this long before the deadline, or this fraction of a short lease: a process takes a moment to end,
+/// and a timer a moment to fire.
 const AHEAD: Duration = Duration::from_millis(50);
 const AHEAD_FRACTION: u32 = 20;
 
-/// For how long work may go on, if nothing more is heard from the engine.
+/// How long work may go on, if no further answer comes from the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stop {
-    /// After this time the work has to be told to stop. Zero: now.
+    /// After this time, tell the work to stop. Zero: now.
     pub tell: Duration,
-    /// After this time it has to be over. Zero: now.
+    /// After this time, the work has to be over. Zero: now.
     pub kill: Duration,
-    /// What ends the hold then.
+    /// The reason for which the hold then ends.
     pub loss: Loss,
 }
 
 impl Stop {
-    /// For a hold that is valid for `left` and was granted for `granted` in all; the work wants `grace` to stop in.
+    /// For a hold that is valid for another `left` of the granted time `granted`; the work needs `grace` to stop.
     #[must_use]
     pub fn new(left: Duration, granted: Duration, grace: Duration, loss: Loss) -> Self {
         let kill = left.saturating_sub(AHEAD.min(granted / AHEAD_FRACTION));
         Self { tell: kill.saturating_sub(grace.min(granted / GRACE_FRACTION)), kill, loss }
     }
 
-    /// When two things end a hold: told by the earlier order, over by the earlier end.
+    /// Combines two causes that end a hold: the earlier order to stop, the earlier end.
     #[must_use]
     pub(crate) fn or_before(self, other: Self) -> Self {
         let first = if self.tell <= other.tell { self } else { other };
@@ -79,8 +79,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every engine's smallest and largest ttl lie between 100 ms and 24 h. What is granted may be less, and may differ from
-        /// renewal to renewal by half: ZooKeeper grants what its session has left.
+        /// The smallest and largest ttl of every engine lie between 100 ms and 24 h. The granted time may be shorter,
+        /// and may differ by half from renewal to renewal: ZooKeeper grants the remaining time of its session.
         #[test]
         fn a_healthy_engine_never_stops_work(
             ttl_millis in prop_oneof![100u64..2_000, 2_000u64..100_000, 100_000u64..86_400_000],
@@ -118,7 +118,7 @@ mod tests {
             }
         }
 
-        /// Whatever the numbers are.
+        /// For all numbers.
         #[test]
         fn nothing_is_killed_after_the_deadline_or_before_it_was_told(
             left in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),

@@ -1,50 +1,50 @@
-//! The pace of a claim that waits: a pure machine. Answers and errors come in, the next step comes out.
+//! The polling of a waiting claim, a pure state machine. Its input is answers and errors, its output the next step.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::{Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile};
 
-/// The longest pause after answers that brought no place in line, whatever the net of those in line is.
+/// The longest pause after answers without a queue entry, even if claims in the queue are polled less often.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
-/// The longest pause while the server takes no more connections: those that it refuses are work for it, too, and a fleet of waiters
-/// would take each one that becomes free before anybody else can.
+/// The longest pause while the server accepts no more connections: refused connections cost the server work, too, and a
+/// fleet of waiters would take each connection that becomes free before any other client can.
 const LONGEST_WHILE_FULL: Duration = Duration::from_secs(10);
 
-/// What to do next about a waiting claim.
+/// The next step of a waiting claim.
 #[derive(Debug)]
 pub enum Next {
     /// It was granted.
     Held(Grant),
-    /// Call `claim` again at this instant, or when news rings.
+    /// Call `claim` again at this instant, or when a notification arrives.
     Call {
-        /// When, at the latest.
+        /// The latest time of the call.
         at: Instant,
-        /// How.
+        /// Whether the call may create anything.
         how: How,
     },
-    /// The engine forgot the claim: make a new one, with a new id.
+    /// The engine forgot the claim: make a new one with a new id.
     Restart,
     /// Give up.
     Fail(EngineError),
 }
 
-/// How a claim waits.
+/// The state of a waiting claim.
 #[derive(Debug)]
 pub struct Wait {
     poll: RangeInclusive<Duration>,
     push: bool,
-    /// Until when an engine that was never reached is tried.
+    /// Until when to retry an engine that was never reached.
     first_contact: Option<Instant>,
-    /// How many answers in a row brought no place in line.
+    /// How many answers in a row brought no queue entry.
     fruitless: u32,
     how: How,
-    /// The engine told it to wait.
+    /// The engine answered that the claim is in the queue.
     queued: bool,
 }
 
 impl Wait {
-    /// A claim about to be made. `first_contact` is the instant at which an engine that nobody has reached yet is
-    /// given up; `None` once it has been reached, from when on outages are waited out.
+    /// A claim that is about to be made. `first_contact` is the instant at which to give up an engine that was never
+    /// reached; `None` once it has been reached: from then on outages are waited out.
     #[must_use]
     pub fn new(profile: &Profile, first_contact: Option<Instant>) -> Self {
         Self {
@@ -57,7 +57,8 @@ impl Wait {
         }
     }
 
-    /// The same claim under a new id, for the engine forgot the old one: it is no newcomer, so what refuses newcomers is waited out.
+    /// The same request with a new claim id, after the engine forgot the old one. It waited already, so errors that
+    /// only refuse new requests do not end it.
     #[must_use]
     pub fn anew(&self, profile: &Profile, first_contact: Option<Instant>) -> Self {
         Self { queued: self.queued, ..Self::new(profile, first_contact) }
@@ -69,7 +70,7 @@ impl Wait {
         self.how
     }
 
-    /// What the engine said, at `now`; `jitter` is any random number.
+    /// Takes the engine's answer, at `now`; `jitter` is any random number.
     pub fn answered(&mut self, answer: Result<Answer, EngineError>, now: Instant, jitter: u32) -> Next {
         match answer {
             Ok(answer) => {
@@ -83,13 +84,13 @@ impl Wait {
                     self.back_off_to(LONGEST_WHILE_FULL, now, jitter)
                 }
                 Fault::Retry | Fault::Unknown => match (self.back_off(now, jitter), self.first_contact) {
-                    // The last try is made when the time is over, not some pause after it.
+                    // The last try is made when the time is over, not one pause later.
                     (Next::Call { at, how }, Some(limit)) if now < limit => {
                         Next::Call { at: at.min(limit), how }
                     }
                     (next, _) => next,
                 },
-                // A server that is read-only or full for a while: who waits already, waits on.
+                // A server that is read-only or full for a while: requests that already wait go on waiting.
                 Fault::Refused if self.queued => self.back_off(now, jitter),
                 Fault::Refused | Fault::Denied | Fault::Misconfigured | Fault::Internal => Next::Fail(error),
             },
@@ -120,7 +121,8 @@ impl Wait {
         }
     }
 
-    /// In line, news is expected and the poll is only a net; without news, the nearer the head, the faster.
+    /// With push, the poll is only a safety net; without push, a claim is polled the faster, the nearer it is to the
+    /// head of the queue.
     fn interval(&self, hint: Hint, jitter: u32) -> Duration {
         let (fastest, slowest) = (*self.poll.start(), *self.poll.end());
         let interval = match hint.ahead {
@@ -131,7 +133,7 @@ impl Wait {
         hint.ask_in.map_or_else(|| jittered(interval, jitter), |ask_in| ask_in.min(interval))
     }
 
-    /// Exponential, with the jitter that keeps a fleet from marching in step.
+    /// Exponential back-off, with jitter so that a fleet of clients does not retry in step.
     fn back_off(&mut self, now: Instant, jitter: u32) -> Next {
         self.back_off_to(LONGEST_BACK_OFF.min(*self.poll.end()), now, jitter)
     }
@@ -144,7 +146,7 @@ impl Wait {
     }
 }
 
-/// Between half of `interval` and all of it.
+/// A pause between half of `interval` and all of it.
 fn jittered(interval: Duration, jitter: u32) -> Duration {
     interval / 2 + (interval / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
 }

@@ -1,3 +1,5 @@
+//! Tests of [`Wait`]: pauses, poll intervals, and the end of a wait.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -157,7 +159,7 @@ fn answer() -> impl Strategy<Value = (u8, Option<u32>, Option<u64>)> {
 }
 
 proptest! {
-    /// Nothing waits without a bound, and nothing polls faster than the profile says, unless the engine asked for it.
+    /// No wait is unbounded, and no poll is faster than the profile says, unless the engine asked for it.
     #[test]
     fn every_pause_is_within_the_profile(push: bool, answers in prop::collection::vec((answer(), any::<u32>()), 1..50)) {
         let mut wait = Wait::new(&profile(push), None);

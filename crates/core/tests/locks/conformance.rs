@@ -1,4 +1,4 @@
-//! The file engine conforms: several engines on one directory are what several processes are to each other.
+//! Conformance of the file engine: several engines on one directory stand for several processes.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -29,13 +29,12 @@ impl Harness for Directory {
         Box::pin(std::future::ready(false))
     }
 
-    /// Most of a case is waiting for time to pass.
-    /// Each claim has a file of its own.
+    /// Each claim has its own file.
     fn crowd(&self) -> usize {
         if raise_open_files() < OPEN_FILES { 250 } else { 1000 }
     }
 
-    /// Lock files stay, by design; holds, waiters and open bells must not.
+    /// Lock files stay, by design; holds, waiters and open wake pipes must not.
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let views = leasehold_core::Inspect::list(&self.engine(), "").await.unwrap();

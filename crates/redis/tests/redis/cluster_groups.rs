@@ -14,8 +14,9 @@ use crate::{
 const HOLDS: u64 = 200;
 const TTL: Duration = Duration::from_secs(4);
 
-/// By counting: 200 holds that came at 200 moments are some seven requests a round, of at most 32, and 200 if each is renewed when it is
-/// due. Ten where a busy machine had them renewed in two parts.
+/// Judged by counts: 200 holds that were granted at 200 moments need some seven requests a round, of at most 32 holds
+/// each, and 200 requests if each hold is renewed when it is due. The bound is ten, because a busy machine may renew
+/// them in two parts.
 #[test]
 fn holds_of_a_slot_are_few_requests_whenever_they_came() {
     let rig = ClusterRig::with(3, 0, &[]);

@@ -8,7 +8,7 @@ use leasehold_testkit::server::{Liar, Lie, MariadbServer};
 
 use crate::rig::{Rig, local};
 
-/// What the kernel keeps of a connection, with room.
+/// The kernel's buffers of a connection, with a margin.
 const KERNEL: usize = 32 << 20;
 
 #[test]
@@ -39,7 +39,7 @@ fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
     }
 }
 
-/// The port of another service is in the URL.
+/// The URL has the port of another service.
 #[test]
 fn what_is_no_redis_is_said_to_be_none() {
     let mariadb = MariadbServer::start(&[]);

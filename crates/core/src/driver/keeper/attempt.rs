@@ -1,4 +1,4 @@
-//! A request that takes no place in line: one try, or a bounded number of them with growing pauses.
+//! A request that does not enter the queue: one try, or a bounded number of them with growing pauses.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     pure::wait::{Next, Wait},
 };
 
-/// Tries up to `tries` times, until `until` at the latest or nobody waits any more, and sends what came of it.
+/// Tries up to `tries` times, until `until` at the latest or until the request is dropped, and sends the outcome.
 pub(crate) async fn attempt(
     life: Arc<Lifeline>,
     asked: Asked,
@@ -40,7 +40,7 @@ pub(crate) async fn attempt(
     let _ = tx.send(result);
 }
 
-/// Tries on until it is decided; `None` when the tries are used up. `last` is what came of the last one.
+/// Tries until the outcome is decided; `None` when the tries are used up. `last` is the error of the last try.
 async fn try_on(life: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Error) -> Option<Guard> {
     let mut wait = Wait::new(&life.profile, None);
     let since = life.now();
@@ -69,7 +69,7 @@ async fn try_on(life: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Erro
     None
 }
 
-/// A claim whose outcome is not certain is undone when its try ends, in whatever way.
+/// Undoes a claim whose outcome is not certain when its try ends, in whatever way.
 struct Armed<'a> {
     life: &'a Arc<Lifeline>,
     claim: Claim,
@@ -84,7 +84,7 @@ impl Drop for Armed<'_> {
     }
 }
 
-/// One try, by a claim of its own: decided, or an error after which the next try may do better.
+/// One try, with a claim of its own: decided, or an error after which the next try may succeed.
 async fn once(
     life: &Arc<Lifeline>,
     asked: &Asked,
@@ -112,7 +112,7 @@ async fn once(
             armed.certain = true;
             Err((in_the_way(life, asked, hint), hint))
         }
-        // An engine that queues what may not queue is wrong, but leaves nothing behind through us.
+        // An engine that queues a claim without `may_queue` breaks its contract; the claim is undone here all the same.
         Ok(Answer::Waiting(hint)) => Err((in_the_way(life, asked, hint), hint)),
         Ok(Answer::Gone) => Err((taken(life, asked, 1), Hint::default())),
         Err(error) => {
@@ -130,7 +130,7 @@ fn unanswered(shared: &Shared, asked: &Asked) -> Error {
     Error::new(ErrorKind::Unreachable, message)
 }
 
-/// Another holds it, or something of which nobody knows that it will ever end.
+/// The error for a name that is taken, or blocked by something that may never end.
 fn in_the_way(shared: &Shared, asked: &Asked, hint: Hint) -> Error {
     match hint.obstacle {
         None => taken(shared, asked, 1),

@@ -1,15 +1,15 @@
-//! Which holds are renewed by one request of core to its engine.
+//! How the holds due for renewal are divided into requests to the engine.
 
 use std::time::Duration;
 
 use crate::Hold;
 
-/// Holds renewed by one request: large enough that 100,000 holds are few requests, small enough that one slow part of a
-/// request does not make many others unknown.
+/// The most holds renewed by one request: large enough that 100,000 holds need few requests, small enough that one slow
+/// part of a request does not make many other renewals unknown.
 const BATCH: usize = 128;
 
-/// Batches of leases of about one length: the shortest decides how long an answer may take. Holds of one group stay together, as
-/// long as they fit into one.
+/// Batches of leases of similar length, because the shortest lease decides how long an answer may take. The holds of
+/// one group stay in one batch, if they fit.
 pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) -> Vec<Vec<Hold>> {
     let mut holds: Vec<(Kin, Hold)> =
         holds.into_iter().map(|hold| ((hold.ttl, group(&hold)), hold)).collect();
@@ -25,10 +25,11 @@ pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) ->
     batches
 }
 
-/// What holds have in common that are due at one moment.
+/// What holds that are due at one moment must have in common.
 type Kin = (Duration, Option<u16>);
 
-/// Where a batch ends that may have so many of these: before the group that would be cut in two, if it is not the only one.
+/// The end of a batch of at most `most` holds: before a group that would be cut in two, unless that group is the only
+/// one.
 fn cut(holds: &[(Kin, Hold)], most: usize) -> usize {
     match (&holds[most - 1], holds.get(most)) {
         ((last, _), Some((next, _))) if last == next && last.1.is_some() => {
@@ -48,7 +49,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The group of a hold is told by its name.
+    /// The group of a hold is its name.
     fn hold(number: usize, ttl: Duration, group: &str) -> Hold {
         Hold {
             id: ClaimId((number as u128).to_be_bytes()),
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_group_is_in_one_batch_whenever_its_holds_came() {
-        // 60 holds in each of three groups, by turns.
+        // 60 holds in each of three groups, alternating.
         let holds = (0..180).map(|number| hold(number, SECOND * 30, &(number % 3).to_string())).collect();
         let batches = batches(holds, group);
         let groups: Vec<Vec<_>> = batches
@@ -105,8 +106,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: nothing is left out, no batch is too large or too unlike, and no group that fits is in more batches
-        /// than it has lengths of leases.
+        /// For any holds: none is left out, no batch is too large or too mixed, and no group that fits into one batch
+        /// is in more batches than it has lengths of leases.
         #[test]
         fn every_hold_is_in_one_batch(
             came in prop::collection::vec((1_u32..5, prop::option::of(0_u16..40)), 0..600),

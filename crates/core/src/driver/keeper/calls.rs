@@ -1,5 +1,5 @@
-//! What users want called when a hold is lost. Their code may block, which the keeper must not: it has a thread of its own, one for all
-//! guards of a `Locks`, however many are lost at once.
+//! Callbacks of users for lost holds. User code may block, which the keeper must not: the callbacks have their own
+//! thread, one for all guards of a `Locks`, however many holds are lost at once.
 #![expect(clippy::disallowed_methods, reason = "the door of the keeper: a thread for the code of users")]
 
 use std::{
@@ -15,13 +15,13 @@ use crate::{Error, ErrorKind, Loss, driver::validity::Call};
 
 type Due = Box<dyn FnOnce() + Send>;
 
-/// The way to that thread, which begins with the first call that is wanted: then the system can still say that it has none left. It
-/// ends with the `Locks` and the last guard that has a call.
+/// The channel to that thread. The thread starts when the first callback is registered, because a failure to start it
+/// can still be reported then. It ends with the `Locks` and the last guard that has a callback.
 #[derive(Default)]
 pub(crate) struct Calls(Mutex<Option<Sender<Due>>>);
 
 impl Calls {
-    /// What the keeper is to do, at once, to have `then` called.
+    /// Prepares a call for the keeper, which returns at once and has `then` called on that thread.
     pub(crate) fn prepare(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<Call, Error> {
         let due = self.sender()?;
         Ok(Box::new(move |loss| {
@@ -49,7 +49,7 @@ impl Calls {
 
 fn run(due: &Receiver<Due>) {
     for call in due {
-        // What it may have left half-way through is the user's, who lost the hold anyway.
+        // Its half-finished work belongs to the user, who has lost the hold anyway.
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
             tracing::error!("what was called for a lost hold panicked");
         }

@@ -1,4 +1,5 @@
-//! Releases on their way: sent in batches, and again until the engine is certain (R9) or the lease has run out anyway.
+//! Cleanups: releases that are sent in batches, and again until the engine is certain (R9) or the lease has run out
+//! anyway.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -15,28 +16,28 @@ use crate::{
     driver::shared::Shared,
 };
 
-/// Releases sent by one request.
+/// The most releases sent by one request.
 const BATCH: usize = 1000;
-/// The pause before a release is sent again, at first and at most.
+/// The first and the longest pause before a release is sent again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A release on its way.
+/// A release still to be sent or answered.
 pub(crate) struct Cleanup {
     release: Release,
     engine: &'static str,
-    /// When it set out.
+    /// When the cleanup began.
     since: Instant,
-    /// When nothing of the claim can be left on the engine any more, whatever became of the requests.
+    /// When nothing of the claim can be left on the engine any more, whatever happened to the requests.
     give_up: Instant,
-    /// An earlier request may have arrived, so "was not there" may be its doing.
+    /// An earlier request of this release may have arrived, so "was not there" may be its own effect.
     sent: bool,
     hold: Option<OfHold>,
-    /// Counted until it is done, so that closing can wait for it.
+    /// Counted as pending until it is done, so that closing can wait for it.
     _pending: One,
 }
 
-/// What a parcel knows when it releases a hold, as far as its guard knows, and somebody may wait for the answer.
+/// The part of a cleanup that releases a hold which its guard still considered valid; somebody may wait for the answer.
 struct OfHold {
     /// Until when the lease cannot have lapsed.
     deadline: Instant,
@@ -45,7 +46,7 @@ struct OfHold {
 
 impl Cleanup {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
-        // A place in line may outlive a short lease, also that of a pushed grant which lapsed.
+        // A queue entry may outlive a short lease, and so may the entry of a pushed grant that lapsed.
         let since = shared.now();
         let give_up = since.after(ttl.max(shared.profile.place) + shared.profile.request_life);
         let engine = shared.profile.engine;
@@ -66,22 +67,23 @@ impl Cleanup {
         self
     }
 
-    /// The engine is certain. `doubted`: when holds were last put in doubt.
+    /// The engine gave a certain answer. `doubted`: when holds were last put in doubt.
     fn done(self, freed: bool, now: Instant, doubted: Instant) {
         let Some(OfHold { deadline, reply }) = self.hold else { return };
         let unknown = |what| unknown(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
             false if !self.sent => truth(&self.release.name, Some(Loss::Gone.into())),
-            // I10: only while the lease could not have lapsed, and nothing else ended it, it was certainly us who freed it.
+            // I10: this release certainly freed the hold only while the lease could not have lapsed and nothing else
+            // had ended it.
             false if now < deadline && doubted <= self.since => Ok(()),
             false => Err(unknown("was answered after the hold may have ended by itself")),
         };
         let _ = reply.send(result);
     }
 
-    /// The engine did not do it. Who lets go is told at once if it will not do it either in a while. Who wants the name kept is told as
-    /// well if it refuses for now: that may last longer than the process.
+    /// The engine refused. The releasing caller gets the error at once if a later try will not help either; and, if the
+    /// name is to stay taken, also when the engine refuses only for now: that may last longer than the process.
     fn refused(mut self, error: &EngineError) -> Self {
         let is_final = match error.fault {
             Fault::Denied | Fault::Misconfigured => true,
@@ -110,7 +112,7 @@ fn unknown(engine: &str, release: &Release, what: &str) -> Error {
     Error::from_engine(error, &release.name, engine)
 }
 
-/// Sends releases.
+/// Starts the cleanups, in batches.
 pub(crate) fn send(shared: &Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     while !cleanups.is_empty() {
         let rest = cleanups.split_off(cleanups.len().min(BATCH));
@@ -119,7 +121,7 @@ pub(crate) fn send(shared: &Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     }
 }
 
-/// Sees releases through.
+/// Repeats cleanups until all are done.
 pub(crate) async fn deliver(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -136,12 +138,12 @@ pub(crate) async fn deliver(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     }
 }
 
-/// One request; gives back what has to be sent again.
+/// Sends one request; returns the cleanups that have to be sent again.
 async fn once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
     let releases: Vec<Release> = cleanups.iter().map(|cleanup| cleanup.release.clone()).collect();
     let request = shared.caught(async { shared.engine.release(&releases).await });
     let answers = shared.within(shared.profile.request_timeout, request).await;
-    // An engine that panicked may have done them or not.
+    // If the engine panicked, the releases may or may not have been applied.
     let mut answers = answers.and_then(Result::ok).unwrap_or_default().into_iter();
     let now = shared.now();
     let doubted = Instant::from_nanos(shared.doubted.load(Ordering::Relaxed));
@@ -167,7 +169,8 @@ async fn once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
 }
 
 impl Shared {
-    /// Leaves no trace of a claim nobody waits for: on this thread where the engine never waits, else through the keeper.
+    /// Removes every trace of a claim that no request waits for: on this thread where the engine never waits, else
+    /// through the keeper.
     pub(crate) fn clean_up(self: &Arc<Self>, release: Release, ttl: Duration) {
         if self.profile.inline {
             let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));

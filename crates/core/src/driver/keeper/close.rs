@@ -1,14 +1,14 @@
-//! Closing a `Locks`: waits end, guards get time to be dropped.
+//! Closing a `Locks`: waits end, and guards get time to be dropped.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{Error, ErrorKind, Loss, driver::shared::Shared};
 
-/// How often `close` looks whether the last guard is gone: nothing but `close` waits for it.
+/// How often `close` checks whether the last guard is gone. A poll is enough, because only `close` waits for that.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Waits, on the keeper, until no guard is left and nothing is pending, at most for `limit`; then tells what is left that
-/// it is lost. How many holds that were, is the answer.
+/// Waits, on the keeper, until no guard is left and nothing is pending, for at most `limit`; then reports the remaining
+/// holds lost. Returns how many there were.
 pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
     if !shared.is_served() {
         return 0;
@@ -26,7 +26,7 @@ pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
 }
 
 impl Shared {
-    /// Ends all waits with an error and begins nothing new. Claims under way are undone by their drivers.
+    /// Ends all waits with an error and begins nothing new. Claims in flight are undone by their drivers.
     pub(crate) fn stop_waiting(self: &Arc<Self>) {
         self.set_closed();
         let mut waiters = Vec::new();
@@ -48,7 +48,7 @@ impl Shared {
         }
     }
 
-    /// Tells every guard that its hold is lost; how many holds there were.
+    /// Reports to every guard that its hold is lost; returns the number of holds.
     pub(crate) fn lose_all(&self, loss: Loss) -> usize {
         let mut lost = 0;
         for mut shard in self.table.shards() {

@@ -1,4 +1,5 @@
-//! Sees one claim through: asks, waits for news or the poll, until it is granted, refused or not wanted any more.
+//! The driver of one claim: asks, and waits for a notification or the next poll, until the claim is granted, refused or
+//! not wanted any more.
 
 use std::{
     pin::pin,
@@ -14,12 +15,12 @@ use crate::{
     pure::wait::{Next, Wait},
 };
 
-/// How much longer than the time for connecting an engine has to say by itself why it came to nothing.
+/// The extra time, after the time for connecting, that an engine has to report by itself why connecting failed.
 pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
 
 type First = Option<(Instant, Result<Answer, EngineError>)>;
 
-/// Runs on the keeper. Whatever way it ends, nothing of the claim is left behind.
+/// Runs on the keeper. However it ends, nothing of the claim is left behind.
 pub(crate) fn drive(
     shared: Arc<Shared>,
     claim: Claim,
@@ -28,7 +29,7 @@ pub(crate) fn drive(
 ) -> impl Future<Output = ()> + Send {
     let pending = shared.pending.one();
     let mut drive = Drive { maybe_there: false, shared, claim, control };
-    // Not a function's own future, which would keep room for what it is given twice.
+    // A block instead of an `async fn`, whose future would reserve room for its arguments twice.
     async move {
         let _pending = pending;
         drive.run(first).await;
@@ -65,7 +66,7 @@ impl Drive {
                 next => next,
             };
             match next {
-                // Once: where all answers take so long, it is as good as it gets.
+                // Extended only once: if all answers take so long, the next one will not be better.
                 Next::Held(grant) if !extended && is_worn(sent, &grant, now) => extended = true,
                 Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
                 Next::Fail(error) => {
@@ -88,7 +89,8 @@ impl Drive {
         }
     }
 
-    /// One request. `None` when the claim was cancelled meanwhile: its outcome is then unknown, and cleaned up.
+    /// Sends one request. `None` when the claim was cancelled meanwhile: its outcome is then unknown, and the claim is
+    /// cleaned up.
     async fn call(&mut self, how: How) -> Option<(Instant, Result<Answer, EngineError>)> {
         if self.control.is_cancelled() {
             return None;
@@ -112,14 +114,14 @@ impl Drive {
         };
         self.control.asks(Instant::NEVER);
         if rang {
-            // News during a request may be newer than its answer: keep it for afterwards.
+            // A notification during a request may be newer than its answer: keep it for afterwards.
             self.control.ring.notify_one();
         }
         Some((sent, answer))
     }
 
-    /// Waits for news, at the latest until `at`. A pushed grant is believed if it
-    /// is of this very claim, and its beginning is known and not long ago; else it is asked for.
+    /// Waits for a notification, until `at` at the latest. A pushed grant is accepted if it belongs to this very claim
+    /// and began at a known and recent time; else the engine is asked.
     async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;
@@ -136,8 +138,9 @@ impl Drive {
         self.shared.run(self.shared.granted(&self.claim, grant, arrival));
     }
 
-    /// A new id for the same request; false if nobody wants it any more. The old one is undone also when the engine does not
-    /// know it: as a hold that was broken before its claim knew of it, it would stand in the way of the new one.
+    /// Takes a new id for the same request; false if the request was dropped. The old claim is released even when the
+    /// engine does not know it: it may be a hold that was broken before its claim knew of it, which would block the new
+    /// claim.
     fn restart(&mut self) -> bool {
         self.shared.undo(&self.claim);
         self.maybe_there = false;
@@ -162,29 +165,31 @@ impl Drive {
     }
 }
 
-/// R1, F02: an answer that arrives after the end of the time it grants is worth nothing.
+/// R1, F02: an answer that arrives after the granted time has ended is worthless.
 fn is_stale(since: Instant, grant: &Grant, now: Instant) -> bool {
     grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl) <= now)
 }
 
-/// Whether half of that time is over: who waited for it would get little. A claim that is asked for again is extended.
+/// Whether half of the granted time is over: the waiting request would get little. Asking again extends the grant.
 fn is_worn(since: Instant, grant: &Grant, now: Instant) -> bool {
     grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl / 2) <= now)
 }
 
 impl Shared {
-    /// Whether the engine has ever answered. One without a server has nobody to reach: what it is busy with passes.
+    /// Whether the engine has ever answered. An engine without a server counts as reached: if it is busy, that passes.
     pub(crate) fn was_reached(&self) -> bool {
         self.profile.inline || self.contacted.load(Ordering::Relaxed)
     }
 
-    /// Until when a request of `since` waits for a connection to an engine that was never reached; `None` once it was.
+    /// Until when a request made at `since` waits for a connection to an engine that was never reached; `None` once it
+    /// was.
     pub(crate) fn first_contact(&self, since: Instant) -> Option<Instant> {
         (!self.was_reached()).then(|| since.after(self.connect_timeout))
     }
 
-    /// One bounded claim request. Without an answer in time its outcome is unknown. An engine that nobody could ever connect to is
-    /// given up at `first_contact`; one that is connected to has its time, for a first answer that takes long is no outage.
+    /// Sends one claim request with a time limit; if no answer comes in time, its outcome is unknown. An engine that
+    /// was never connected is given up at `first_contact`. A connected engine gets the full time, because a slow first
+    /// answer is no outage.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         claim: &Claim,
@@ -193,7 +198,7 @@ impl Shared {
     ) -> Result<Answer, EngineError> {
         let timeout = self.profile.request_timeout;
         let answer = {
-            // Pinned here: each future that is given another one keeps room for it twice.
+            // Pinned here: an async function that takes a future reserves room for it twice.
             let request = pin!(async { self.engine.claim(claim, how).await });
             let request = pin!(async {
                 let answer = self.caught(request).await;
@@ -215,14 +220,14 @@ impl Shared {
             }
         };
         let answer = answer.inspect_err(|_| {
-            // It may be among what an engine sends together when it is connected after all.
+            // The engine may still hold the request, and send it if it connects after all.
             self.undo(claim);
         })?;
         answer
             .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))
     }
 
-    /// Resolves when the time for connecting is over and nobody was ever connected.
+    /// Resolves when the time for connecting is over and no connection was ever made.
     async fn not_connected(&self, limit: Instant) -> EngineError {
         if let Some(contact) = &self.profile.contact {
             self.sleep_until(limit.after(LAST_WORD)).await;

@@ -1,22 +1,22 @@
-//! The outside world as the keeper sees it: a clock, randomness, and sleeping.
+//! The environment of the keeper: a clock, randomness, and sleeping.
 #![expect(clippy::disallowed_methods, reason = "the door through which time and randomness come in")]
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{Clock, Instant, Lineage, driver::shared::Shared};
 
-/// Where claim ids come from.
+/// A source of randomness for claim ids.
 pub trait Entropy: Send + Sync + 'static {
     /// Fills `buf` with random bytes that nobody can guess or repeat.
     fn fill(&self, buf: &mut [u8]);
 }
 
-/// A clock and a source of randomness. [`Env::system`] is the real one; tests and the simulation bring their own.
+/// A clock and a source of randomness. [`Env::system`] is the real one; tests and the simulation provide their own.
 #[derive(Clone)]
 pub struct Env {
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where claim ids come from.
+    /// The source of randomness for claim ids.
     pub entropy: Arc<dyn Entropy>,
 }
 
@@ -40,7 +40,7 @@ impl Env {
         bytes
     }
 
-    /// Spreads out what many would do at the same time.
+    /// A random number that spreads out actions of many clients.
     pub(crate) fn jitter(&self) -> u32 {
         let mut bytes = [0; 4];
         self.entropy.fill(&mut bytes);
@@ -48,7 +48,7 @@ impl Env {
     }
 }
 
-/// Waits for `duration` on tokio's runtime.
+/// Sleeps for `duration` on tokio's runtime.
 pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
     tokio::time::sleep(duration)
 }
@@ -57,7 +57,7 @@ pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// Waits, in a task of the keeper, until the clock says `at`.
+    /// Sleeps, in a task of the keeper, until the clock reaches `at`.
     pub(crate) async fn sleep_until(&self, at: Instant) {
         loop {
             let left = at.since(self.now());
@@ -68,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// What comes of `work` within `limit`.
+    /// The result of `work`, or `None` after `limit`.
     pub(crate) async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -78,7 +78,7 @@ impl Shared {
     }
 }
 
-/// R2: `CLOCK_BOOTTIME` counts suspended time, knows no steps.
+/// R2: `CLOCK_BOOTTIME` counts suspended time and never steps.
 struct BootClock;
 
 impl Clock for BootClock {

@@ -1,4 +1,4 @@
-//! Closing, and the end of the process: what is pending gets a bounded time to be finished.
+//! Closing and the end of the process: pending work gets a bounded time to finish.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError, Weak, atomic::Ordering},
@@ -7,15 +7,16 @@ use std::{
 
 use crate::driver::shared::Shared;
 
-/// How long the end of the process waits for releases to be sent: a first program that ends after `main` must not
+/// How long the end of the process waits for pending releases: even a simple program that returns from `main` must not
 /// leave its lock taken until the lease runs out.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The same for an engine that does not answer: what can be sent is sent by then, and an answer is not to be expected.
+/// The same for an engine that does not answer: everything that can be sent is sent by then, and no answer is to be
+/// expected.
 const FAREWELL_UNHEARD: Duration = Duration::from_millis(50);
-/// How often it is looked meanwhile whether the engine has said that it will not do it.
+/// How often to check meanwhile whether the engine has refused to do it.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Counts what must not be cut off: releases on their way, and claims that may have to be undone.
+/// Counts the work that must not be cut off: cleanups, and claims that may have to be undone.
 #[derive(Clone, Default)]
 pub(crate) struct Pending(Arc<Inner>);
 
@@ -28,11 +29,11 @@ struct Inner {
 #[derive(Default)]
 struct Count {
     pending: usize,
-    /// Threads that wait for zero: without any, nobody is woken, which costs a system call.
+    /// How many threads wait for zero: when there are none, the wake-up and its system call are skipped.
     awaited: usize,
 }
 
-/// One of them, until it is dropped.
+/// One piece of pending work, until it is dropped.
 pub(crate) struct One(Arc<Inner>);
 
 impl Pending {
@@ -49,7 +50,7 @@ impl Pending {
         self.lock().pending == 0
     }
 
-    /// Blocks until nothing is pending, at most for `limit`; whether that is so.
+    /// Blocks until nothing is pending, for at most `limit`; true if nothing is.
     fn block_until_zero(&self, limit: Duration) -> bool {
         let mut count = self.lock();
         count.awaited += 1;
@@ -75,7 +76,7 @@ impl Drop for One {
 }
 
 impl Shared {
-    /// How long the end of the process waits for what is pending here, as far as is known now.
+    /// How long the end of the process waits for the work pending here, as known now.
     pub(crate) fn farewell(&self) -> Duration {
         let answers = self.was_reached() && !self.silent.load(Ordering::Relaxed);
         if answers { FAREWELL } else { FAREWELL_UNHEARD }
@@ -84,17 +85,17 @@ impl Shared {
 
 static LIVING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// The exit of the process will wait for this one.
+/// Registers a `Locks` for which the exit of the process will wait.
 pub(crate) fn register(shared: &Arc<Shared>) {
     let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
     living.retain(|other| other.strong_count() > 0);
     living.push(Arc::downgrade(shared));
 }
 
-/// Runs at the exit of the process: ends all waits, and lets the keepers send what is pending, for a second at most.
+/// Runs at the exit of the process: ends all waits, and lets the keepers send pending work, for a second at most.
 #[expect(clippy::disallowed_methods, reason = "the exit of the process is the keeper's last act")]
 pub(crate) fn farewell() {
-    // A lock that is held here was held at a fork, or by a thread that will not go on: do not hang the exit.
+    // If the lock is taken, it was taken at a fork, or by a thread that will not continue: do not block the exit.
     let Ok(living) = LIVING.try_lock() else { return };
     let begin = std::time::Instant::now();
     let homes: Vec<_> = living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_home()).collect();

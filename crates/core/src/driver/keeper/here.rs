@@ -1,5 +1,5 @@
-//! Tasks that are begun on the thread of who wants them done, while nothing else is under way: what they ask of the engine leaves
-//! without the keeper's thread having been woken for it. From the first wake-up on they are tasks of the keeper like all others.
+//! Tasks that are begun on the caller's thread while nothing else is pending: their request to the engine is sent
+//! without waking the keeper's thread. From the first wake-up on they are tasks of the keeper like all others.
 
 use std::{
     cell::Cell,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::driver::shared::Shared;
 
-/// So many requests in a row have to have been alone.
+/// After so many requests in a row with nothing else pending, requests are begun on the caller's thread.
 const ALONE: u64 = 4;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -19,8 +19,8 @@ thread_local! {
     static BEGINS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether what is being polled was begun on the thread of who wants it done. Nothing else is under way then, so an engine sends its
-/// request from here, if it can, and waits for none that could leave with it.
+/// Whether the future now being polled was begun on the caller's thread. Nothing else is pending then, so an engine
+/// sends its request from here, if it can, and does not wait for others to batch with it.
 #[doc(hidden)]
 #[must_use]
 pub fn is_begun_here() -> bool {
@@ -38,15 +38,16 @@ enum Stage {
     Polled,
     /// It was woken meanwhile.
     Woken,
-    /// It waits to be woken.
+    /// It waits for its wake-up.
     Waits(Task),
-    /// It is the keeper's.
+    /// The keeper has it.
     HandedOver,
 }
 
 impl Shared {
-    /// Whether a task may be begun on this thread, beside so many that the caller itself has counted as pending: if that was so of the
-    /// last few as well, that nothing else was pending. Else it may be one of a crowd, and what leaves together costs less.
+    /// Whether a task may be begun on this thread, given that the caller itself counts as `own` pending. True if, for
+    /// this request and the last few, nothing else was pending. Otherwise the request may be one of many, which cost
+    /// less if sent together.
     pub(crate) fn may_begin_here(&self, own: usize) -> bool {
         if !self.profile.direct {
             return false;
@@ -89,7 +90,7 @@ impl Begun {
     }
 
     fn hand_over(&self, task: Task) {
-        // A keeper that cannot take tasks any more has told everybody already.
+        // A keeper that accepts no more tasks has already notified all users.
         let _ = self.shared.keeper.spawn(task);
     }
 

@@ -1,4 +1,5 @@
-//! Keeping a name taken for a time, where the engine cannot do it after a release: the keeper goes on holding until then.
+//! The minimum hold time where the engine cannot keep a name taken after a release: the keeper goes on holding until
+//! then.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::{
     driver::validity::Validity,
 };
 
-/// The keeper's own part in a hold. It is nobody's: no owner can take the hold again by it.
+/// The keeper's own share of a hold. It has no owner, so no request can take the hold again through it.
 struct Kept {
     life: Arc<Lifeline>,
     validity: Arc<Validity>,
@@ -21,8 +22,8 @@ struct Kept {
     until: Instant,
 }
 
-/// Has the hold of `guard`, which is about to let go, kept until `until`; what comes of it is heard then. `None` where there is
-/// nothing to be done: the engine does it, the time has passed, or the hold is lost.
+/// Keeps the hold of `guard`, which is about to be released, until `until`; the result arrives then. `None` where
+/// nothing is to be done: the engine keeps the name itself, the time has passed, or the hold is lost.
 pub(crate) fn keep(guard: &Guard, until: Instant) -> Option<LetGo> {
     let life = guard.life();
     if !life.is_home() || life.profile.can_keep {
@@ -40,7 +41,7 @@ pub(crate) fn keep(guard: &Guard, until: Instant) -> Option<LetGo> {
 }
 
 impl Kept {
-    /// Lets go when it is time, or when the hold is lost.
+    /// Releases when the time has come, or when the hold is lost.
     async fn see_through(self) -> Result<(), Error> {
         let Self { life, validity, name, id, until } = self;
         tokio::select! {

@@ -1,7 +1,8 @@
-//! The keeper: the one background worker of a `Locks`, and the only place with a clock, a sleep, a spawn, a random number.
+//! The keeper: the one background worker of a `Locks`. This folder, `link.rs` and `runtime.rs` are the only places
+//! in core that may read a real clock, sleep, spawn tasks and threads, or draw random numbers.
 //!
 //! It owns every request that waits for a server, every renewal and every release. User code leaves work and awaits a
-//! plain channel; so a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
+//! plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
 
 mod attempt;
 mod batches;

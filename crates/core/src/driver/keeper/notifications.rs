@@ -1,4 +1,5 @@
-//! News from the engine, brought to whom it concerns. News is a hint: what is not expected any more is dropped.
+//! Delivers notifications of the engine to the claims and holds that they are about. They are hints: a notification
+//! that no claim or hold expects any more is dropped.
 
 use std::sync::{Arc, PoisonError};
 

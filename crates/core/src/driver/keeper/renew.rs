@@ -16,7 +16,7 @@ use crate::{
 /// A renewal that is not answered within this fraction of the lease is sent again.
 const ANSWER_FRACTION: u32 = 6;
 
-/// The leases of these holds want a step.
+/// Handles the leases of these holds, whose timers fired.
 pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
     let mut holds = Vec::new();
     for (name, timer) in due {
@@ -34,7 +34,7 @@ enum Stepped {
     Lost(ClaimId, Loss),
 }
 
-/// One request for a batch, and what its answers change; the last thing that went wrong, if any did.
+/// Sends one request for a batch and applies its answers; returns the last error, if there was one.
 async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> {
     let sent = shared.now();
     let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
@@ -82,7 +82,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     trouble.map_or(Ok(()), Err)
 }
 
-/// What went wrong, on one line. Most holds of a batch meet the same, and share it.
+/// The error on one line. Most holds of a batch have the same error, and share the text.
 fn in_a_line<'a>(told: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
     if told.as_ref().is_some_and(|(message, _)| *message != error.message) {
         *told = None;
@@ -92,11 +92,11 @@ fn in_a_line<'a>(told: &'a mut Option<(String, Arc<str>)>, error: &EngineError) 
     &told.get_or_insert_with(new).1
 }
 
-/// A question whether a hold stands, until it is answered, or nobody waits for the answer any more.
+/// A question whether a hold stands, until it is answered or its caller stops waiting.
 struct Question<'a> {
     shared: &'a Shared,
     since: Instant,
-    /// Whether the answer was that the engine cannot answer; `None`: there was none.
+    /// Whether the answer was that the engine cannot answer; `None`: there was no answer.
     is_outage: Option<bool>,
 }
 
@@ -110,7 +110,7 @@ impl Drop for Question<'_> {
 }
 
 impl Shared {
-    /// What the lease of a hold wants now. The timer for after that is set.
+    /// The next action for the lease of a hold. Sets the next timer.
     fn step(self: &Arc<Self>, name: &Name, timer: TimerKey) -> Option<Stepped> {
         let mut shard = self.table.shard(name);
         let mut holds = shard.get_mut(name)?.holds.iter_mut();
@@ -148,7 +148,8 @@ impl Shared {
         self.arm(name, hold, now);
     }
 
-    /// The engine did not confirm a renewal. If none is until the deadline, its guards are told why.
+    /// The engine did not confirm a renewal. If no later one is confirmed before the deadline, the guards report this
+    /// error.
     fn not_renewed(&self, name: &Name, id: ClaimId, trouble: &Arc<str>) {
         let mut shard = self.table.shard(name);
         if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
@@ -156,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// `max_hold` of a guard ended. When no guard of the hold may use it any more, it is not renewed any more (R6).
+    /// The `max_hold` of a guard ended. When no guard of the hold may use it any more, its renewal stops (R6).
     pub(crate) fn end_max_hold(self: &Arc<Self>, name: &Name, id: ClaimId) {
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
@@ -183,7 +184,8 @@ impl Shared {
         }
     }
 
-    /// Renews one hold now, out of turn: on this thread where the engine never waits, else through the keeper.
+    /// Renews one hold at once, outside its schedule: on this thread where the engine never waits, else through the
+    /// keeper.
     pub(crate) async fn confirm(self: &Arc<Self>, name: &Name, id: ClaimId) -> Result<(), Error> {
         let hold = {
             let mut shard = self.table.shard(name);
@@ -205,10 +207,11 @@ impl Shared {
         }
     }
 
-    /// No hold is to be believed in before it is renewed, which is due now.
+    /// Puts all holds in doubt: none is valid until it is renewed, which is due now.
     pub(crate) fn doubt_all(self: &Arc<Self>) {
         let now = self.now();
-        // First, so that what is granted beside the walk below is in doubt by one or the other: both lock the shard.
+        // Stored first, so that a hold granted during the loop below is put in doubt either by the loop or by this
+        // value: both lock the shard.
         self.doubted.fetch_max(now.as_nanos(), Ordering::Relaxed);
         for mut shard in self.table.shards() {
             for (name, state) in shard.iter_mut() {
@@ -221,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// Every hold is to be renewed now: something may have happened to them.
+    /// Renews every hold now: something may have happened to them.
     pub(crate) fn renew_all(self: &Arc<Self>) {
         let (mut all, now) = (Vec::new(), self.now());
         for shard in self.table.shards() {

@@ -1,4 +1,4 @@
-//! The loop of the keeper: begins work, fires timers, hears news, sleeps.
+//! The main loop of the keeper: begins work, fires timers, receives notifications, sleeps.
 
 use std::{
     pin::Pin,
@@ -12,24 +12,24 @@ use crate::{
     driver::shared::Shared,
 };
 
-/// The keeper looks around at least this often: runtime timers stop while the machine is suspended.
+/// The keeper checks its timers at least this often: runtime timers stop while the machine is suspended.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
-/// Timers fired in one go, so that a crowd of them does not keep work and news waiting.
+/// The most timers fired in one round, so that many timers do not delay work and notifications.
 const TIMERS_AT_ONCE: usize = 4096;
 
-/// Something for the keeper to begin.
+/// Work for the keeper.
 pub(crate) enum Work {
-    /// Make a claim and see it through. `first` is what an engine that answers at once has already said.
+    /// Make a claim and drive it to its end. `first` is the first answer, from an engine that answers at once.
     Drive { claim: Claim, control: Arc<Control>, first: Option<(Instant, Result<Answer, EngineError>)> },
     /// Send a release.
     Release(Cleanup),
-    /// Run this.
+    /// Run this future.
     Spawn(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
 /// Serves one `Locks` until nobody uses it any more and nothing is pending.
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
-    // Dropped also when this task dies: by a panic, or with the runtime it runs on, even before its first poll.
+    // Dropped also when this task dies: by a panic, or with its runtime, even before its first poll.
     let orphan = Orphan(shared);
     async move {
         if let Err(panicked) = orphan.0.caught(serve_on(&orphan.0)).await {
@@ -46,8 +46,8 @@ async fn serve_on(shared: &Arc<Shared>) {
             return;
         }
         let until = shared.timers.sleep_until(shared.now().after(LONGEST_NAP));
-        // Always in one order, so that the simulation can repeat what it did. Nobody starves: work and timers are looked at
-        // after each of them.
+        // In a fixed order, so that the simulation is repeatable. Nothing starves: after each branch, work and timers
+        // are handled.
         tokio::select! {
             biased;
             batch = shared.engine.notifications() => shared.hear(batch),
@@ -57,7 +57,7 @@ async fn serve_on(shared: &Arc<Shared>) {
     }
 }
 
-/// Begins what was left to do. All releases of the moment leave in one batch, before any claim that came with them.
+/// Begins all pending work. All releases that are pending now leave in one batch, before any claim that came with them.
 fn begin(shared: &Arc<Shared>) {
     let mut cleanups = Vec::new();
     let mut others = Vec::new();
@@ -92,11 +92,11 @@ fn fire(shared: &Arc<Shared>) {
     renew_due(shared, renewals);
 }
 
-/// Ends everything when the task that serves is gone.
+/// Ends everything when the serving task is gone.
 struct Orphan(Arc<Shared>);
 
 impl Drop for Orphan {
-    /// Nobody serves any more: waits end with an error, guards are told, nothing new is begun.
+    /// No task serves any more: waits end with an error, guards are notified, nothing new is begun.
     fn drop(&mut self) {
         self.0.end_all();
     }
@@ -116,18 +116,18 @@ impl Shared {
         drop(undone);
     }
 
-    /// The engine said something: from now on outages are waited out.
+    /// The engine answered: from now on outages are waited out.
     pub(crate) fn heard(&self) {
         self.contacted.store(true, Ordering::Relaxed);
         self.is_heard_again();
     }
 
-    /// It has done what it was asked for.
+    /// The engine carried out a request.
     pub(crate) fn is_heard_again(&self) {
         self.silent.store(false, Ordering::Relaxed);
     }
 
-    /// It owes an answer to somebody who does not wait for it any more, or said that it will not do what is pending.
+    /// The engine did not answer a request before its caller gave up, or refused the pending work.
     pub(crate) fn fell_silent(&self) {
         self.silent.store(true, Ordering::Relaxed);
     }

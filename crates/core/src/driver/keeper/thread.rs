@@ -1,4 +1,4 @@
-//! Where keepers run: a thread of their own, started when first needed, or a runtime of the caller's.
+//! Where keepers run: on a thread of their own, started when first needed, or on a runtime of the caller.
 
 use std::{
     fmt,
@@ -16,9 +16,10 @@ use tokio::{
 
 use crate::{BoxFuture, Error, ErrorKind, contract::process};
 
-/// A runtime that is not tokio's, for a [`Keeper`]: the simulation brings its own.
+/// A runtime other than tokio, for a [`Keeper`]: the simulation uses its own.
 pub trait Runtime: Send + Sync + 'static {
-    /// Runs `task` to its end, beside the others. A panic of it comes through: this runtime has to tell of it.
+    /// Runs `task` to its end, concurrently with the others. A panic of the task is passed through: this runtime has to
+    /// report it.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
     /// Resolves when `duration` has passed by the clock of the keeper's [`Env`](crate::Env).
@@ -29,7 +30,7 @@ pub trait Runtime: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Keeper {
     inner: Arc<Inner>,
-    /// The process whose threads these are.
+    /// The process to which the threads belong.
     generation: u32,
 }
 
@@ -40,7 +41,7 @@ enum Inner {
     Other(Arc<dyn Runtime>),
 }
 
-/// A thread that has not begun, with what it is to run.
+/// A thread that has not started yet, with the tasks that it is to run.
 #[derive(Default)]
 struct Deferred {
     running: Option<Running>,
@@ -50,30 +51,30 @@ struct Deferred {
 struct Running {
     handle: Handle,
     thread: ThreadId,
-    /// Dropped with the last clone of the keeper: tells the thread to end.
+    /// Dropped with the last clone of the keeper: ends the thread.
     _alive: oneshot::Sender<()>,
 }
 
 impl Keeper {
-    /// A keeper with a thread of its own, so that nothing user code does can stop renewals. The thread starts when it
-    /// is first needed and ends when no `Locks` uses it any more.
+    /// A keeper with its own thread, so that nothing in user code can stop renewals. The thread starts when it is first
+    /// needed and ends when no `Locks` uses it any more.
     #[must_use]
     pub fn thread() -> Self {
         Self::new(Inner::Thread(Mutex::new(None)))
     }
 
-    /// As [`thread`](Self::thread), for a process that is soon over, on an engine inside of it: the thread starts when something is
-    /// asked for that the engine does not answer at once, or by [`begin`](Self::begin). Until then no hold is looked at, and none is
-    /// told lost; so whoever holds a lock for longer than a moment must begin it.
+    /// As [`thread`](Self::thread), for a short-lived process with an engine inside it: the thread starts with the
+    /// first request that the engine does not answer at once, or by [`begin`](Self::begin). Until then no hold is
+    /// watched, and none is reported lost. So a program that holds a lock for longer than a moment must call `begin`.
     #[must_use]
     pub fn deferred() -> Self {
         Self::new(Inner::Deferred(Mutex::default()))
     }
 
-    /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Other keepers do not need it.
+    /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Other keepers do not need this.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] when the system has no thread left; [`ErrorKind::Forked`] in a child of its process.
+    /// [`ErrorKind::Refused`] when the system cannot start a thread; [`ErrorKind::Forked`] in a child of its process.
     pub fn begin(&self) -> Result<(), Error> {
         let Inner::Deferred(deferred) = &*self.inner else { return Ok(()) };
         let mut deferred = deferred.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,15 +90,16 @@ impl Keeper {
         Ok(())
     }
 
-    /// A keeper on a tokio runtime of the caller's: faster to reach from tasks of that runtime, but blocked when it is
-    /// blocked: where it has one thread only, a blocking call in a task of it would wait for ever, and panics instead. When the runtime is dropped, holds are told lost and waits end with an error. The runtime needs its
-    /// time and I/O drivers.
+    /// A keeper on a tokio runtime of the caller: faster to reach from tasks of that runtime, but blocked when the
+    /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait for ever,
+    /// and panics instead. When the runtime is dropped, holds are reported lost and waits end with an error. The
+    /// runtime needs its time and I/O drivers.
     #[must_use]
     pub fn on(handle: Handle) -> Self {
         Self::new(Inner::Handle(handle))
     }
 
-    /// A keeper on a runtime that is not tokio's.
+    /// A keeper on a runtime other than tokio.
     #[must_use]
     pub fn with(runtime: Arc<dyn Runtime>) -> Self {
         Self::new(Inner::Other(runtime))
@@ -142,24 +144,26 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether its tasks may be begun on this thread; then how many it may still count as pending that have answered.
+    /// Whether tasks of this keeper may be begun on this thread; if so, how many requests that were already answered it
+    /// may still count as pending.
     pub(crate) fn lends_threads(&self) -> Option<usize> {
         let answered = match &*self.inner {
             Inner::Thread(running) => {
                 let running = running.lock().unwrap_or_else(PoisonError::into_inner);
                 running.as_ref().filter(|running| running.thread != std::thread::current().id())?;
-                // It goes on with what it answered a moment ago while the one who waited is already here.
+                // The keeper thread may still be finishing its last answer while the caller that waited for it is
+                // already here.
                 1
             }
             Inner::Handle(_) => 0,
             Inner::Deferred(_) | Inner::Other(_) => return None,
         };
-        // A thread that is ending has nothing left to enter the keeper's runtime with.
+        // A thread that is ending has already destroyed the thread-local that entering the keeper's runtime needs.
         let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         (!is_ending).then_some(answered)
     }
 
-    /// Calls `work` as a task of the keeper's thread would: its timers, tasks and connections are there.
+    /// Calls `work` in the context of the keeper's runtime, with its timers, tasks and connections.
     pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         let handle = match &*self.inner {
             Inner::Thread(running) => {
@@ -173,14 +177,14 @@ impl Keeper {
         work()
     }
 
-    /// Waits for `future` on this thread, which sleeps meanwhile.
+    /// Blocks this thread until `future` is done.
     ///
     /// # Panics
-    /// In a task of a runtime of one thread that is this keeper's own.
+    /// In a task of this keeper's own runtime, if that has only one thread.
     #[track_caller]
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
-        // An engine inside of this process may need no keeper.
+        // With an engine inside this process, the future may be ready without a keeper.
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return value;
         }
@@ -194,20 +198,20 @@ impl Keeper {
         let Inner::Handle(handle) = &*self.inner else { return };
         let inner = Handle::try_current().is_ok_and(|here| here.id() == handle.id());
         if inner && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            // The threads of spawn_blocking are inside too, and may block. Only tokio can tell them from its tasks, where it panics
-            // and says that a function attempted to block the thread that drives them.
+            // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell them from its
+            // tasks, in which this call panics and says that a function attempted to block the thread that drives them.
             let (done, wait) = oneshot::channel();
             let _ = done.send(());
             let _ = wait.blocking_recv();
         }
     }
 
-    /// Whether panics of tasks are told of by the runtime.
+    /// Whether the runtime reports panics of tasks.
     pub(crate) fn tells_of_panics(&self) -> bool {
         matches!(&*self.inner, Inner::Other(_))
     }
 
-    /// Waits for `duration`, in a task that it runs.
+    /// Sleeps for `duration`, in a task of this keeper.
     pub(crate) async fn sleep(&self, duration: Duration) {
         match &*self.inner {
             Inner::Thread(_) | Inner::Deferred(_) | Inner::Handle(_) => super::env::sleep(duration).await,
@@ -228,7 +232,8 @@ fn start() -> Result<Running, Error> {
     let handle = runtime.handle().clone();
     let (alive, gone) = oneshot::channel::<()>();
     let run = move || {
-        // Tasks hold the keeper through what they work for: when it is gone, so are they.
+        // Running tasks keep the keeper alive through the `Locks` that they serve: when the keeper is gone, no task is
+        // left.
         let _ = runtime.block_on(gone);
     };
     let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;

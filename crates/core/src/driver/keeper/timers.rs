@@ -1,12 +1,12 @@
-//! All that is to happen later, in one ordered map: no hold has a timer or a task of its own.
+//! The timers: all future actions in one ordered map, so that no hold has a timer or a task of its own.
 
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Mutex};
 
 use crate::{ClaimId, Instant, Name, driver::local::Ticket};
 
-/// What is due. Small, for every hold has one; the rare ones are boxed.
+/// The action that is due. Small, because every hold has one; the rare kinds are boxed.
 pub(crate) enum Due {
-    /// The lease of a hold of this name wants a step: the hold that has this timer.
+    /// The lease of a hold of this name needs its next step: the hold that has this timer.
     Lease(Name),
     /// The `max_hold` of one guard ends.
     MaxHold(Box<(Name, ClaimId)>),
@@ -14,7 +14,7 @@ pub(crate) enum Due {
     Limit(Box<(Name, Ticket)>),
 }
 
-/// Names an entry, to take it back.
+/// Identifies an entry, to remove it.
 pub(crate) type Key = (Instant, NonZeroU64);
 
 #[derive(Default)]
@@ -49,7 +49,7 @@ impl Timers {
         self.lock().due.remove(&key);
     }
 
-    /// Takes what is due at `now`, at most `most` entries.
+    /// Removes and returns the entries due at `now`, at most `most` of them.
     pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<(Key, Due)> {
         let mut inner = self.lock();
         let mut taken = Vec::new();
@@ -62,7 +62,7 @@ impl Timers {
         taken
     }
 
-    /// The keeper is about to sleep until the answer, at the latest until `bound`.
+    /// The keeper is about to sleep until the returned instant, at the latest until `bound`.
     pub(crate) fn sleep_until(&self, bound: Instant) -> Instant {
         let mut inner = self.lock();
         let first = inner.due.first_key_value().map_or(Instant::NEVER, |(key, _)| key.0);

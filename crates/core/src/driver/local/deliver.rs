@@ -1,4 +1,4 @@
-//! The claim for the head of the line: starting it, and what its answers come to.
+//! The claim for the head of the local queue: starting it, and handling its answers.
 
 use std::sync::{Arc, PoisonError, atomic::Ordering};
 
@@ -15,17 +15,18 @@ use crate::{
     pure::lease::Lease,
 };
 
-/// How a grant came to be known.
+/// How the process learned of a grant.
 #[derive(Clone, Copy)]
 pub(crate) enum Arrival {
-    /// As the answer to a request that left at this instant.
+    /// From the answer to a request that left at this instant.
     Answered(Instant),
-    /// Pushed; it certainly stood not before this instant, and must be renewed at once.
+    /// By push. The grant certainly began not before this instant, and must be renewed at once.
     Pushed(Instant),
 }
 
 impl Shared {
-    /// Starts a claim for the head of the line, unless one is under way or a hold of this process stands in the way.
+    /// Starts a claim for the head of the local queue, unless one is in flight or a hold of this process conflicts with
+    /// it.
     #[must_use]
     pub(crate) fn advance(&self, name: &Name, state: &mut NameState) -> Option<Start> {
         if state.claim.is_some() || self.is_closed() {
@@ -36,7 +37,7 @@ impl Shared {
             return None;
         }
         let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since)));
-        // Who reads may be joined by any number that come later.
+        // A shared hold may be joined by any number of later readers.
         let others_wait = state.line.has_followers() || terms.mode != Mode::Exclusive;
         let claim = self.new_claim(name, &terms, true, others_wait);
         let newest = self.seen.newest(name);
@@ -44,7 +45,8 @@ impl Shared {
         Some(Start { claim, control })
     }
 
-    /// Carries out what `advance` decided: on this thread where the engine never waits, else through the keeper, which may find it begun.
+    /// Carries out the decision of `advance`: on this thread where the engine never waits, else through the keeper,
+    /// which may get the first request already sent.
     pub(crate) fn run(self: &Arc<Self>, start: Option<Start>) {
         let mut start = start;
         while let Some(Start { claim, control }) = start.take() {
@@ -61,7 +63,7 @@ impl Shared {
                 answer => {
                     Self::trouble(&control, &answer);
                     if let Err(error) = self.keeper.begin() {
-                        // Nobody would see it through.
+                        // No keeper would complete it.
                         self.undo(&claim);
                         return self.failed(&claim, error);
                     }
@@ -71,7 +73,7 @@ impl Shared {
         }
     }
 
-    /// The claim was granted: the head of the line gets the hold, if it still wants one of these terms.
+    /// The claim was granted: the head of the local queue gets the hold, if it still wants one with these terms.
     #[must_use]
     pub(crate) fn granted(self: &Arc<Self>, claim: &Claim, grant: &Grant, arrival: Arrival) -> Option<Start> {
         let mut deliveries = Vec::new();
@@ -114,7 +116,7 @@ impl Shared {
         start
     }
 
-    /// The claim will not be granted: the head of the line is told, the next one gets its own try.
+    /// The claim will not be granted: the head of the local queue gets the error, the next request gets its own try.
     pub(crate) fn refused(self: &Arc<Self>, claim: &Claim, error: EngineError) {
         self.failed(claim, Error::from_engine(error, &claim.name, self.profile.engine));
     }
@@ -141,7 +143,7 @@ impl Shared {
         self.run(start);
     }
 
-    /// Gives the claim under way a new id; false if it is not wanted any more.
+    /// Gives the claim in flight a new id; false if no request wants it any more.
     pub(crate) fn rename_claim(&self, claim: &mut Claim) -> bool {
         let old = claim.id;
         claim.id = ClaimId(self.env.random());
@@ -157,8 +159,8 @@ impl Shared {
         }
     }
 
-    /// Leaves no trace of a claim that nobody wants. No token is named: a hold that nobody used must not hide from the
-    /// next holder how the one before it ended.
+    /// Removes every trace of a claim that no request wants. The release carries no token: a hold that nobody used must
+    /// not hide from the next holder how the hold before it ended.
     pub(crate) fn undo(self: &Arc<Self>, claim: &Claim) {
         let release = Release {
             id: claim.id,
@@ -185,20 +187,20 @@ impl Shared {
         };
         let doubted = Instant::from_nanos(self.doubted.load(Ordering::Relaxed));
         if since < doubted {
-            // The doubt came before the answer: another way, or another thread.
+            // The doubt arrived before the answer, by another path or on another thread.
             lease.doubt(doubted);
         }
         LocalHold::new(id, terms.clone(), grant, lease, now)
     }
 
-    /// R10: a token not larger than one that was known before the claim left proves that the engine lost state: the grant
-    /// is not believed.
+    /// R10: a token that is not larger than one known before the claim left proves that the engine lost state: the
+    /// grant is rejected.
     pub(super) fn went_back(&self, name: &Name, newest: Option<Token>, grant: &Grant) -> bool {
         let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
         !self.seen.grew(name, newest, grant.token, Token { number, ..grant.token })
     }
 
-    /// Tells a waiting request that it failed.
+    /// Fails a waiting request.
     pub(crate) fn fail(&self, name: &Name, waiter: super::state::Waiter, error: Error) {
         if let Some(limit) = waiter.limit {
             self.timers.remove(limit);
@@ -207,10 +209,10 @@ impl Shared {
         let _ = waiter.tx.send(Err(error));
     }
 
-    /// Remembers the trouble of a claim for those who give up waiting meanwhile.
+    /// Remembers the error of a claim for requests whose wait ends meanwhile.
     pub(crate) fn trouble(control: &Control, answer: &Result<Answer, EngineError>) {
         let trouble = match answer {
-            // A claim that was given up by the engine begins anew, for the reason that was told before.
+            // After `Gone` the request makes a new claim; the error noted before still applies.
             Ok(Answer::Gone) => return,
             Ok(Answer::Waiting(hint) | Answer::Taken(hint)) => {
                 hint.obstacle.map(|obstacle| EngineError::new(Fault::Misconfigured, obstacle))

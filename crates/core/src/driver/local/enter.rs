@@ -1,4 +1,4 @@
-//! A request comes in: it joins a hold of this process, takes a place in the local line, or tries on its own.
+//! A request enters: it joins a hold of this process, enters the local queue, or tries on its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     driver::shared::{Lifeline, Shared},
 };
 
-/// A request as its builder left it.
+/// A request with all its options.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) name: Name,
@@ -23,25 +23,25 @@ pub(crate) struct Asked {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// How often a request is tried.
+/// How often a request tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tries {
-    /// It waits in line.
+    /// It waits in the queue.
     UntilGranted,
-    /// So many times, without a place in line.
+    /// At most so many times, without entering the queue.
     Limited(u32),
 }
 
-/// What became of a request that came in.
+/// The result of entering a request.
 pub(crate) enum Entered {
     /// It is decided.
     Now(Result<Guard, Error>),
-    /// It waits; the ticket names its place in the local line, if it has one.
+    /// It waits; the ticket identifies its entry in the local queue, if it has one.
     Wait { rx: oneshot::Receiver<Result<Guard, Error>>, ticket: Option<Ticket> },
 }
 
 impl Shared {
-    /// Lets a request in.
+    /// Enters a request.
     pub(crate) fn enter(
         life: &Arc<Lifeline>,
         asked: Asked,
@@ -65,7 +65,8 @@ impl Shared {
             drop(shard);
             return shared.try_alone(life, asked, tries, until);
         }
-        // Closing empties the lines shard by shard: whoever comes after that must see it.
+        // Closing empties the local queues shard by shard: a request that comes after that must see that the `Locks` is
+        // closed.
         if let Err(error) = shared.check_open() {
             return Entered::Now(Err(error));
         }
@@ -91,7 +92,8 @@ impl Shared {
         Entered::Wait { rx, ticket: Some(ticket) }
     }
 
-    /// What needs no engine: an error, the same hold again for the same owner, or a shared hold that is still joinable.
+    /// Decides without the engine where possible: an error, the same hold again for the same owner, or a shared hold
+    /// that can still be joined.
     fn decide_locally(
         self: &Arc<Self>,
         life: &Arc<Lifeline>,
@@ -117,7 +119,7 @@ impl Shared {
         Some(Ok(self.new_guard(name, hold, &holder, token, Previous::Clean, now)))
     }
 
-    /// Re-entrancy by an explicit owner: the same hold, the same token.
+    /// Re-entrancy by an explicit owner: the same hold with the same token.
     fn again(
         self: &Arc<Self>,
         name: &Name,
@@ -140,7 +142,8 @@ impl Shared {
         }
     }
 
-    /// Tries without a place in line: on this thread if the engine never waits and one try is all, else on the keeper.
+    /// Tries without entering the queue: on this thread if the engine never waits and there is only one try, else on
+    /// the keeper.
     fn try_alone(
         self: &Arc<Self>,
         life: &Arc<Lifeline>,

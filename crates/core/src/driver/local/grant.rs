@@ -1,4 +1,4 @@
-//! A hold arrives: to whom it goes, and the guard made of it.
+//! Grants: which request gets a hold, and the guard made for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     pure::lease::{self, LeaseAction},
 };
 
-/// A guard on its way to the request that waits for it, to be sent when the shard is unlocked.
+/// A guard to be sent to the request that waits for it, after the shard is unlocked.
 pub(crate) struct Delivery {
     tx: oneshot::Sender<Result<Guard, Error>>,
     guard: Guard,
@@ -28,7 +28,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Sends it. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
+    /// Sends the guard. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
     pub(crate) fn send(self) {
         let shared = Arc::clone(self.guard.life());
         let event = Event::Granted {
@@ -43,14 +43,14 @@ impl Delivery {
     }
 }
 
-/// When the request for a grant left, and the newest token of the name that was known then.
+/// When the request for a grant left, and the newest token of the name known at that time.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
     pub(crate) at: Instant,
     pub(crate) newest: Option<Token>,
 }
 
-/// What a guard is made with, beside its hold.
+/// The parts of a guard that do not come from its hold.
 pub(crate) struct Holder<'a> {
     pub(crate) life: &'a Arc<Lifeline>,
     pub(crate) terms: &'a Terms,
@@ -58,7 +58,7 @@ pub(crate) struct Holder<'a> {
 }
 
 impl Shared {
-    /// One more guard on `hold`, with `token`.
+    /// Makes one more guard on `hold`, with `token`.
     pub(super) fn new_guard(
         self: &Arc<Self>,
         name: &Name,
@@ -86,7 +86,8 @@ impl Shared {
         }
     }
 
-    /// One more guard on the hold of `guard`, without an end and an owner of its own: the keeper's. The lease is kept up from now on.
+    /// Makes one more guard on the hold of `guard`, for the keeper, without a `max_hold` and an owner. The lease is
+    /// renewed from now on.
     pub(crate) fn keep_up(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
         let mut shard = self.table.shard(&guard.name);
         let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.ending)?;
@@ -97,7 +98,7 @@ impl Shared {
         Some(validity)
     }
 
-    /// Gives `hold` to a request of the line, under the next token.
+    /// Gives `hold` to a request of the local queue, with the next token.
     pub(super) fn deliver(
         self: &Arc<Self>,
         name: &Name,
@@ -117,7 +118,7 @@ impl Shared {
         Some(Delivery { tx: waiter.tx, guard, waited, local })
     }
 
-    /// Watches the lease of a hold from now on.
+    /// Sets the timer for the lease of a hold.
     pub(crate) fn arm(self: &Arc<Self>, name: &Name, hold: &mut LocalHold, now: Instant) {
         let at = match hold.lease.step(now) {
             LeaseAction::Sleep(Instant::NEVER) => return,
@@ -130,7 +131,7 @@ impl Shared {
         hold.timer = Some(self.add_timer(at, Due::Lease(name.clone())));
     }
 
-    /// Readers at the head of the line join the shared hold `hold` as long as they may.
+    /// Readers at the head of the local queue join the shared hold `hold` as long as they may.
     pub(super) fn join_readers(
         self: &Arc<Self>,
         name: &Name,
@@ -148,7 +149,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Whether this process itself holds, or waits for, what a try asks for.
+    /// Whether this process itself holds, or waits for, the name that a try asks for.
     pub(crate) fn stands_in_the_way(&self, asked: &Asked) -> bool {
         let shard = self.table.shard(&asked.name);
         shard
@@ -156,7 +157,7 @@ impl Shared {
             .is_some_and(|state| !state.line.is_empty() || state.conflicts(asked.terms.mode))
     }
 
-    /// A try was granted: its guard. The claim is undone if the grant cannot be believed.
+    /// Makes the guard of a successful try. The claim is undone if the grant is not valid.
     pub(crate) fn adopt(
         self: &Arc<Self>,
         life: &Arc<Lifeline>,

@@ -1,4 +1,4 @@
-//! A waiting request goes without a guard: cancelled, or its limit passed.
+//! A waiting request leaves without a guard: cancelled, or after its time limit.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -8,22 +8,23 @@ use std::{
 use super::state::{NameState, Start, Ticket, Waiter};
 use crate::{Error, ErrorKind, Fault, Instant, Name, driver::keeper::Due, driver::shared::Shared};
 
-/// An engine that owes an answer for so long may not know any more who holds: what it said before does not count.
+/// An engine that has not answered for so long may no longer know who holds: its earlier answers do not count.
 pub(crate) const SILENT: Duration = Duration::from_millis(500);
 
-/// How long before its wait is over an engine is asked once more that is asked seldom: whether it still answers.
+/// How long before the end of a wait an engine with a long poll interval is asked once more, to see whether it still
+/// answers.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// Engines that are asked more often need no last look.
+/// Engines with a shorter poll interval need no last look.
 const SELDOM: Duration = Duration::from_secs(2);
 
 impl Shared {
-    /// When a request whose wait is over at `until` is looked at first.
+    /// When a request whose wait ends at `until` is first checked.
     pub(super) fn first_limit(&self, now: Instant, until: Instant) -> Instant {
         let seldom = *self.profile.poll.end() > SELDOM && until.since(now) > LAST_LOOK * 2;
         if seldom { until.before(LAST_LOOK) } else { until }
     }
 
-    /// Looks at `at` whether the wait of a request is over, if it still waits.
+    /// Sets a timer to check at `at` whether the wait of a request has ended, if the request still waits.
     pub(super) fn limit(self: &Arc<Self>, name: &Name, ticket: Ticket, at: Instant) {
         let mut shard = self.table.shard(name);
         if let Some(waiter) = shard.get_mut(name).and_then(|state| state.line.get_mut(ticket)) {
@@ -31,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// The time of a limit has come: of the last look, or of the end.
+    /// The timer of a wait fired: for the last look, or for the end.
     pub(crate) fn limit_is_due(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let now = self.now();
         let until = {
@@ -55,11 +56,11 @@ impl Shared {
         if !self.is_home() {
             return;
         }
-        // The waiter holds a lifeline: it is dropped here, after its shard is unlocked.
+        // The waiter holds a `Lifeline`, so it is dropped here, after its shard is unlocked.
         let _gone = self.leave(name, ticket);
     }
 
-    /// The wait of a request is over. The error is the last thing the engine said.
+    /// The wait of a request has ended. The error reports the engine's last answer.
     fn time_out(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let Some((waiter, trouble)) = self.leave(name, ticket) else { return };
         let (engine, text) = (self.profile.engine, name.as_str());
@@ -75,7 +76,7 @@ impl Shared {
         self.fail(name, waiter, error);
     }
 
-    /// Takes a request out of the line, with what the engine last complained of.
+    /// Removes a request from the local queue, and returns it with the last error of the engine.
     fn leave(self: &Arc<Self>, name: &Name, ticket: Ticket) -> Option<(Waiter, Option<(ErrorKind, String)>)> {
         let mut shard = self.table.shard(name);
         let state = shard.get_mut(name)?;
@@ -104,7 +105,8 @@ impl Shared {
         Some((waiter, trouble))
     }
 
-    /// The head of the line may have changed: a claim under way that does not fit it is given up for one that does.
+    /// The head of the local queue may have changed: a claim in flight that does not fit the new head is given up for
+    /// one that does.
     pub(crate) fn realign(&self, name: &Name, state: &mut NameState) -> Option<Start> {
         if let Some(claim) = &state.claim {
             let fits = state.line.head().is_some_and(|head| head.terms == claim.terms);
@@ -118,7 +120,8 @@ impl Shared {
     }
 }
 
-/// What the last complaint about a claim in line means at the end of the wait: an outage, unless it would never have ended.
+/// The kind of error at the end of a wait, from the last error of its claim: an outage, unless the cause never ends by
+/// itself.
 const fn kind_of(fault: Fault) -> ErrorKind {
     match fault {
         Fault::Misconfigured => ErrorKind::Misconfigured,

@@ -1,7 +1,8 @@
-//! What this process knows about each name: its holds, its line of waiting requests, and the one claim it has under way
-//! on the engine for the head of that line.
+//! The local state of each name: the holds of this process, its queue of waiting requests, and its one claim in flight
+//! on the engine for the head of that queue.
 //!
-//! Shared memory, not messages: a release hands the hold to the next request of the process from the releasing thread.
+//! Shared memory, not messages: a release hands the hold over to the next request of the process on the releasing
+//! thread.
 
 mod deliver;
 mod enter;
@@ -22,6 +23,6 @@ pub(crate) use seen::Seen;
 pub(crate) use state::{Control, Ending, Terms, Ticket};
 pub(crate) use table::Table;
 
-/// For how long a hold is handed on inside the process before other processes get their turn (R8, R17), as long as its tokens
-/// last.
+/// For how long a hold is handed over inside the process before other processes are served (R8, R17), as long as its
+/// tokens last.
 pub(crate) const LONGEST_HANDOVERS: std::time::Duration = std::time::Duration::from_millis(50);

@@ -1,10 +1,11 @@
-//! The line of one name inside this process.
+//! The local queue: the requests of this process that wait for one name.
 
 use std::collections::BTreeMap;
 
 use super::state::{Ticket, Waiter};
 
-/// The requests that wait, in the order of arrival. Boxed, and gone with the last of them: most names never have a line.
+/// The waiting requests, in the order of arrival. Boxed, and freed with the last of them: most names never have a
+/// queue.
 #[derive(Default)]
 pub(crate) struct LocalQueue(Option<Box<Waiters>>);
 
@@ -19,7 +20,7 @@ impl LocalQueue {
         self.0.is_none()
     }
 
-    /// Whether more than its head waits.
+    /// Whether requests wait behind the head.
     pub(super) fn has_followers(&self) -> bool {
         self.0.as_ref().is_some_and(|waiters| waiters.len() > 1)
     }

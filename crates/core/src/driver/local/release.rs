@@ -1,4 +1,4 @@
-//! A guard lets go: the hold goes to the next request of this process, or back to the engine.
+//! A guard is released: its hold goes to the next request of this process, or back to the engine.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::{
     driver::validity::{Lost, Validity},
 };
 
-/// What became of a release.
+/// The outcome of a release.
 pub(crate) enum LetGo {
     /// It is decided.
     Done(Result<(), Error>),
-    /// The engine's answer comes here.
+    /// The engine's answer arrives here.
     Sent(oneshot::Receiver<Result<(), Error>>),
 }
 
-/// The end of one guard.
+/// The release of one guard.
 pub(crate) struct Parting<'a> {
     pub(crate) name: &'a Name,
     pub(crate) id: ClaimId,
@@ -33,7 +33,7 @@ pub(crate) struct Parting<'a> {
 }
 
 impl Shared {
-    /// One guard lets go. Never waits: what needs the engine's server is left to the keeper.
+    /// Releases one guard. Never waits: requests to a server are left to the keeper.
     pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
         let Parting { name, id, validity, ending, now } = *parting;
         let mut shard = self.table.shard(name);
@@ -43,19 +43,20 @@ impl Shared {
             return LetGo::Done(truth(name, lost));
         };
         let hold = &mut state.holds[at];
-        // One that was told its loss, by a `max_hold` of its own, may be kept for long: nobody uses the hold by it (R6).
+        // A guard that was told its loss, by its own `max_hold`, may be kept by its user for long, but does not use the
+        // hold any more (R6).
         hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_told());
         hold.keep_until = hold.keep_until.max(ending.keep_until);
         hold.ended = hold.ended.worse(ending.ended);
         if !hold.guards.is_empty() {
-            // I10: nobody asks the engine, so what may have ended there was not certainly held until now.
+            // I10: the engine is not asked, so a hold that may have ended there cannot be reported as held until now.
             let is_doubted = lost.is_none() && validity.is_in_doubt();
             return LetGo::Done(if is_doubted { Err(doubted(name)) } else { truth(name, lost) });
         }
         if lost.is_none()
             && let Some(delivery) = self.hand_on(name, state, at, now)
         {
-            // Its request may have had a claim under way, from before a try of this process was granted the hold.
+            // Its request may have a claim in flight, made before a try of this process was granted the hold.
             let start = self.realign(name, state);
             drop(shard);
             delivery.into_iter().for_each(Delivery::send);
@@ -65,14 +66,14 @@ impl Shared {
         let hold = &mut state.holds[at];
         hold.ending = true;
         hold.lease.stop_renewal();
-        // R3: one that is in doubt may have ended before its deadline.
+        // R3: a hold in doubt may have ended before its deadline.
         let deadline = hold.lease.belief();
         let ttl = hold.terms.ttl;
         if let Some(timer) = hold.timer.take() {
             self.timers.remove(timer);
         }
         let mut release = release_of(name, hold, now);
-        // What the engine cannot do was done by the keeper, as far as it could be.
+        // Where the engine cannot keep the name taken, the keeper has already done so, as far as possible.
         release.keep = release.keep.filter(|_| self.profile.can_keep);
         if self.profile.inline {
             drop(shard);
@@ -89,7 +90,7 @@ impl Shared {
         outcome
     }
 
-    /// Hands the hold to the head of the line, within the bound that keeps other processes from starving.
+    /// Hands the hold over to the head of the local queue, within the bound that keeps other processes from starving.
     fn hand_on(
         self: &Arc<Self>,
         name: &Name,
@@ -112,7 +113,7 @@ impl Shared {
         Some(deliveries)
     }
 
-    /// Releases on this thread, then starts the claim of the next one in line.
+    /// Releases on this thread, then starts the claim of the next request in the local queue.
     fn release_inline(
         self: &Arc<Self>,
         release: Release,
@@ -143,7 +144,8 @@ impl Shared {
         outcome
     }
 
-    /// R5: a loss that the guard knows of needs no answer of the server; what is left there is cleaned up all the same.
+    /// R5: if the guard knows of a loss, the release needs no answer of the server; the remains on the server are
+    /// cleaned up all the same.
     fn leave_to_keeper(self: &Arc<Self>, cleanup: Cleanup, deadline: Instant, lost: Option<Lost>) -> LetGo {
         if lost.is_some() {
             let outcome = truth(cleanup.name(), lost);
@@ -152,7 +154,7 @@ impl Shared {
         }
         let (reply, answer) = oneshot::channel();
         let cleanup = cleanup.of_hold(deadline, reply);
-        // The parcel itself is pending.
+        // The cleanup itself counts as pending.
         if self.may_begin_here(1) {
             self.begin_here(deliver(Arc::clone(self), vec![cleanup]));
         } else {
@@ -161,13 +163,14 @@ impl Shared {
         LetGo::Sent(answer)
     }
 
-    /// A hold is lost: its guards are told, and a local waiter may claim again.
+    /// A hold is lost: its guards are notified, and a local waiter may claim again.
     pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
         let (notification, trouble, start) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
-            // Its guards may know already, by their own `max_hold`; that the way is free is news all the same.
+            // Its guards may know of the loss already, by their own `max_hold`; that the name is free for waiters is
+            // new all the same.
             let notification = hold.lose(loss);
             let trouble =
                 hold.guards.iter().find_map(|validity| validity.trouble()).filter(|_| loss == Loss::Lapsed);
@@ -196,7 +199,7 @@ fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
     }
 }
 
-/// A hold that others go on with may have ended on the engine.
+/// The error for a guard that leaves a hold in doubt to other guards.
 fn doubted(name: &Name) -> Error {
     let text = name.as_str();
     Error::new(
@@ -207,13 +210,13 @@ fn doubted(name: &Name) -> Error {
     )
 }
 
-/// Nobody will ever say what became of a release.
+/// The error for a release that no keeper will ever answer.
 pub(crate) fn unheard(name: &Name) -> Error {
     let text = name.as_str();
     Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
 }
 
-/// A release is told the truth: a hold that was lost before was not freed by it.
+/// The honest result of a release: a hold that was lost before was not freed by it.
 pub(crate) fn truth(name: &Name, lost: Option<Lost>) -> Result<(), Error> {
     match lost {
         None => Ok(()),

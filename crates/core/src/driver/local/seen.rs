@@ -1,4 +1,4 @@
-//! The newest token seen of each name, to notice an engine that lost or restored its state (R10).
+//! The newest token seen of each name, to detect an engine that lost or restored its state (R10).
 
 use std::{
     collections::HashMap,
@@ -7,20 +7,22 @@ use std::{
 
 use crate::{Name, Token};
 
-/// Names remembered. Beyond, all are forgotten at once: the check is a net under the engine's own promise, and memory is bounded.
+/// The most names remembered. When there are more, all are forgotten at once: the check is a safety net below the
+/// engine's own promise, and the memory stays bounded.
 const MOST: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct Seen(Mutex<HashMap<Name, Token>>);
 
 impl Seen {
-    /// The newest token of a name, to be remembered before a claim leaves: grants of claims that are under way together
-    /// may come to be known in any order.
+    /// The newest token of a name, to be read before a claim leaves: grants of concurrent claims may become known in
+    /// any order.
     pub(crate) fn newest(&self, name: &Name) -> Option<Token> {
         self.lock().get(name).copied()
     }
 
-    /// Remembers the last token of a grant. False when it is not larger than the newest one before its claim left.
+    /// Remembers the last token of a grant. False when the grant is not newer than the newest token before its claim
+    /// left.
     pub(crate) fn grew(&self, name: &Name, before: Option<Token>, first: Token, last: Token) -> bool {
         if before.is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number) {
             return false;

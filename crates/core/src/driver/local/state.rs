@@ -20,7 +20,7 @@ use crate::{
     pure::lease::{Lease, Renewal},
 };
 
-/// What a request asks for, as far as the engine sees it. A hold may be handed on between equal terms only.
+/// The terms of a request that the engine sees. A hold may be handed over only between equal terms.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) mode: Mode,
@@ -40,16 +40,16 @@ impl PartialEq for Terms {
     }
 }
 
-/// The place of a request in the local line.
+/// The position of a request in the local queue.
 pub(crate) type Ticket = u64;
 
-/// A request that waits.
+/// A waiting request.
 pub(crate) struct Waiter {
     pub(crate) terms: Terms,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) since: Instant,
     pub(crate) limit: Option<TimerKey>,
-    /// When the wait is over.
+    /// When the wait ends.
     pub(crate) until: Instant,
     /// Keeps the keeper alive, and becomes part of the guard.
     pub(crate) life: Arc<Lifeline>,
@@ -62,19 +62,19 @@ pub(crate) struct LocalHold {
     pub(crate) terms: Terms,
     pub(crate) lease: Lease,
     pub(crate) timer: Option<TimerKey>,
-    /// The first token of the grant, which the engine compares.
+    /// The first token of the grant; the engine compares it.
     pub(crate) first: Token,
-    /// The number of the next token to hand out, and how many there are left.
+    /// The number of the next token to hand out, and how many are left.
     pub(crate) next: u64,
     pub(crate) left: u32,
-    /// Two fit beside each other in the place of a vector: most holds have one.
+    /// Two guards fit inline into the size of a vector; most holds have one.
     pub(crate) guards: SmallVec<[Arc<Validity>; 2]>,
     pub(crate) granted: Instant,
-    /// It is on its way out: its release is being carried out right now.
+    /// Its release is being carried out right now.
     pub(crate) ending: bool,
-    /// What the release is to keep, as asked by the guards that left so far.
+    /// Until when to keep the name taken, as asked by the guards released so far.
     pub(crate) keep_until: Option<Instant>,
-    /// The worst end of the guards that left so far.
+    /// The worst end of the guards released so far.
     pub(crate) ended: Previous,
 }
 
@@ -104,7 +104,7 @@ impl LocalHold {
         Some(token)
     }
 
-    /// Whether one more request of `terms` may use this hold, now or after its guard left.
+    /// Whether one more request with `terms` may use this hold, now or after its guard is released.
     pub(crate) fn can_hand_on(&self, terms: &Terms, now: Instant) -> bool {
         !self.ending
             && self.left > 0
@@ -113,7 +113,7 @@ impl LocalHold {
             && self.terms == *terms
     }
 
-    /// Tells every guard; false if all knew before.
+    /// Notifies every guard; false if all knew before.
     pub(crate) fn lose(&mut self, loss: crate::Loss) -> bool {
         self.lease.lose(loss);
         self.guards.iter().filter(|validity| validity.lose(loss)).count() > 0
@@ -126,7 +126,7 @@ impl LocalHold {
     }
 }
 
-/// The claim that is under way on the engine for the head of the line.
+/// The claim in flight on the engine for the head of the local queue.
 pub(crate) struct InFlight {
     pub(crate) id: ClaimId,
     pub(crate) terms: Terms,
@@ -135,18 +135,18 @@ pub(crate) struct InFlight {
     pub(crate) newest: Option<Token>,
 }
 
-/// How others talk to the driver of a claim.
+/// How other tasks and threads communicate with the driver of a claim.
 pub(crate) struct Control {
-    /// News, or a cancellation.
+    /// Notified for a notification of the engine, or a cancellation.
     pub(crate) ring: Notify,
     cancelled: AtomicBool,
-    /// A grant that was pushed, to which id, and since when it certainly stands.
+    /// A pushed grant: the claim id, the grant, and since when it certainly exists.
     pub(crate) pushed: Mutex<Option<(ClaimId, Grant, Option<Instant>)>>,
-    /// Why the engine's last word is not known: it answered with an error, or not yet.
+    /// Why the last answer of the engine is not known: it was an error, or has not come yet.
     pub(crate) trouble: Mutex<Option<EngineError>>,
-    /// When the engine was asked what it has not answered; [`Instant::NEVER`] while nothing is under way.
+    /// When the unanswered request was sent; [`Instant::NEVER`] while no request is in flight.
     asked: AtomicU64,
-    /// When the request at the head of the line was made.
+    /// When the request at the head of the queue was made.
     pub(crate) since: Instant,
 }
 
@@ -173,7 +173,7 @@ impl Control {
         self.asked.store(at.as_nanos(), Ordering::Relaxed);
     }
 
-    /// For how long the engine has owed an answer.
+    /// For how long a request has been without an answer.
     pub(crate) fn unanswered(&self, now: Instant) -> Duration {
         now.since(Instant::from_nanos(self.asked.load(Ordering::Relaxed)))
     }
@@ -190,7 +190,7 @@ pub(crate) struct NameState {
     pub(crate) claim: Option<Box<InFlight>>,
 }
 
-/// Work for the engine that a change of the state asks for; done after the shard is unlocked.
+/// A claim to start on the engine after a change of the local state; started after the shard is unlocked.
 pub(crate) struct Start {
     pub(crate) claim: Claim,
     pub(crate) control: Arc<Control>,
@@ -205,7 +205,8 @@ impl NameState {
         self.holds.iter_mut().find(|hold| hold.id == id)
     }
 
-    /// Whether a hold of this process stands in the way of `mode`. A lost one does not: it is as far away as a stranger's.
+    /// Whether a hold of this process conflicts with `mode`. A lost hold does not: for it, as for holds of other
+    /// processes, the engine decides.
     pub(crate) fn conflicts(&self, mode: Mode) -> bool {
         let mut live = self.holds.iter().filter(|hold| hold.lease.lost().is_none());
         match mode {
@@ -221,7 +222,8 @@ impl NameState {
         }
     }
 
-    /// The mode that stands here already, if `mode` can never stand beside it. All that are here are of one kind.
+    /// The mode in use on this name, if `mode` is of another kind and can never be granted beside it. All modes in use
+    /// are of one kind.
     pub(crate) fn clash(&self, mode: Mode) -> Option<Mode> {
         let hold = self.holds.first().map(|hold| hold.terms.mode);
         let here = hold.or_else(|| Some(self.line.head()?.terms.mode))?;
@@ -229,7 +231,7 @@ impl NameState {
     }
 }
 
-/// How a guard was let go of.
+/// How a guard ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Ending {
     pub(crate) ended: Previous,

@@ -1,4 +1,4 @@
-//! Names to their local state, in shards so that threads seldom meet.
+//! The table from names to their local state, in shards so that threads seldom contend.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 use super::state::NameState;
 use crate::Name;
 
-/// Enough that a handful of threads seldom meet on one lock, few enough to walk through.
+/// Enough that a handful of threads seldom contend for one lock, few enough to iterate over.
 const SHARDS: usize = 16;
 
 pub(crate) type Shard = HashMap<Name, NameState, Keyed>;
@@ -19,8 +19,8 @@ pub(crate) struct Table {
     hasher: Keyed,
 }
 
-/// Hashes under a random key: nobody can choose names that fall on one another, and with the same key all names are walked
-/// through in the same order again.
+/// Hashes with a random key: nobody can choose names that collide, and with the same key the iteration order of the
+/// names is repeatable.
 #[derive(Clone)]
 pub(crate) struct Keyed(DefaultHasher);
 
@@ -52,13 +52,13 @@ impl Table {
         self.shards.iter().map(lock)
     }
 
-    /// How many names have a hold, a waiting request or a claim under way.
+    /// How many names have a hold, a waiting request or a claim in flight.
     pub(crate) fn len(&self) -> usize {
         self.shards().map(|shard| shard.len()).sum()
     }
 }
 
-/// No code of users runs under a shard, so a poisoned one only means a bug that was already told by its panic.
+/// No user code runs while a shard is locked, so a poisoned lock only means a bug that its panic has already reported.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

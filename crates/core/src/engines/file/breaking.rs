@@ -1,4 +1,5 @@
-//! Breaking a hold: a kernel lock cannot be taken away, so its holder is asked to stop.
+//! Breaks a hold: a kernel lock cannot be taken away from its holder, so the holder's process is asked to stop
+//! (SIGTERM).
 
 use nix::errno::Errno;
 
@@ -16,13 +17,13 @@ use super::{
 };
 use crate::{Broken, EngineError, Fault, Name};
 
-/// How often it is looked whether a process has the lock.
+/// How often the kernel's list of locks is read to find the lock of a process.
 const LOOKS: usize = 5;
-/// How many asked holders are remembered, to tell "it went" from "it was never there".
+/// How many holders that were asked to stop are remembered, to distinguish "it ended" from "it was never there".
 const REMEMBERED: usize = 64;
 
 impl FileEngine {
-    /// Asks the holder once, and says how that stands: [`Fault::Retry`] while it still holds.
+    /// Asks the holder once to stop, and returns the result: [`Fault::Retry`] while it still holds.
     pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
         let key = Key::new(&self.dir, name);
         let Some(lock) = LockFile::open(&self.dir, &key, Missing::Leave)? else {
@@ -45,10 +46,10 @@ impl FileEngine {
         self.ask_to_stop(name, token, (&lock, &state), placed)
     }
 
-    /// Whether this process has the kernel's lock on the file, as the kernel shows to who may see that process.
+    /// Whether this process has the kernel lock on the file, as far as the kernel shows that process to the caller.
     fn has_flock(&self, lock: &LockFile, pid: u32) -> bool {
         let holds = |flock: &Flock| !flock.waits && flock.pid == Some(pid);
-        // The kernel's table may leave out a lock while it changes.
+        // The kernel's list may omit a lock while the list changes.
         (0..LOOKS).any(|_| lock.flocks(&self.dir).iter().any(holds))
     }
 
@@ -68,7 +69,8 @@ impl FileEngine {
             )));
         }
         if !record.is_broken() {
-            // Whoever may write here could have written any pid: what is signalled is a process that has the kernel's lock.
+            // Any writer of this file could have written any pid: only a process that has the kernel lock is
+            // signalled.
             if !self.has_flock(lock_file, pid) {
                 return Err(denied(format!(
                     "pid {pid} ({}) is said to hold it, and the kernel shows no lock of that process on its file: {ends_it}; find \
@@ -95,7 +97,7 @@ impl FileEngine {
                         record.owner
                     )));
                 }
-                // It has ended just now.
+                // It has just ended.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -112,7 +114,7 @@ impl FileEngine {
         ))
     }
 
-    /// The token is not held: because we asked, or never was.
+    /// The token is not held: [`Broken::Done`] if its holder was asked to stop, otherwise [`Broken::NotHeld`].
     fn went(&self, name: &Name, token: u64) -> Broken {
         let mut asked = lock(&self.asked);
         let before = asked.len();

@@ -1,4 +1,4 @@
-//! The claims of one engine, by id.
+//! The claims of one engine, by id, and the tombstones of released ids.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -8,11 +8,11 @@ use std::{
 use super::locks::{Key, LockFile};
 use crate::{Claim, ClaimId, Previous, Token};
 
-/// How many released ids are remembered, so that a doubled or late `claim` creates nothing. Requests to this engine
-/// never leave the process, so a late one can only be as late as its caller's own queue is long.
+/// How many released ids are remembered, so that a repeated or late `claim` creates nothing. Requests to this engine
+/// never leave the process, so a late one is only as late as the queue of its caller is long.
 const TOMBSTONES: usize = 1024;
 
-/// Locks a mutex; what it guards is consistent between any two statements, so a panic elsewhere does not matter.
+/// Locks a mutex, also after a panic elsewhere: the guarded data is consistent between any two statements.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -26,25 +26,25 @@ pub(super) struct Entry {
     pub(super) place: ClaimState,
 }
 
-/// Where a claim stands.
+/// The state of a claim.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ClaimState {
-    /// In line, on this card.
+    /// In the queue.
     Waiting {
-        /// The card.
+        /// The slot of its record.
         slot: u32,
         /// Its ticket.
         ticket: u64,
     },
-    /// Holding, on this card.
+    /// Holding.
     Holding {
-        /// The card; 0 for an exclusive hold.
+        /// The slot of its record; 0 for an exclusive hold.
         slot: u32,
         /// The first token.
         token: Token,
-        /// How many tokens.
+        /// The number of tokens.
         tokens: u32,
-        /// How the hold before ended.
+        /// How the previous hold ended.
         previous: Previous,
     },
 }
@@ -57,12 +57,12 @@ impl ClaimState {
     }
 }
 
-/// What is known about an id. Whoever works on a claim keeps its cell locked meanwhile.
+/// The state of an id. Work on a claim keeps its cell locked meanwhile.
 #[derive(Debug)]
 pub(super) enum ClaimCell {
-    /// Its first `claim` is under way.
+    /// Its first `claim` is still running.
     Fresh,
-    /// It stands or holds.
+    /// It waits or holds.
     Live(Box<Entry>),
     /// It ended.
     Gone,
@@ -82,7 +82,7 @@ struct Inner {
 }
 
 impl Claims {
-    /// The cell of `id`, made if there is none; `None` for an id that was released before.
+    /// The cell of `id`, created if there is none; `None` for an id that was released before.
     pub(super) fn enter(&self, id: ClaimId) -> Option<SharedCell> {
         let mut inner = lock(&self.0);
         if inner.released.contains(&id) {
@@ -91,7 +91,7 @@ impl Claims {
         Some(Arc::clone(inner.cells.entry(id).or_insert_with(|| Arc::new(Mutex::new(ClaimCell::Fresh)))))
     }
 
-    /// The cell of `id`, if it stands or holds.
+    /// The cell of `id`, if it waits or holds.
     pub(super) fn find(&self, id: ClaimId) -> Option<SharedCell> {
         lock(&self.0).cells.get(&id).cloned()
     }
@@ -101,7 +101,7 @@ impl Claims {
         lock(&self.0).cells.remove(&id);
     }
 
-    /// Looks at every claim that stands or holds.
+    /// Calls `look` for every claim that waits or holds.
     #[cfg(test)]
     pub(super) fn each(&self, mut look: impl FnMut(&Entry)) {
         for cell in lock(&self.0).cells.values() {
@@ -111,7 +111,7 @@ impl Claims {
         }
     }
 
-    /// Takes `id` out for its release: nothing of it can come any more.
+    /// Removes `id` for its release and leaves a tombstone: no later `claim` of this id creates anything.
     pub(super) fn mark_dead(&self, id: ClaimId) -> Option<SharedCell> {
         let mut inner = lock(&self.0);
         let cell = inner.cells.remove(&id);

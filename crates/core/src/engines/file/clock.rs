@@ -1,14 +1,14 @@
-//! One clock for all processes that share a directory, also for those in a time namespace.
+//! One clock for all processes that share a directory, including those in a time namespace.
 
 use std::{fs, sync::Arc};
 
 use crate::{Clock, Instant};
 
-/// By how much the clocks of this process run ahead of the machine's: `time_namespaces(7)`.
+/// The offsets of the clocks of this process from the machine's: `time_namespaces(7)`.
 const OFFSETS: &str = "/proc/self/timens_offsets";
 const NANOS: i128 = 1_000_000_000;
 
-/// The time since the machine was started, told from a clock that runs ahead of it, or behind it.
+/// The time since the boot of the machine, computed from a clock with an offset to it.
 struct MachineClock {
     shifted: Arc<dyn Clock>,
     /// In nanoseconds.
@@ -22,7 +22,7 @@ impl Clock for MachineClock {
     }
 }
 
-/// The machine's clock, of which `clock` is what this process is shown.
+/// The clock of the machine. `clock` is the clock that this process sees.
 pub(super) fn machine_clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
     match boot_time_ahead() {
         0 => clock,
@@ -30,15 +30,15 @@ pub(super) fn machine_clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
     }
 }
 
-/// By how many nanoseconds this process's clock since the start of the machine runs ahead of the machine's own: other than 0 in a
-/// time namespace.
+/// How many nanoseconds the boot-time clock of this process is ahead of the machine's own: not 0 in a time namespace
+/// only.
 #[must_use]
 pub fn boot_time_ahead() -> i128 {
-    // Kernels without time namespaces have no such file, and one clock for all.
+    // Kernels without time namespaces have no such file, and one clock for all processes.
     ahead(&fs::read_to_string(OFFSETS).unwrap_or_default())
 }
 
-/// The line of the boot-time clock: its name, seconds, nanoseconds.
+/// Parses the line of the boot-time clock: its name, seconds, nanoseconds.
 fn ahead(offsets: &str) -> i128 {
     let boottime = offsets.lines().find_map(|line| line.strip_prefix("boottime")).unwrap_or_default();
     let mut numbers = boottime.split_ascii_whitespace().filter_map(|number| number.parse::<i64>().ok());

@@ -1,4 +1,4 @@
-//! The lock directory: where it is, what it must be, and what is refused.
+//! The lock directory: its path, the requirements that it must meet, and the reasons to refuse it.
 
 use std::{
     ffi::CString,
@@ -32,7 +32,7 @@ const FOR_ROOT: &str = "/var/lib/leasehold";
 const FOR_OTHERS: &str = ".local/state/leasehold";
 pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// A lock directory. Nothing is made before somebody claims a lock in it: a look leaves no trace.
+/// A lock directory. The first claim creates what is missing; inspection leaves no trace.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
@@ -40,7 +40,7 @@ pub(super) struct Dir {
 }
 
 impl Dir {
-    /// The directory at `path`, or the default one of this user, checked if it is there.
+    /// The directory at `path`, or the default one of this user; checked if it exists.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self, EngineError> {
         let path = match path {
             Some(path) => path,
@@ -56,7 +56,7 @@ impl Dir {
         Ok(dir)
     }
 
-    /// The directory, opened; `None` when it is not there and is not to be made.
+    /// The opened directory; `None` when it does not exist and `missing` does not ask to create it.
     pub(super) fn place(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
         once(&self.place, || {
             let shown = self.path.display().to_string();
@@ -76,7 +76,7 @@ impl Dir {
         })
     }
 
-    /// The number of its file system type, or of the one in which it will be made.
+    /// The number of its file system type; for a missing directory, of the file system in which it will be created.
     pub(super) fn fs(&self) -> Option<i64> {
         let there = self.place(Missing::Look).ok().flatten().map(|place| place.fs);
         #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
@@ -84,7 +84,7 @@ impl Dir {
         there.or_else(|| self.path.ancestors().find_map(number))
     }
 
-    /// The full path of a lock file, as system calls take it.
+    /// The full path of a lock file, for system calls.
     pub(super) fn path_of(&self, file: &str) -> CString {
         let mut bytes = self.path.as_os_str().as_bytes().to_vec();
         bytes.push(b'/');
@@ -127,7 +127,7 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
     }
 }
 
-/// Refuses a directory in which somebody outside could replace a lock file; answers the group that shares it.
+/// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
 pub(super) fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
     if stat.st_mode & 0o002 != 0 {
         return Err("can be written by everybody, who could replace a lock file: chmod o-w it".into());
@@ -142,8 +142,8 @@ pub(super) fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
     Ok(shared.then(|| Gid::from_raw(stat.st_gid)))
 }
 
-/// File systems whose locks another host may not see, or may lose: NFS, SMB, CIFS, SMB2, 9P, FUSE, AFS, kAFS, CEPH,
-/// GFS2, OCFS2, Lustre, GPFS, Coda, NCP, vboxsf, vmhgfs, BeeGFS, OrangeFS, PanFS.
+/// File systems whose locks another host may not see, or that may lose them: NFS, SMB, CIFS, SMB2, 9P, FUSE, AFS,
+/// kAFS, CEPH, GFS2, OCFS2, Lustre, GPFS, Coda, NCP, vboxsf, vmhgfs, BeeGFS, OrangeFS, PanFS.
 const NOT_LOCAL: [(u32, &str); 20] = [
     (0x6969, "NFS"),
     (0x517B, "SMB"),
@@ -180,10 +180,10 @@ pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, Engin
     }
 }
 
-/// The name of the file system of a directory, if it is one whose locks do not hold between hosts.
+/// The name of the file system of a directory, if its locks do not hold between hosts.
 ///
 /// # Errors
-/// The operating system's.
+/// Any I/O error of `statfs`.
 pub fn network_file_system(dir: &Path) -> std::io::Result<Option<&'static str>> {
     let stat = statfs(dir)?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]

@@ -1,4 +1,4 @@
-//! Names as file names: injective, readable for plain names, safe in a directory.
+//! Encodes names as file names: injective, readable for plain names, safe in a directory. Pure.
 
 use std::fmt::Write as _;
 
@@ -6,24 +6,25 @@ use sha2::{Digest, Sha256};
 
 use crate::Name;
 
-/// Ends every lock file, so that nothing else in the directory is taken for one.
+/// The suffix of every lock file, so that no other file in the directory counts as one.
 const SUFFIX: &str = ".lock";
-/// Begins the file name of a hashed name. `%` is always followed by two hex digits in an encoded one, and `h` is none.
+/// The prefix of the file name of a hashed name. In an encoded name two hex digits follow every `%`, and `h` is no
+/// hex digit.
 const HASHED: &str = "%h";
-/// The longest file name that Linux file systems store.
+/// The longest file name that Linux file systems support.
 const MAX_FILE_NAME: usize = 255;
 
-/// What a file name in the lock directory stands for.
+/// What a file name in the lock directory decodes to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
-    /// This name.
+    /// A name.
     Name(Name),
-    /// A name too long to encode; the state file holds it.
+    /// A name too long to encode; its state file contains it.
     Hashed,
 }
 
-/// The file name of `name`: every byte outside `A-Za-z0-9._-` and a leading dot as `%XX`, then `.lock`; a name that
-/// would be longer than 255 bytes as its SHA-256.
+/// The file name of `name`. Every byte outside `A-Za-z0-9._-`, and a leading dot, becomes `%XX`; `.lock` follows. If
+/// the result would be longer than 255 bytes, the SHA-256 of the name replaces it.
 pub(super) fn file_name(name: &Name) -> String {
     let bytes = name.as_str().as_bytes();
     let mut encoded = String::with_capacity(bytes.len() + SUFFIX.len());
@@ -45,7 +46,7 @@ pub(super) fn file_name(name: &Name) -> String {
     encoded
 }
 
-/// The inverse of [`file_name`]; `None` for a file that no name maps to.
+/// The inverse of [`file_name`]; `None` for a file name that belongs to no name.
 pub(super) fn decode(file_name: &str) -> Option<Decoded> {
     let stem = file_name.strip_suffix(SUFFIX)?;
     if let Some(hex) = stem.strip_prefix(HASHED) {
@@ -64,7 +65,7 @@ pub(super) fn decode(file_name: &str) -> Option<Decoded> {
         rest = tail;
     }
     let name = Name::new(&String::from_utf8(bytes).ok()?).ok()?;
-    // Only the one spelling that we write: `%61.lock` is not the file of `a`.
+    // Only the one spelling that `file_name` produces: `%61.lock` is not the file of `a`.
     (self::file_name(&name) == file_name).then_some(Decoded::Name(name))
 }
 

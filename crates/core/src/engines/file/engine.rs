@@ -1,4 +1,4 @@
-//! The engine: what it is made of, and its verbs.
+//! `FileEngine`: its parts, its constructor, its profile, and its verbs, which call `take` and `release`.
 
 use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
 
@@ -17,8 +17,8 @@ use crate::{
     Name, Notification, Profile, Release, Released, Renewed,
 };
 
-/// Its own, and one for each of 64 tasks of this process before a neighbour gets its turn: by then the way to the neighbour
-/// costs little more than they did.
+/// One token for the hold itself, and one for each of 64 hand-overs between tasks of this process before another
+/// process is granted: after so many, the hand-over to another process costs little in comparison.
 const TOKENS: u32 = 1 + 64;
 
 /// Locks in a directory of one host, held by the kernel: exact, not leased. See the [module](super).
@@ -32,14 +32,15 @@ pub struct FileEngine {
     pub(super) states: States,
     pub(super) idle: Idle,
     pub(super) listener: Listener,
-    /// Holds that were asked to stop: name and token.
+    /// Holds whose holder was asked to stop: name and token.
     pub(super) asked: Mutex<Vec<(Name, u64)>>,
     profile: Profile,
 }
 
 impl FileEngine {
     /// Opens the lock directory `dir`, or the default one: `/var/lib/leasehold` for root, `.local/state/leasehold` in
-    /// the passwd home of anybody else. What is missing is created by the first claim, for this user alone; a look creates nothing.
+    /// the passwd home of any other user. The first claim creates missing directories, for this user alone;
+    /// inspection creates nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) for a relative path, something that is no
@@ -52,7 +53,7 @@ impl FileEngine {
         Self::open_in_boot(dir, env, boot)
     }
 
-    /// The same as if the machine had been booted as `boot`.
+    /// The same, with `boot` as the id of the current boot.
     pub(super) fn open_in_boot(dir: Option<PathBuf>, env: Env, boot: [u8; 16]) -> Result<Self, Error> {
         Ok(Self {
             dir: Dir::open(dir).map_err(opening)?,
@@ -68,8 +69,9 @@ impl FileEngine {
         })
     }
 
-    /// Another descriptor of the lock file that claim `id` holds, closed on exec: a child that inherits it keeps the
-    /// name taken as long as it lives, whatever becomes of this process. `None` when `id` holds nothing.
+    /// Duplicates the descriptor of the lock file that claim `id` holds, closed on exec. A child that inherits the
+    /// duplicate keeps the name taken as long as the child lives, even after this process ends. `None` when `id`
+    /// holds nothing.
     ///
     /// # Errors
     /// The limit of open files.
@@ -83,25 +85,25 @@ impl FileEngine {
         }
     }
 
-    /// A new run of tokens.
+    /// A random lineage, for a new token counter.
     pub(super) fn new_lineage(&self) -> Lineage {
         let mut bytes = [0; 16];
         self.env.entropy.fill(&mut bytes);
         Lineage::new(u128::from_be_bytes(bytes))
     }
 
-    /// The claims whose cards were rung.
+    /// The waiting claims whose records are marked as signalled.
     fn signalled(&self) -> Vec<Notification> {
         let mut signalled = Vec::new();
         let waiting = self.listener.waiting();
-        // One that waits alone is meant, if anybody is.
+        // With a single waiting claim, the signal can only be for that one.
         if let [(id, name, _)] = &waiting[..] {
             return vec![Notification::Recheck { name: name.clone(), id: *id }];
         }
         for (id, name, slot) in waiting {
             let key = super::locks::Key::new(&self.dir, &name);
             let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
-            // When in doubt, ask.
+            // Ask, too, when the record cannot be read.
             if !matches!(state, Ok(Some(state)) if !super::wake_pipe::is_signalled(&state, slot)) {
                 signalled.push(Notification::Recheck { name, id });
             }
@@ -163,14 +165,15 @@ fn profile() -> Profile {
     let mut profile = Profile::new("file");
     profile.life = Life::Process;
     profile.push = true;
-    // The net under the push: for a foreign `flock -u` without a close, and for places that come free by time.
+    // Polling is the fallback: a foreign `flock -u` without a close sends no event, nor does the end of a minimum
+    // hold time.
     profile.poll = Duration::from_millis(5)..=super::take::FAR_INTERVAL;
     profile.inline = true;
     profile.tokens = TOKENS;
     profile.fifo = true;
     profile.can_keep = true;
     profile.breaking = Breaking::Ask;
-    // Requests never leave the process: nothing is under way after the call.
+    // Requests never leave the process: none is in flight after the call returns.
     profile.request_life = Duration::ZERO;
     profile
 }

@@ -1,4 +1,4 @@
-//! What the operating system says, sorted by what it means for a claim.
+//! Sorts errors of the operating system into faults, by what they mean for a claim.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use crate::{EngineError, Error, ErrorKind, Fault};
 
-/// Sorts an error of the operating system: `what` happened to `file`.
+/// Sorts an error of the operating system: the operation `what` failed on `file`.
 pub(super) fn sort(what: &str, file: &str, error: io::Error) -> EngineError {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
     let (fault, advice) = match errno {
@@ -34,7 +34,7 @@ pub(super) fn sort_errno(what: &str, file: &str, errno: Errno) -> EngineError {
     sort(what, file, errno.into())
 }
 
-/// Something else than ours, or than this version's, lies where our file should be.
+/// The error for a file in the place of ours that is not ours, or not of this version.
 pub(super) fn foreign(file: &str, what: &str) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
@@ -42,7 +42,7 @@ pub(super) fn foreign(file: &str, what: &str) -> EngineError {
     )
 }
 
-/// The error of opening an engine, which has no name yet.
+/// The error of opening an engine, when no name is known yet.
 pub(super) fn opening(error: EngineError) -> Error {
     let kind = match error.fault {
         Fault::Retry | Fault::Full => ErrorKind::Unreachable,

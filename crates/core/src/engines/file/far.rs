@@ -1,5 +1,5 @@
-//! The quick answer for a claim far back in line. Of a line of a thousand, nearly all would read and judge the whole table
-//! under its latch, one after the other, only to learn that they still wait.
+//! The fast answer to a claim far back in the queue. Otherwise nearly all of a thousand waiters would read and judge
+//! the whole table under its latch, one after the other, only to learn that they still wait.
 
 use super::{
     claims::Entry,
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::EngineError;
 
-/// How many must stand before a claim that is answered like this: more than ever hear of a release.
+/// The minimum number of waiters ahead for this answer: more than a release ever signals.
 const FAR: u32 = 8;
 
 impl FileEngine {
-    /// How many stand before a claim in line, if they are many and the first of them, who must be granted before it,
-    /// lives. Without the latch: what is torn or in doubt is for the long way.
+    /// The number of waiters ahead, if there are at least [`FAR`] and the first of them is alive and must be granted
+    /// first. `None` otherwise, and for torn or doubtful records: the full path decides. Without the latch.
     pub(super) fn far_behind(&self, entry: &Entry, ticket: u64) -> Result<Option<u32>, EngineError> {
         if !entry.lock.is_current(&entry.key)? {
             return Ok(None);

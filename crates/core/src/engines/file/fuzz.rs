@@ -1,4 +1,5 @@
-//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! Fuzz targets for the parsers of untrusted bytes: for the tests below and for `fuzz/`. A target panics when a
+//! parser is wrong.
 
 use super::{
     encode::{Decoded, decode, file_name},
@@ -6,7 +7,7 @@ use super::{
     record::Record,
 };
 
-/// A state file: its head, and the cards behind it.
+/// A state file: its head, and the records after it.
 pub fn state(bytes: &[u8]) {
     let mut head = [0; HEAD];
     head.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);

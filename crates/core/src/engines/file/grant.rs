@@ -1,4 +1,4 @@
-//! Granting: the token, the mark that tells that the holder lives, the card that says who it is.
+//! Granting: mints the token, sets the mark that shows the holder to be alive, writes the record of the hold.
 
 use super::{
     claims::ClaimState,
@@ -14,7 +14,7 @@ use super::{
 use crate::{Claim, EngineError, Grant, Instant, Mode, Previous, Token};
 
 impl FileEngine {
-    /// Grants under the latch, with the flock of `claim.mode` in hand and the table read since.
+    /// Grants under the latch; the caller has the flock of `claim.mode` and has read the table since it took that.
     pub(super) fn grant(
         &self,
         table: &mut Table<'_>,
@@ -56,8 +56,8 @@ impl FileEngine {
         Ok(held(slot, token, tokens, previous))
     }
 
-    /// Grants an exclusive hold to whoever has the exclusive flock; `zero` is the card of the holder before, if its
-    /// hold was never released. Needs no latch.
+    /// Grants an exclusive hold; the caller has the exclusive flock. `zero` is the record of the previous holder, if
+    /// its hold was never released. Needs no latch.
     pub(super) fn seize(
         &self,
         claim: &Claim,
@@ -69,7 +69,7 @@ impl FileEngine {
     ) -> Result<(ClaimState, Grant), EngineError> {
         let previous = self.previous(head, zero);
         let token = self.mint(claim, state, head)?;
-        // Before the card, so that nobody takes it for the card of a dead holder.
+        // Before the record, so that the record does not count as that of a dead holder.
         lock.mark(Mark::Hold(token.number))?;
         let tokens = claim.tokens.max(1);
         let record = Record { token: token.number, tokens, ..self.record(claim, RecordState::Holding, now) };
@@ -87,7 +87,7 @@ impl FileEngine {
         Ok(Token { lineage: head.lineage, number })
     }
 
-    /// A holder of a shared flock knows that an exclusive one that left its card is gone.
+    /// A shared flock proves that an exclusive holder whose record is still there is gone.
     fn mark_dead_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
         let Some(zero) = table.zero.take() else { return Ok(()) };
         if zero.record.state == RecordState::Holding {
@@ -96,11 +96,11 @@ impl FileEngine {
         table.state.write(&[RecordState::Empty as u8], record_at(0))
     }
 
-    /// How the hold before this grant ended. Asked before the counter learns of this boot.
+    /// How the hold before this grant ended. Called before the counter is moved to this boot.
     fn previous(&self, head: &Head, zero: Option<&IndexedRecord>) -> Previous {
         match zero {
             Some(zero) if zero.record.state == RecordState::Holding => ended_by_death(&zero.record),
-            // After a reboot the disk may show an older page than the last holder wrote.
+            // After a reboot the disk may have an older page than the last one that the holder wrote.
             _ if head.tokens.boot != self.boot
                 && head.tokens.current > 0
                 && head.ended == Previous::Clean =>

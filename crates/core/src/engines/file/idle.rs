@@ -1,6 +1,8 @@
-//! Lock files that stay open between two holds of this process: opening one again would take longer than locking it.
+//! A cache of lock files that stay open between two holds of this process: to open one again takes longer than to
+//! lock it.
 //!
-//! Nothing is locked on them. One that another process may have open, too, does not stay: its locks would outlive this process.
+//! Nothing is locked on them. A file that another process may also have open is not kept: its locks would outlive
+//! this process.
 
 use std::{
     collections::HashMap,
@@ -13,27 +15,28 @@ use super::{
 };
 use crate::Name;
 
-/// The most lock files kept open: enough for the names that a program has in use, few against any limit of open files.
+/// The maximum number of lock files kept open: enough for the names in use by a program, few against any limit of
+/// open files.
 const KEPT_OPEN: usize = 32;
 
-/// An open lock file that nobody uses.
+/// An open lock file that no claim uses.
 #[derive(Debug)]
 pub(super) struct Spare {
     pub(super) key: Arc<Key>,
     pub(super) lock: LockFile,
 }
 
-/// Those of one engine, at most one for each name.
+/// The spare lock files of one engine, at most one per name.
 #[derive(Debug, Default)]
 pub(super) struct Idle(Mutex<HashMap<Name, Spare>>);
 
 impl Idle {
-    /// The one of a name, for a claim of its own. Whether its path still leads to it is for the claim to find out.
+    /// Takes the lock file of a name out, for one claim. The claim checks whether its path still leads to it.
     pub(super) fn take(&self, name: &Name) -> Option<Spare> {
         lock(&self.0).remove(name).filter(|spare| spare.lock.is_ours_alone())
     }
 
-    /// Keeps one, unless that cannot be as if it had been closed.
+    /// Keeps a lock file, unless that would differ from closing it.
     pub(super) fn keep(&self, spare: Spare) {
         let mut idle = lock(&self.0);
         if spare.lock.is_ours_alone() && (idle.len() < KEPT_OPEN || idle.contains_key(&spare.key.name)) {
@@ -41,7 +44,7 @@ impl Idle {
         }
     }
 
-    /// Closes all of them; whether there were any.
+    /// Closes all of them; returns whether there were any.
     pub(super) fn close(&self) -> bool {
         let closed = std::mem::take(&mut *lock(&self.0));
         !closed.is_empty()

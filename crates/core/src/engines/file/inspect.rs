@@ -1,4 +1,4 @@
-//! Looking at names from outside, without disturbing them.
+//! `Inspect` for the file engine: looks at names without disturbing claims.
 
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
@@ -24,15 +24,15 @@ use crate::{
     WaiterView, pure::lock_state::KEPT_OWNER,
 };
 
-/// How often a table is read again that changed while it was read, before what is torn is left out.
+/// How often a table that changed during the read is read again before torn records are left out.
 const TRIES: usize = 3;
-/// How often it is looked before a holder counts as foreign: one of ours may have had its flock a moment before its card, and the
-/// table of the kernel, read while it changes, may tell a lock twice.
+/// How often a name is inspected before a holder counts as foreign: a hold of ours has its flock a moment before its
+/// record, and `/proc/locks`, read while it changes, may list a lock twice.
 const LOOKS: usize = 3;
 
 impl Inspect for FileEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        // What is missing is made by the first claim.
+        // The first claim creates what is missing.
         Box::pin(async move { self.dir.place(Missing::Look).map(drop) })
     }
 
@@ -51,7 +51,8 @@ impl Inspect for FileEngine {
                 match self.look(&name, &kernel) {
                     Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
                     Ok(view) => views.push(view),
-                    // A damaged state file, or one of another user: in the way of claims, and not of the others here.
+                    // A damaged state file, or one of another user: it blocks claims of its name, but not the other
+                    // names of this list.
                     Err(error) => {
                         let key = Key::new(&self.dir, &name).shown();
                         views.push(View::unreadable(name, key, &error));
@@ -78,7 +79,7 @@ impl Inspect for FileEngine {
 }
 
 impl FileEngine {
-    /// The names with a lock file that begin with `prefix`.
+    /// The names that begin with `prefix` and have a lock file.
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
         let failed = |error| sort("cannot list", &self.dir.path.display().to_string(), error);
         let mut names = Vec::new();
@@ -97,7 +98,7 @@ impl FileEngine {
         Ok(names)
     }
 
-    /// The name behind a hash, as its state file tells.
+    /// The name of a hashed file name, read from its state file.
     fn hashed(&self, file: &str) -> Option<Name> {
         let mut head = [0; HEAD];
         let mut safely = std::fs::OpenOptions::new();
@@ -124,7 +125,7 @@ impl FileEngine {
         let mut view = View::free(key.name.clone(), key.shown());
         let Ok(stat) = lstat(key.path.as_c_str()) else { return Ok(view) };
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_nlink > 1 {
-            // As a claim would be told.
+            // Returns the same error as a claim.
             LockFile::open(&self.dir, key, Missing::Look)?;
         }
         let mut flocks = kernel.on(stat.st_dev, stat.st_ino);
@@ -150,7 +151,8 @@ impl FileEngine {
         Ok(view)
     }
 
-    /// The cards that count, holders first, then waiters in order, and the lineage of their tokens. Read without the latch.
+    /// The valid records, holders first, then waiters in order, and the lineage of their tokens. Read without the
+    /// latch.
     fn standing(&self, key: &Key) -> Result<(Option<Lineage>, Vec<IndexedRecord>), EngineError> {
         let Some(state) = self.states.look(&self.dir, key)? else { return Ok((None, Vec::new())) };
         let (lineage, mut records) = self.read_unlatched(&state, &key.name)?;

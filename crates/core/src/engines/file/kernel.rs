@@ -1,4 +1,4 @@
-//! Who holds and waits for a file as a whole, as the kernel tells in `/proc/locks`: looking disturbs nobody.
+//! The holders and waiters of a file as a whole, read from `/proc/locks`: reading disturbs no lock.
 
 use std::{
     fs::File,
@@ -7,21 +7,21 @@ use std::{
 
 use nix::sys::stat::{major, minor};
 
-/// File systems that give `stat` another device number than `/proc/locks`: btrfs and overlay. There the inode alone
-/// must do, in a directory of one file system.
+/// File systems where `stat` returns another device number than `/proc/locks`: btrfs and overlay. There only the
+/// inode is compared, which suffices in a directory of one file system.
 const OTHER_DEVICE: [i64; 2] = [0x9123_683E, OVERLAY];
-/// More than the kernel gives at a time, which is a page.
+/// More than the kernel returns per read, which is a page.
 const PIECE: usize = 64 * 1024;
 /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
 pub(super) const OVERLAY: i64 = 0x794C_7630;
 
-/// One flock on a file, or another program's byte-range lock that reaches beyond its end, as `lockf(3)` takes them.
+/// One flock on a file, or a byte-range lock of another program that extends beyond its end, as `lockf(3)` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flock {
-    /// `None`: the kernel does not tell, for the lock is an open file's.
+    /// `None`: the kernel does not report it, because the lock belongs to an open file.
     pub(super) pid: Option<u32>,
     pub(super) exclusive: bool,
-    /// Waits for it in the kernel instead of having it.
+    /// Waits for the lock in the kernel instead of holding it.
     pub(super) waits: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct KernelLocks {
 }
 
 impl KernelLocks {
-    /// Reads them; none where `/proc/locks` cannot be read. Locks of other pid namespaces are not shown by the kernel.
+    /// Reads them; none where `/proc/locks` cannot be read. The kernel does not list locks of other pid namespaces.
     pub(super) fn read(fs: Option<i64>) -> Self {
         let text = read_whole("/proc/locks").unwrap_or_default();
         Self { text, inode_alone: fs.is_some_and(|fs| OTHER_DEVICE.contains(&fs)) }
@@ -45,8 +45,8 @@ impl KernelLocks {
         self.text.lines().filter_map(|line| self.parse(line, &device, inode)).collect()
     }
 
-    /// `1: FLOCK  ADVISORY  WRITE 8081 fe:00:5333167 0 EOF`; a blocked one has `->` behind the number. Our own latch and marks
-    /// end where they begin.
+    /// Parses `1: FLOCK  ADVISORY  WRITE 8081 fe:00:5333167 0 EOF`; a blocked lock has `->` after the number. Our own
+    /// latch and marks cover one byte, so they do not end with `EOF`.
     fn parse(&self, line: &str, device: &str, inode: libc::ino_t) -> Option<Flock> {
         let mut words = line.split_ascii_whitespace().skip(1).peekable();
         let waits = words.next_if_eq(&"->").is_some();
@@ -61,8 +61,9 @@ impl KernelLocks {
     }
 }
 
-/// In as few reads as the kernel allows. It counts locks off to where the last read ended, so one that stands is left out when another
-/// one before it goes between two reads; `fs::read_to_string` begins with a few bytes.
+/// Reads a file in as few reads as the kernel allows, which `fs::read_to_string` does not: it begins with a few
+/// bytes. Between two reads the kernel finds its position by counting locks, so it skips an existing lock when an
+/// earlier one is removed meanwhile.
 fn read_whole(path: &str) -> io::Result<String> {
     let (mut file, mut text) = (File::open(path)?, Vec::new());
     let mut piece = vec![0; PIECE];

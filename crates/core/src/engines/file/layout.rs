@@ -1,34 +1,36 @@
-//! The bytes of a state file: a head of 1,024 bytes, then one card of 256 bytes per place in the table.
+//! The layout of a state file: a head of 1,024 bytes, then one record of 256 bytes per slot of the table. This file
+//! converts bytes to types and back; it does no I/O.
 //!
-//! | at | what | written by |
+//! | at | content | written by |
 //! |---|---|---|
 //! | 0 | magic, layout version, lineage, full name | once, under the latch, before anything else |
-//! | 576 | table: in use?, cards ever used, next ticket, boot id | under the latch |
-//! | 640 | tokens: boot id, current, promised, ceiling | the exclusive holder, or a shared one under the latch |
+//! | 576 | table: in use?, number of records ever used, next ticket, boot id | under the latch |
+//! | 640 | tokens: boot id, current, promised, ceiling | the exclusive holder, or a shared holder under the latch |
 //! | 696 | how the last hold ended | a holder, at its release |
-//! | 704 | card 0: the exclusive holder | the exclusive holder |
-//! | 1024 | cards 1, 2, ... | under the latch; their owner may empty them at any time |
+//! | 704 | record 0: the exclusive holder | the exclusive holder |
+//! | 1024 | records 1, 2, ... | under the latch; their owner may empty them at any time |
 //!
 //! Each field that is written without the latch lies in one 512-byte sector and one page, so that a killed process
-//! leaves all of a write or nothing. Numbers are little-endian. Every byte read is data to be doubted.
+//! leaves either the whole write or none of it. Numbers are little-endian. No byte that is read is trusted: each is
+//! checked.
 
 use crate::{Lineage, MAX_NAME_BYTES, Name, Previous};
 
-/// The size of the head, card 0 included.
+/// The size of the head, including record 0.
 pub(super) const HEAD: usize = 1024;
-/// The size of a card.
+/// The size of a record.
 pub(super) const RECORD: usize = 256;
-/// Where card 0 is.
+/// The offset of record 0.
 pub(super) const RECORD_ZERO: usize = 704;
-/// Where the table's own fields are.
+/// The offset of the fields of the table.
 pub(super) const TABLE: usize = 576;
-/// Where the tokens are.
+/// The offset of the tokens.
 pub(super) const TOKENS: usize = 640;
-/// Where it is written how the last hold ended; card 0 follows, so that one write does both.
+/// The offset of the byte that says how the last hold ended. Record 0 follows, so that one write covers both.
 pub(super) const ENDED: usize = 696;
-/// The most claims that may stand or hold on one name: 1 MiB of table, read by whoever changes it.
+/// The maximum number of claims that wait for or hold one name: 1 MiB of table, which each change of the table reads.
 pub(super) const MAX_CLAIMS: u32 = 4096;
-/// Tokens and tickets stay below: they are offsets of byte-range locks too.
+/// The upper bound of tokens and tickets, which are also offsets of byte-range locks.
 pub(super) const MAX_NUMBER: u64 = 1 << 60;
 
 const MAGIC: &[u8; 6] = b"LHLOCK";
@@ -44,42 +46,42 @@ pub(super) struct Head {
     pub(super) ended: Previous,
 }
 
-/// The table's own fields.
+/// The fields of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TableHead {
-    /// Whether any card but card 0 is in use. One byte, so that it can be read without the latch.
+    /// Whether any record but record 0 is in use. One byte, so that it can be read without the latch.
     pub(super) in_use: bool,
-    /// How many cards, from card 1 on, were ever written.
+    /// How many records, from record 1 on, were ever written.
     pub(super) records: u32,
     /// The ticket of the next claim.
     pub(super) next_ticket: u64,
-    /// The boot under which the cards were written.
+    /// The boot in which the records were written.
     pub(super) boot: [u8; 16],
 }
 
 /// The token counter. Its rules are in [`tokens`](super::tokens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tokens {
-    /// The boot under which it was last written.
+    /// The boot in which the counter was last written.
     pub(super) boot: [u8; 16],
     /// The last token granted.
     pub(super) current: u64,
-    /// No token up to here is used by a later boot; may not be on disk yet.
+    /// No later boot uses a token up to this number; may not be on disk yet.
     pub(super) promised: u64,
-    /// The same, certainly on disk.
+    /// The last value of `promised` that is certainly on disk.
     pub(super) ceiling: u64,
 }
 
-/// Why the bytes are no head.
+/// Why the bytes are not a valid head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoHead {
-    /// Nothing was written yet, or nothing that lasted.
+    /// Nothing was written, or no write reached the disk.
     Blank,
-    /// Not ours.
+    /// The file is not a state file of this engine.
     Foreign,
-    /// Ours, in this unknown layout version.
+    /// A state file of this engine, in an unknown layout version.
     Version(u16),
-    /// Ours, but no head can hold this.
+    /// A state file of this engine, with values that no valid head has.
     Damaged,
 }
 
@@ -90,7 +92,7 @@ impl Head {
         Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
     }
 
-    /// The bytes to write for `name`, card 0 empty.
+    /// The bytes to write for `name`, with record 0 empty.
     pub(super) fn to_bytes(&self, name: &Name) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..6].copy_from_slice(MAGIC);
@@ -105,10 +107,11 @@ impl Head {
         bytes
     }
 
-    /// What was read from the beginning of a file of `size` bytes.
+    /// Parses the beginning of a file of `size` bytes.
     pub(super) fn from_bytes(bytes: &[u8; HEAD], size: u64) -> Result<Self, NoHead> {
         if size == 0 || (size == HEAD as u64 && bytes.iter().all(|&byte| byte == 0)) {
-            // A power cut can leave the size without the bytes; no token was granted then, for that needs a sync.
+            // A power cut can leave the size without the bytes. No token was granted then, because a grant needs a
+            // sync first.
             return Err(NoHead::Blank);
         }
         if &bytes[..6] != MAGIC {
@@ -181,7 +184,7 @@ impl Tokens {
     }
 }
 
-/// Where card `slot` is in the file.
+/// The offset of record `slot` in the file.
 pub(super) const fn record_at(slot: u32) -> u64 {
     match slot {
         0 => RECORD_ZERO as u64,
@@ -210,12 +213,12 @@ const fn ended_from_byte(byte: u8) -> Previous {
     }
 }
 
-/// `N` bytes from `at` on. Only called with constants that lie inside.
+/// `N` bytes from offset `at`. Only called with constant offsets inside `bytes`.
 pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the slice has N bytes")
 }
 
-/// The full name that a head was written for, as bytes.
+/// The full name for which the head was written, as bytes.
 pub(super) fn name_bytes(head: &[u8; HEAD]) -> &[u8] {
     let len = usize::from(u16::from_le_bytes([head[24], head[25]]));
     &head[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]

@@ -1,9 +1,10 @@
-//! Hearing: which of our waiting claims should ask now.
+//! The listener: which waiting claims of this engine should ask now.
 //!
-//! Two sources: our own bell, which a releaser rings, from the first wait of an engine on; and, for the names where one
-//! of our claims is among the first in line, an inotify watch on the lock file, whose closing tells of killed holders
-//! and of `flock(1)`. A user has few inotify instances: of a thousand processes that wait for one name two use one, and
-//! nobody keeps one for long that it does not need. Without one, a timer.
+//! Two sources. The first is the wake pipe of this process, which a releasing process writes to; it exists from the
+//! first wait of an engine on. The second is for the names where one of our claims is near the head of the queue: an
+//! inotify watch on the lock file, which reports a close of the file and so the end of killed holders and of
+//! `flock(1)`. A user has few inotify instances: of a thousand processes that wait for one name two use one, and no
+//! process keeps one for long without need. Where inotify is not available, a timer replaces it.
 
 use std::{
     collections::HashMap,
@@ -24,34 +25,35 @@ use tokio::sync::Notify;
 use super::{claims::lock, dir::Dir, locks::LockFile, ready::Ready, series::Series, wake_pipe::WakePipe};
 use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 
-/// How many places at the head of the line watch the lock file: the first, and one who notices if the first dies.
+/// How many positions at the head of the queue watch the lock file: the first, and a second that notices the death of
+/// the first.
 pub(super) const WATCHED: usize = 2;
-/// The pace of asking for the first in line where inotify is not to be had.
+/// How often the head of the queue asks where inotify is not available.
 const DEAF_INTERVAL: Duration = Duration::from_millis(10);
-/// The longest wait in one piece; a longer one only means to look again.
+/// The longest sleep in one piece; after it the loop only checks again.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long an inotify instance is kept that nobody needs: others of the user may need it.
+/// How long an unused inotify instance is kept: other programs of the user may need it.
 const KEPT: Duration = Duration::from_secs(10);
-/// How many times the events are read at once: a flood is left for the next look.
+/// The maximum number of reads of events at once: the rest of a flood is left for the next check.
 const READS: usize = 16;
 
-/// What an engine heard.
+/// What a wait of the listener reports.
 #[derive(Debug, Default)]
 pub(super) struct Wakeups {
-    /// Claims to ask for.
+    /// Claims that should ask.
     pub(super) due: Vec<(ClaimId, Name)>,
-    /// Our bell rang: look which cards were rung.
+    /// The wake pipe was written to: check which records are marked as signalled.
     pub(super) wake_pipe: bool,
-    /// Something may have been missed.
+    /// Events may have been lost.
     pub(super) overflow: bool,
 }
 
-/// The hearing of one engine.
+/// The listener of one engine.
 pub(super) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
     stirred: Notify,
-    /// Set by tests: as if the system had no inotify instance left.
+    /// Set by tests: simulates a system without a free inotify instance.
     pub(super) deaf: AtomicBool,
 }
 
@@ -61,7 +63,7 @@ struct Inner {
     wake_pipe: Sense<WakePipe>,
     inotify: Sense<Ready<Inotify>>,
     watches: HashMap<WatchDescriptor, Series>,
-    /// Watches that nobody needs any more. Removing one takes the kernel longer than granting a lock, so that is done
+    /// Watches without a waiting claim. To remove one takes the kernel longer than to grant a lock, so this happens
     /// before the next wait and not on the way to a waiting task.
     unneeded: Vec<WatchDescriptor>,
     next_look: Option<Instant>,
@@ -77,7 +79,7 @@ struct Waiting {
     watch: Option<WatchDescriptor>,
 }
 
-/// Something to hear with, made when it is needed first.
+/// A source of events, created at the first need.
 #[derive(Debug, Default)]
 enum Sense<T> {
     #[default]
@@ -90,7 +92,7 @@ impl<T> Sense<T> {
         if let Self::Awake(sense) = self { Some(sense) } else { None }
     }
 
-    /// Makes it, if there is none. Where that fails, the next who needs it tries again.
+    /// Creates it, if there is none. After a failure the next caller tries again.
     fn awake(&mut self, without: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
         if matches!(self, Self::Asleep) {
             match make() {
@@ -107,7 +109,7 @@ impl Listener {
         Self { env, inner: Mutex::default(), stirred: Notify::new(), deaf: AtomicBool::new(false) }
     }
 
-    /// The bell of this engine, hung up at the first wait; zeros where there is none to be had.
+    /// The id of the wake pipe of this engine, created at the first wait; zeros where none can be created.
     pub(super) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
         let mut inner = lock(&self.inner);
         if matches!(inner.wake_pipe, Sense::Asleep) {
@@ -120,12 +122,13 @@ impl Listener {
             .map_or([0; 16], |wake_pipe| wake_pipe.id)
     }
 
-    /// Whether waiting claims of this engine are rung.
+    /// Whether this engine has a wake pipe, so that its waiting claims are signalled.
     pub(super) fn has_wake_pipe(&self) -> bool {
         lock(&self.inner).wake_pipe.get().is_some()
     }
 
-    /// A claim stands in line, behind `ahead` others. Near the head its lock file is watched from now on.
+    /// Registers a claim that waits behind `ahead` others. Near the head of the queue its lock file is watched from
+    /// now on.
     pub(super) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
         let Inner { waiting, inotify, watches, unneeded, watched, .. } = &mut *inner;
@@ -156,7 +159,7 @@ impl Listener {
         }
     }
 
-    /// Whether the claim was among the first in line when that was last looked at.
+    /// Whether the claim was near the head of the queue at the last check.
     pub(super) fn is_near(&self, id: ClaimId) -> bool {
         lock(&self.inner).waiting.get(&id).is_some_and(|waiting| waiting.near)
     }
@@ -168,13 +171,13 @@ impl Listener {
         Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map(Ready::new)
     }
 
-    /// Whether this engine took an inotify instance.
+    /// Whether this engine has an inotify instance.
     #[cfg(test)]
     pub(super) fn watches_files(&self) -> bool {
         lock(&self.inner).inotify.get().is_some()
     }
 
-    /// A claim waits no more.
+    /// Unregisters a claim that does not wait any more.
     pub(super) fn forget(&self, id: ClaimId) {
         let mut inner = lock(&self.inner);
         let Some(number) = inner.waiting.remove(&id).and_then(|gone| gone.watch) else { return };
@@ -184,7 +187,7 @@ impl Listener {
         }
     }
 
-    /// The waiting claims with their cards.
+    /// The waiting claims with the slots of their records.
     pub(super) fn waiting(&self) -> Vec<(ClaimId, Name, u32)> {
         lock(&self.inner)
             .waiting
@@ -193,9 +196,11 @@ impl Listener {
             .collect()
     }
 
-    /// Waits until something was heard. Dropping the future loses nothing. Needs a tokio runtime with time and I/O.
+    /// Waits until there is something to report. Dropping the future loses nothing. Needs a tokio runtime with time
+    /// and I/O.
     pub(super) async fn listen(&self) -> Wakeups {
-        // What is not said to be ready is not read: on the way to a waiting task that would be three reads of each for nothing.
+        // A source that is not reported as readable is not read: that would add three useless reads each on the way
+        // to a waiting task.
         let mut read = Readable::default();
         loop {
             let Look { heard, next, wake_pipe, inotify } = self.look(read);
@@ -206,7 +211,7 @@ impl Listener {
                 () = readable(wake_pipe.as_ref().map(|wake_pipe| wake_pipe.ready())) => Readable { wake_pipe: true, inotify: false },
                 () = readable(inotify.as_deref()) => Readable { wake_pipe: false, inotify: true },
                 () = self.stirred.notified() => Readable::default(),
-                // Events that were left come without another word of the kernel.
+                // The kernel does not report again the events that were left unread.
                 () = sleep(next) => Readable { wake_pipe: false, inotify: true },
             }
         }
@@ -243,14 +248,14 @@ impl Listener {
     }
 }
 
-/// What the kernel says that there is something to read from.
+/// The sources that the kernel reports as readable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Readable {
     wake_pipe: bool,
     inotify: bool,
 }
 
-/// What was heard until now, how long nothing more is due, and what to wait on.
+/// The result of one check: the report so far, how long nothing else is due, and the sources to wait for.
 struct Look {
     heard: Wakeups,
     next: Duration,
@@ -259,19 +264,19 @@ struct Look {
 }
 
 impl Inner {
-    /// Gives the inotify instance back that nobody has needed for long.
+    /// Closes the inotify instance after a long time without need.
     fn give_back(&mut self, now: Instant) {
         if !self.watches.is_empty() {
             self.watched = Some(now);
         }
         if self.watched.is_some_and(|last| now.since(last) >= KEPT) {
-            // The numbers of its watches end with it.
+            // Closing it removes its watches.
             (self.watched, self.inotify) = (None, Sense::Asleep);
             self.unneeded.clear();
         }
     }
 
-    /// Reads the events; false if some are left. Ends the watches that nobody needs.
+    /// Reads the events; false if some are left. Removes the watches that no claim needs.
     fn read(&mut self, inotify: &Inotify, now: Instant, heard: &mut Wakeups) -> bool {
         let mut drained = false;
         for _ in 0..READS {
@@ -282,7 +287,7 @@ impl Inner {
             events.iter().for_each(|event| self.note(event, now, heard));
         }
         for number in self.unneeded.drain(..) {
-            // Fails only for a watch that ended by itself, with its file.
+            // Fails only for a watch that the kernel removed together with its file.
             let _ = inotify.rm_watch(number);
         }
         drained
@@ -296,7 +301,7 @@ impl Inner {
         }
     }
 
-    /// Without inotify, the first in line are due at a steady pace.
+    /// Without inotify, claims near the head of the queue are due at a steady interval.
     fn look_deaf(&mut self, now: Instant, heard: &mut Wakeups) -> Instant {
         let near = self.waiting.iter().filter(|(_, waiting)| waiting.near && waiting.watch.is_none());
         let near: Vec<_> = near.map(|(id, waiting)| (*id, waiting.name.clone())).collect();
@@ -322,7 +327,7 @@ async fn readable<T: AsFd>(source: Option<&Ready<T>>) {
     }
 }
 
-/// Watches an open file, whatever its path leads to by now.
+/// Watches an open file, even if its path leads to another file by now.
 fn watch(inotify: &Inotify, fd: RawFd, mask: AddWatchFlags) -> Result<WatchDescriptor, Errno> {
     inotify.add_watch(format!("/proc/self/fd/{fd}").as_str(), mask)
 }

@@ -1,4 +1,4 @@
-//! A lock directory that is there: what lies in it, and to whom that belongs.
+//! An existing lock directory: its contents, and the ownership of the files in it.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -19,23 +19,24 @@ use super::{
 };
 use crate::{EngineError, Fault};
 
-/// Holds a state file for each lock file.
+/// The subdirectory with one state file per lock file.
 pub(super) const STATES: &str = ".state";
-/// Holds the files that waiting processes are rung by.
+/// The subdirectory with the wake pipes of waiting processes.
 pub(super) const WAKE_PIPES: &str = ".bells";
 
-/// A lock directory that is there, and passed every check.
+/// An existing lock directory that passed every check.
 #[derive(Debug)]
 pub(super) struct LockDir {
-    /// The directory itself: lock files.
+    /// The directory itself, which has the lock files.
     pub(super) locks: OwnedFd,
-    /// Its `.state`: state files.
+    /// Its subdirectory `.state`, which has the state files.
     states: OnceLock<OwnedFd>,
-    /// Its `.wake_pipes`: bells.
+    /// Its subdirectory `.bells`, which has the wake pipes.
     wake_pipes: OnceLock<OwnedFd>,
-    /// The group that shares it, when it is shared.
+    /// The group that shares the directory, if it is shared.
     pub(super) shared: Option<Gid>,
-    /// As whom root makes what is missing in it: else its owner could not use what root has made.
+    /// The user and group under which root creates missing files here: otherwise the owner of the directory could not
+    /// use files that root created.
     owner: Option<(Uid, Gid)>,
     /// The number of its file system type (`statfs`).
     pub(super) fs: i64,
@@ -52,12 +53,12 @@ impl LockDir {
         Ok(Self { locks, states: OnceLock::new(), wake_pipes: OnceLock::new(), shared, owner, fs, shown })
     }
 
-    /// Its `.state`; `None` when it is not there and is not to be made.
+    /// Its `.state`; `None` when it does not exist and `missing` does not ask to create it.
     pub(super) fn states(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
         once(&self.states, || self.subdirectory(STATES, missing))
     }
 
-    /// Its `.wake_pipes`; `None` when it is not there and is not to be made.
+    /// Its `.bells`; `None` when it does not exist and `missing` does not ask to create it.
     pub(super) fn wake_pipes(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
         once(&self.wake_pipes, || self.subdirectory(WAKE_PIPES, missing))
     }
@@ -67,7 +68,7 @@ impl LockDir {
         Mode::from_bits_truncate(if self.shared.is_some() { 0o660 } else { 0o600 })
     }
 
-    /// Makes a file or directory in it, which belongs to whom it is to belong.
+    /// Runs `make`, which creates a file or directory here, under the user and group that are to own it.
     pub(super) fn make<T>(&self, make: impl FnOnce() -> T) -> T {
         let _owner = self.owner.map(Acting::as_user);
         make()
@@ -98,7 +99,7 @@ impl LockDir {
     }
 }
 
-/// Refuses a directory in which somebody else could replace a lock file; answers the group that shares it.
+/// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
 fn checked(dir: &OwnedFd, shown: &str) -> Result<(FileStat, Option<Gid>), EngineError> {
     let stat = fstat(dir).map_err(|errno| sort_errno("cannot look at the lock directory", shown, errno))?;
     let shared = judge(&stat, geteuid())
@@ -106,7 +107,7 @@ fn checked(dir: &OwnedFd, shown: &str) -> Result<(FileStat, Option<Gid>), Engine
     Ok((stat, shared))
 }
 
-/// What is made once; `None` when it is not there yet.
+/// Returns the value of `cell`, made at the first success; `None` when it does not exist yet.
 pub(super) fn once<T>(
     cell: &OnceLock<T>,
     make: impl FnOnce() -> Result<Option<T>, EngineError>,
@@ -114,18 +115,18 @@ pub(super) fn once<T>(
     if cell.get().is_none()
         && let Some(made) = make()?
     {
-        // Another thread may have been faster: one is as good as the other.
+        // Another thread may have been faster: both values are equally good.
         let _ = cell.set(made);
     }
     Ok(cell.get())
 }
 
-/// This thread acts as another user towards file systems, until it is dropped.
+/// Until it is dropped, this thread accesses file systems as another user.
 struct Acting((Uid, Gid));
 
 impl Acting {
     fn as_user((user, group): (Uid, Gid)) -> Self {
-        // The group first: whoever is not root any more could not change it.
+        // The group first: after the change of the user, the thread may not change the group any more.
         let group = setfsgid(group);
         Self((setfsuid(user), group))
     }
@@ -139,7 +140,7 @@ impl Drop for Acting {
     }
 }
 
-/// Gives a new file or directory to the group of the shared directory, whatever umask and primary group are.
+/// Gives a new file or directory to the group of the shared directory, regardless of the umask and the primary group.
 pub(super) fn share(fd: &impl AsFd, group: Gid, mode: Mode) -> Result<(), Errno> {
     if fstat(fd)?.st_gid != group.as_raw() {
         fchown(fd, None, Some(group))?;

@@ -1,15 +1,16 @@
-//! The file engine: kernel locks in a directory of one host.
+//! The file engine: kernel locks on files in a directory of one host.
 //!
-//! Exact, not leased: a hold ends when it is released or its process is gone, never by time. A stopped holder keeps
-//! its lock, a killed one frees it at once. Each name has two files:
+//! A hold is exact, not leased: it ends when it is released or when its process ends, never by time. A stopped holder
+//! keeps its lock; the end of a killed holder frees it at once. Each name has two files:
 //!
-//! - `<name>.lock` is only ever locked: with `flock`, so that util-linux `flock(1)` on the same file excludes us and
-//!   we exclude it, and with byte-range locks far beyond its end (`locks`). It is never read, written or unlinked.
-//! - `.state/<name>.lock` holds the token counter and the table of holders and waiters (`layout`).
+//! - `<name>.lock` carries kernel locks only: `flock`, so that util-linux `flock(1)` on the same file excludes us and
+//!   we exclude it, and byte-range locks far beyond its end (`locks`). Its content is never read or written, and it
+//!   is never unlinked.
+//! - `.state/<name>.lock` stores the token counter and the table of holders and waiters (`layout`).
 //!
-//! A free name is taken with one `flock` and one write, without the table. Everybody else stands in the table, in the
-//! order of arrival, and is rung by whoever lets go (`wake_pipe`, `listener`). Every verb runs on the caller's thread and
-//! never waits for another process.
+//! The fast path takes a free name with one `flock` and one write, without the table. Every other claim is in the
+//! table, in the order of arrival, and is woken by the release of a hold (`wake_pipe`, `listener`). Every verb runs
+//! on the caller's thread and never waits for another process.
 
 mod breaking;
 mod claims;

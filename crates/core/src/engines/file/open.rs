@@ -1,4 +1,4 @@
-//! Opening the files of the lock directory without being led astray.
+//! Opens the files of the lock directory safely: no symbolic links, special files or hard links.
 
 use std::{ffi::CStr, fs::File, os::fd::OwnedFd};
 
@@ -14,24 +14,24 @@ use super::{
 };
 use crate::{EngineError, Fault};
 
-/// Never a symbolic link; never waits for the other end of a pipe; never becomes a terminal's owner.
+/// Does not follow a symbolic link, does not wait for the other end of a pipe, does not take a controlling terminal.
 pub(super) const SAFELY: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
-/// How often a file may vanish between two looks before we give up: somebody removes files all the time.
+/// How often a file may vanish between two steps before the open fails: another program keeps removing files.
 const TRIES: usize = 16;
 
-/// What to do with a file that is not there.
+/// What to do when a file does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     /// Create it.
     Create,
-    /// Answer that it is not there.
+    /// Report that it does not exist.
     Leave,
-    /// The same, of a file that is only read: it may be on a read-only file system.
+    /// The same, for a file that is only read: it may be on a read-only file system.
     Look,
 }
 
-/// Opens a regular file with one name; `shown` is its path for messages.
+/// Opens a regular file with a single hard link; `shown` is its path for messages.
 pub(super) fn open_file(
     place: &LockDir,
     at: &OwnedFd,
@@ -66,14 +66,15 @@ pub(super) fn open_file(
         match stat.st_nlink {
             0 => {}
             1 => return Ok(Some((File::from(fd), stat))),
-            // Somebody could have linked a file of ours, or of another user, under the name of a lock.
+            // Another user could have linked a file of ours, or of a third user, under the name of a lock.
             links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
         }
     }
     Err(EngineError::new(Fault::Retry, format!("{} is removed again and again by somebody", shown())))
 }
 
-/// Without updates of the access time, which would cost a write for each read; only the owner may ask for that.
+/// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for
+/// that.
 fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFELY, Mode::empty()) {
         Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFELY, Mode::empty()),
@@ -90,7 +91,7 @@ fn create(place: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> 
     Ok(fd)
 }
 
-/// In a shared directory a file is ours alone for the moment between its creation and its change of mode.
+/// Whether the file of a shared directory is still private: between its creation and the change of its mode.
 fn is_being_created(at: &OwnedFd, file: &CStr) -> bool {
     fstatat(at, file, AtFlags::AT_SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| stat.st_size == 0 && stat.st_mode & 0o777 == 0o600)

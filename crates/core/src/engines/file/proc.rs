@@ -1,4 +1,4 @@
-//! What `/proc` tells: this boot, this process, other processes.
+//! Reads `/proc`: the id of this boot, this process, other processes.
 
 use std::{fs, io};
 
@@ -9,12 +9,12 @@ use crate::{EngineError, Fault};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A process as a card names it: a pid alone may have been given to another process since.
+/// A process as a record names it: another process may have the same pid by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     /// The pid, as the process itself sees it.
     pub(super) pid: u32,
-    /// Clock ticks from boot to the start of the process; 0 when `/proc` did not tell.
+    /// Clock ticks from boot to the start of the process; 0 when `/proc` is not readable.
     pub(super) started: u64,
 }
 
@@ -29,7 +29,8 @@ impl Process {
         Self { pid, started: start_time(pid).unwrap_or(0) }
     }
 
-    /// Asks this very process to stop, if it is `sure`, asked once the pid cannot be given to another any more. False: it is not.
+    /// Sends SIGTERM to this very process if `sure` agrees, called when the pid cannot pass to another process any
+    /// more. False: not sent.
     pub(super) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
         let Some(pid) = self.target() else { return Ok(false) };
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -40,18 +41,18 @@ impl Process {
         Ok(true)
     }
 
-    /// Whether this very process runs.
+    /// Whether this very process is running.
     pub(super) fn is_running(self) -> bool {
         self.started != 0 && start_time(self.pid).is_ok_and(|started| started == self.started)
     }
 
-    /// The pid as system calls take it; `None` when it is none, for 0 and negative numbers would name a group.
+    /// The pid for system calls; `None` when it is not valid, because 0 and negative numbers name a process group.
     fn target(self) -> Option<Pid> {
         i32::try_from(self.pid).ok().filter(|&pid| pid > 0).and_then(Pid::from_raw)
     }
 }
 
-/// Names the current boot of the machine.
+/// The id of the current boot of the machine.
 pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
     let text = fs::read_to_string(BOOT_ID).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
@@ -67,7 +68,7 @@ pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
     Ok(number.to_be_bytes())
 }
 
-/// The name of a running program, as the kernel keeps it.
+/// The name of a running program, as the kernel stores it.
 pub(super) fn program(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
@@ -77,7 +78,7 @@ fn start_time(pid: u32) -> io::Result<u64> {
     parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Field 22 of `/proc/PID/stat`, counted from behind the program's name, which may hold spaces and parentheses.
+/// Field 22 of `/proc/PID/stat`, counted from after the program name, which may contain spaces and parentheses.
 fn parse_start_time(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What the file engine promises in a directory.
+//! The guarantee of the file engine in a directory, and what weakens it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Waiting for a descriptor that has something to read.
+//! Waits until a descriptor is readable.
 
 use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
@@ -14,11 +14,11 @@ use tokio::{
 use super::claims::lock;
 use crate::driver::keeper::env::sleep;
 
-/// The pace of looking where the runtime has no room for one more descriptor.
+/// How often a caller checks where the runtime cannot register one more descriptor.
 const UNREGISTERED_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A descriptor that stays registered with the runtime in which it was last waited for: registering it for each wait
-/// would cost more than the wait's own system calls.
+/// A descriptor that stays registered with the runtime in which it was last waited for: to register it for each wait
+/// would cost more than the system calls of the wait itself.
 #[derive(Debug)]
 pub(super) struct Ready<T: AsFd> {
     fd: Arc<T>,
@@ -36,13 +36,13 @@ impl<T: AsFd> Ready<T> {
         &self.fd
     }
 
-    /// Whether the runtime tells what comes: else it is to be looked for.
+    /// Whether the runtime reports that it is readable: otherwise the caller has to check.
     pub(super) fn is_registered(&self) -> bool {
         lock(&self.registered).is_some()
     }
 
-    /// Returns when something came since this returned last. Whoever is told must read until nothing is left. Cancel
-    /// safe. Needs a tokio runtime with time and I/O.
+    /// Returns when data arrived since the last return. The caller must then read until nothing is left. Cancel safe.
+    /// Needs a tokio runtime with time and I/O.
     pub(super) async fn readable(&self) {
         let Ok(fd) = self.register() else { return sleep(UNREGISTERED_INTERVAL).await };
         match fd.readable().await {
@@ -70,7 +70,7 @@ impl<T: AsFd> Ready<T> {
     }
 }
 
-/// Keeps the descriptor open, and the same, for as long as it is registered.
+/// Keeps the same descriptor open while it is registered.
 #[derive(Debug)]
 struct Owned<T>(Arc<T>);
 

@@ -1,4 +1,4 @@
-//! One card of the table: who stands or holds, and how.
+//! One record of the table: a waiter or a holder, as 256 bytes. No I/O.
 
 use std::sync::Arc;
 
@@ -8,40 +8,40 @@ use super::{
 };
 use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
 
-/// Where in a card it is written when its owner was last rung.
+/// The offset in a record of the time at which its owner was last signalled.
 pub(super) const SIGNALLED: u64 = 8;
-/// Where in a card the token of a broken hold is written.
+/// The offset in a record of the token of a broken hold.
 pub(super) const BROKEN: u64 = 16;
-/// Where in a card it is written until when it is kept.
+/// The offset in a record of the time until which the name is held by nobody.
 pub(super) const KEPT: u64 = 32;
-/// Where in a card its ticket is written.
+/// The offset in a record of its ticket.
 pub(super) const TICKET: usize = 56;
 const SUM: usize = 24;
 const ID: usize = 40;
 const TOKEN: usize = 64;
 const OWNER: usize = 128;
 
-/// What a card stands for.
+/// The use of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum RecordState {
-    /// Nobody.
+    /// Not in use.
     Empty = 0,
-    /// A claim in line.
+    /// A claim that waits in the queue.
     Waiting = 1,
     /// A hold.
     Holding = 2,
-    /// A hold that ended, whose place is kept for a time by nobody.
+    /// A hold that ended before its minimum hold time: held by nobody until `kept_until`.
     Kept = 3,
 }
 
-/// A card in use.
+/// A record in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) state: RecordState,
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
-    /// The place in the order of arrival; 0 on card 0.
+    /// The position in the order of arrival; 0 on record 0.
     pub(super) ticket: u64,
     /// The first token of the grant; 0 while waiting.
     pub(super) token: u64,
@@ -50,34 +50,34 @@ pub(super) struct Record {
     pub(super) owner: Arc<str>,
     pub(super) process: Process,
     pub(super) stops_on_term: bool,
-    /// Since when it stands or holds.
+    /// When the claim began to wait or to hold.
     pub(super) since: Instant,
-    /// The bell to ring for a waiting claim; zeros: none.
+    /// The id of the wake pipe of a waiting claim; zeros: none.
     pub(super) wake_pipe: [u8; 16],
-    /// Until when a kept card counts.
+    /// Until when a kept record counts.
     pub(super) kept_until: Instant,
-    /// When its owner was rung without having asked since.
+    /// When its owner was signalled; `None` after the owner asked again.
     pub(super) signalled: Option<Instant>,
-    /// The token under which an operator broke the hold; counts only if it is this grant's.
+    /// The token under which an operator broke the hold; valid only if it equals `token`.
     pub(super) broken: u64,
 }
 
-/// The bytes hold no card that was written whole.
+/// The bytes are not a completely written record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Torn;
 
 impl Record {
-    /// Whether an operator broke this very hold.
+    /// Whether an operator broke this hold.
     pub(super) fn is_broken(&self) -> bool {
         self.token != 0 && self.broken == self.token
     }
 
-    /// Whether `token` is one of the grant's.
+    /// Whether `token` is one of the tokens of the grant.
     pub(super) fn carries(&self, token: u64) -> bool {
         self.token != 0 && token >= self.token && token - self.token < u64::from(self.tokens)
     }
 
-    /// The bytes to write.
+    /// Encodes the record.
     pub(super) fn to_bytes(&self) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -110,7 +110,7 @@ impl Record {
         bytes
     }
 
-    /// The bytes with the sum that belongs to them, so that random bytes get past it.
+    /// The bytes with the correct checksum, so that random bytes pass the check.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn right_sum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
         let mut bytes = *bytes;
@@ -119,7 +119,7 @@ impl Record {
         bytes
     }
 
-    /// What was read; `None`: empty.
+    /// Decodes a record; `None`: empty.
     pub(super) fn from_bytes(bytes: &[u8; RECORD]) -> Result<Option<Self>, Torn> {
         let state = match bytes[0] {
             0 => return Ok(None),
@@ -131,7 +131,8 @@ impl Record {
         Self::whole(state, bytes).map(Some)
     }
 
-    /// Of a card that is in use by a claim: whether an operator broke its hold. Without the owner, which a release need not read.
+    /// Whether an operator broke the hold of claim `id`; `None` when the record is not in use by that claim. Does not
+    /// decode the owner, which a release does not need.
     pub(super) fn broken_of(bytes: &[u8; RECORD], id: ClaimId) -> Option<bool> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
         let is_its =
@@ -176,10 +177,11 @@ impl Record {
     }
 }
 
-/// Tells a card that was written whole from one read half-way: it covers all but what others may write into a card,
-/// which is the state (one byte), when it was rung, the broken token, and until when it is kept.
+/// The checksum that distinguishes a completely written record from a torn read. It covers all fields but those that
+/// are changed later in place: the state (one byte), the time of the last signal, the broken token, and the end of
+/// the minimum hold time.
 fn sum(bytes: &[u8; RECORD]) -> u64 {
-    // FNV-1a over words instead of bytes: it guards against torn reads, not against malice.
+    // FNV-1a over words instead of bytes: it protects from torn reads, not from malice.
     bytes[ID..].chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
         (sum ^ u64::from_le_bytes(array(word, 0))).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
     })

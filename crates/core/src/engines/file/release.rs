@@ -1,4 +1,4 @@
-//! The verbs `release` and `renew`.
+//! The verbs `release` and `renew`, and the signals to waiters after a release.
 
 use super::{
     claims::{ClaimCell, ClaimState, Entry, SharedCell, lock},
@@ -15,17 +15,17 @@ use super::{
 };
 use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
 
-/// Who stands in the table when a claim has let go.
+/// Whether the table has claims after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterRelease {
-    /// Nobody.
+    /// The table is empty.
     Empty,
-    /// Somebody, as far as is known.
+    /// A claim waits or holds, as far as is known.
     Waits,
 }
 
 impl FileEngine {
-    /// Leaves no trace of one claim.
+    /// Releases one claim and leaves no trace of it.
     pub(super) fn release_one(&self, release: &Release) -> Released {
         let cell = self.claims.find(release.id).or_else(|| self.claims.mark_dead(release.id));
         let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
@@ -34,12 +34,13 @@ impl FileEngine {
         self.listener.forget(release.id);
         let of = |wanted| matches!(entry.place, ClaimState::Holding { token, .. } if token == wanted);
         let meant = release.token.is_none_or(of);
-        // Of a hold that was not meant nobody knows, so nothing was done under it.
+        // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
         let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
         match self.let_go(&entry, unknown.as_ref().unwrap_or(release)) {
             Ok(AfterRelease::Empty) => self.lay_aside(*entry),
             Ok(AfterRelease::Waits) => {}
-            // The lock itself is free: closing the file frees it in any case. Only the card stays, as one of the dead.
+            // The lock itself is free: closing the file frees it in any case. Only the record stays, as that of a
+            // dead owner.
             Err(error) => {
                 tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
             }
@@ -47,7 +48,7 @@ impl FileEngine {
         if meant { Released::Freed } else { Released::NotThere }
     }
 
-    /// Extends one hold, which never lapses: says whether it is still one.
+    /// Checks one hold, which never expires: returns whether it still exists.
     pub(super) fn renew_one(&self, hold: &Hold) -> Renewed {
         let Some(cell) = self.claims.find(hold.id) else { return Renewed::Lost(Loss::Gone) };
         let cell = lock(&cell);
@@ -63,7 +64,7 @@ impl FileEngine {
         }
     }
 
-    /// Why a hold is none any more.
+    /// Why a hold is lost; `None` while it is not.
     pub(super) fn lost(&self, entry: &Entry) -> Result<Option<Loss>, EngineError> {
         if !entry.lock.is_current(&entry.key)? {
             return Ok(Some(Loss::Replaced));
@@ -87,7 +88,7 @@ impl FileEngine {
         }
     }
 
-    /// Keeps the lock file of a hold that has ended open for the next one, with nothing locked on it.
+    /// Keeps the lock file of an ended hold open for the next one, with nothing locked on it.
     fn lay_aside(&self, entry: Entry) {
         let Entry { key, lock, place, .. } = entry;
         if let ClaimState::Holding { slot: 0, token, .. } = place
@@ -98,7 +99,8 @@ impl FileEngine {
         }
     }
 
-    /// Writes that a claim has ended, and unlocks its file. Whoever waits, rung or not, hears when that is closed, too.
+    /// Writes that a claim has ended, and unlocks its file. A waiter that watches the file also notices the close
+    /// that follows.
     fn let_go(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
         let until = release.keep.map(|time| self.env.clock.now().after(time));
         let state = self.states.last(&self.dir, &entry.key);
@@ -107,8 +109,8 @@ impl FileEngine {
             (Ok(Some(state)), ClaimState::Holding { .. }) => end(state, entry, release, until),
             _ => Ok(()),
         };
-        // LOCK_UN, and only then the look at the line: whoever stood there before could not be granted, whoever came
-        // after tries for itself.
+        // LOCK_UN first, then the check for waiters: a waiter that was in the queue before could not be granted, and
+        // one that arrives later tries by itself.
         entry.lock.unflock();
         let Some(state) = state? else { return written.map(|()| AfterRelease::Waits) };
         let line = if entry.place.slot() == 0 {
@@ -120,7 +122,8 @@ impl FileEngine {
         written.map(|()| line)
     }
 
-    /// After a card of the table was emptied: says so if it was the last, and rings those who may go now.
+    /// After a record of the table was emptied: marks the table as empty if it was the last, and signals the waiters
+    /// that may now be granted.
     fn leave_table(&self, entry: &Entry, state: &StateFile) -> Result<(), EngineError> {
         if entry.lock.is_current(&entry.key)?
             && let Some(latch) = entry.lock.try_latch()?
@@ -134,7 +137,8 @@ impl FileEngine {
         Ok(())
     }
 
-    /// Rings waiters as seen without the latch. A card torn by that belongs to somebody who tries right now.
+    /// Signals waiters, read without the latch. A record torn by that belongs to a claim that is trying at this
+    /// moment.
     pub(super) fn signal_line(
         &self,
         lock: &LockFile,
@@ -155,7 +159,7 @@ impl FileEngine {
         AfterRelease::Waits
     }
 
-    /// Rings `count` live waiters after the first `skip`. A ring that fails is one the slow poll makes up for.
+    /// Signals `count` live waiters after the first `skip`. The slow poll makes up for a failed signal.
     pub(super) fn signal(
         &self,
         lock: &LockFile,
@@ -172,14 +176,14 @@ impl FileEngine {
     }
 }
 
-/// The card of `entry`, if it is still its own.
+/// The record of `entry`, if its slot still belongs to this claim.
 pub(super) fn own_record(state: &StateFile, entry: &Entry) -> Result<Option<Record>, EngineError> {
     let mut bytes = [0; RECORD];
     state.read(&mut bytes, record_at(entry.place.slot()))?;
     Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
 }
 
-/// Writes how a hold ended, if the release names its token, and empties or keeps its card.
+/// Writes how a hold ended, if the release names its token, and empties or keeps its record.
 fn end(
     state: &StateFile,
     entry: &Entry,
@@ -214,7 +218,8 @@ fn end(
     state.write(&bytes[..len], ENDED as u64)
 }
 
-/// Empties a card of the table, or keeps it, if it is still ours. Needs no latch: only its owner does this.
+/// Empties or keeps a record of the table, if it still belongs to this claim. Needs no latch: only the owner of a
+/// record does this.
 fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
     if own_record(state, entry)?.is_none() {
         return Ok(());
@@ -225,7 +230,7 @@ fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), 
     state.write(&[RecordState::Kept as u8], at)
 }
 
-/// What the next holder is told; nothing new of a hold that nobody used.
+/// How the hold ended, as reported to the next holder; `None` (no change) for a hold that was never used.
 fn byte_of(is_broken: bool, release: &Release) -> Option<u8> {
     let ended = if is_broken { Some(Previous::Broken) } else { release.token.map(|_| release.ended) };
     ended.map(ended_to_byte)

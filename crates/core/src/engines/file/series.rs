@@ -1,11 +1,11 @@
-//! When to ask after a file was closed: the kernel tells of a close before it frees the lock.
+//! When to ask after a lock file was closed: the kernel reports a close before it frees the lock. Pure.
 
 use std::time::Duration;
 
 use crate::{ClaimId, Instant};
 
-/// Times after an event at which asking may pay. The lock is mostly free at the first; 188 of 3,000 releases by close
-/// were seen later.
+/// Delays after an event at which a claim asks. The lock is mostly free at the first; of 3,000 releases by close, 188
+/// were noticed later.
 const DELAYS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(1),
@@ -14,13 +14,14 @@ const DELAYS: [Duration; 5] = [
     Duration::from_millis(30),
 ];
 
-/// The claims that one watch is for, and when they are due.
+/// The claims of one watch, and when they are due.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     claims: Vec<ClaimId>,
-    /// The first event of the running series, and how many of its times have passed.
+    /// The first event of the running series, and how many of its delays have passed.
     running: Option<(Instant, usize)>,
-    /// An event came since: one more series follows, so that a flood of closes costs a bounded number of questions.
+    /// An event came during the series: one more series follows, so that a flood of closes causes a bounded number of
+    /// requests.
     again: bool,
 }
 
@@ -31,7 +32,7 @@ impl Series {
         }
     }
 
-    /// Answers whether nobody is left.
+    /// Removes a claim; returns whether none is left.
     pub(super) fn leave(&mut self, id: ClaimId) -> bool {
         self.claims.retain(|claim| *claim != id);
         self.claims.is_empty()
@@ -41,7 +42,7 @@ impl Series {
         &self.claims
     }
 
-    /// An event came.
+    /// Records an event.
     pub(super) fn begin(&mut self, now: Instant) {
         match self.running {
             None => self.running = Some((now, 0)),
@@ -49,7 +50,7 @@ impl Series {
         }
     }
 
-    /// Whether a time has come; it is spent by that.
+    /// Whether a delay has passed; consumes it.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let Some((start, passed)) = self.running else { return false };
         let reached = DELAYS.iter().filter(|delay| start.after(**delay) <= now).count();
@@ -63,7 +64,7 @@ impl Series {
         true
     }
 
-    /// When the next time comes.
+    /// When the next delay ends.
     pub(super) fn next(&self) -> Option<Instant> {
         let (start, passed) = self.running?;
         DELAYS.get(passed).map(|delay| start.after(*delay))

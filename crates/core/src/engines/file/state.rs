@@ -1,7 +1,7 @@
-//! State files: reading and writing, and the few that are kept open.
+//! State files: reading, writing, and a small cache of open ones.
 //!
-//! The state lies beside the lock file, not in it: shell scripts open lock files with `9>file`, which empties them.
-//! A state file carries no kernel lock, so its descriptor can be shared by every claim of an engine.
+//! The state lies beside the lock file, not in it: shell scripts open lock files with `9>file`, which empties them. A
+//! state file carries no kernel lock, so all claims of an engine can share its descriptor.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,8 @@ use super::{
 };
 use crate::{EngineError, Lineage, Name};
 
-/// The most state files kept open: enough for the names a program has in use, few against any limit of open files.
+/// The maximum number of state files kept open: enough for the names in use by a program, few against any limit of
+/// open files.
 const KEPT_OPEN: usize = 64;
 
 /// One open state file.
@@ -42,11 +43,12 @@ impl StateFile {
         Ok(opened.map(|(file, _)| Self { file, shown }))
     }
 
-    /// The head, raw and parsed; `None` while nothing was written. Refuses what is not the state of `name`.
+    /// The head, parsed and raw; `None` while nothing was written. An error for a file that is not the state of
+    /// `name`.
     pub(super) fn head(&self, name: &Name) -> Result<Option<(Head, [u8; HEAD])>, EngineError> {
         let mut bytes = [0; HEAD];
         let read = self.read(&mut bytes, 0)?;
-        // The size matters only for a blank file; a full head may have cards behind it.
+        // The size matters only for a blank file; records may follow a full head.
         let size = if read == HEAD && bytes[0] == 0 { self.size()? } else { read as u64 };
         match Head::from_bytes(&bytes, size) {
             Ok(_) if name_bytes(&bytes) != name.as_str().as_bytes() => {
@@ -66,7 +68,7 @@ impl StateFile {
         }
     }
 
-    /// The head, written first if there is none. Under the latch.
+    /// The head; writes a new one if there is none. Under the latch.
     pub(super) fn head_or_new(
         &self,
         name: &Name,
@@ -83,7 +85,7 @@ impl StateFile {
         Ok((head, bytes))
     }
 
-    /// Reads as much as there is, from `at` on.
+    /// Reads from `at` until the buffer is full or the file ends.
     pub(super) fn read(&self, bytes: &mut [u8], at: u64) -> Result<usize, EngineError> {
         let mut done = 0;
         while done < bytes.len() {
@@ -101,7 +103,7 @@ impl StateFile {
         self.file.write_all_at(bytes, at).map_err(|error| sort("cannot write", &self.shown, error))
     }
 
-    /// Writes the tokens and makes them durable, with the directory entry of the file.
+    /// Writes the tokens and syncs them to disk, with the directory entry of the file.
     pub(super) fn sync_tokens(&self, dir: &Dir, tokens: &Tokens) -> Result<(), EngineError> {
         self.write(&tokens.to_bytes(), TOKENS as u64)?;
         let failed = |errno| sort_errno("cannot sync", &self.shown, errno);
@@ -122,13 +124,13 @@ impl StateFile {
             .map_err(|error| sort("cannot look at", &self.shown, error))
     }
 
-    /// Whether the file was removed while we had it open.
+    /// Whether the file was removed while this process had it open.
     fn is_removed(&self) -> bool {
-        // Only the number of links is asked for: once somebody has seen the times of a file, some file systems give it an exact one at
-        // the next write, which costs more than the write.
+        // Asks for the number of links only: once a program has read the times of a file, some file systems store an
+        // exact time at the next write, which costs more than the write.
         match statx(&self.file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK) {
             Ok(stat) => stat.stx_nlink == 0,
-            // An old kernel, or a filter of system calls, does not know it.
+            // An old kernel, or a filter of system calls, does not support `statx`.
             Err(_) => fstat(&self.file).map_or(true, |stat| stat.st_nlink == 0),
         }
     }
@@ -139,13 +141,13 @@ impl StateFile {
 pub(super) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
 
 impl States {
-    /// The same for the end of a hold: a file that was removed meanwhile may be written without harm.
+    /// The state file for the end of a hold. May be a removed file: writing to it does no harm.
     pub(super) fn last(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
         let known = lock(&self.0).get(&key.name).cloned();
         known.map_or_else(|| self.get(dir, key, Missing::Leave), |known| Ok(Some(known)))
     }
 
-    /// The same for a look, which may find a file that cannot be written.
+    /// The state file for inspection, which may be on a read-only file system.
     pub(super) fn look(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
         let known = lock(&self.0).get(&key.name).cloned();
         match known.filter(|known| !known.is_removed()) {
@@ -154,13 +156,13 @@ impl States {
         }
     }
 
-    /// Closes those that nobody uses; whether there were any.
+    /// Closes the state files that no claim uses; returns whether any was open.
     fn close(&self) -> bool {
         let closed = std::mem::take(&mut *lock(&self.0));
         !closed.is_empty()
     }
 
-    /// The state file of `key`; `None` when it is not there and is not to be created.
+    /// The state file of `key`; `None` when it does not exist and `missing` does not ask to create it.
     pub(super) fn get(
         &self,
         dir: &Dir,
@@ -172,14 +174,14 @@ impl States {
             return Ok(Some(known));
         }
         let opened = match StateFile::open(dir, key, missing) {
-            // It may be for the descriptors that we have left open.
+            // The open may have failed because of the descriptors in this cache.
             Err(_) if self.close() => StateFile::open(dir, key, missing)?,
             opened => opened?,
         };
         let Some(opened) = opened.map(Arc::new) else { return Ok(None) };
         let mut open = lock(&self.0);
         if open.len() >= KEPT_OPEN {
-            // Any will do: whoever needs it opens it again. Those in use live on in their users' hands.
+            // Any may go: a later use opens the file again. Files in use stay open through their other references.
             open.clear();
         }
         open.insert(key.name.clone(), Arc::clone(&opened));

@@ -1,4 +1,4 @@
-//! The table of a name under its latch: reading it, changing it, keeping it small.
+//! The table of a name under its latch: reads it, changes it, removes records of dead owners.
 
 use super::{
     engine::FileEngine,
@@ -18,15 +18,15 @@ pub(super) struct Table<'a> {
     pub(super) lock: &'a LockFile,
     pub(super) state: &'a StateFile,
     pub(super) head: Head,
-    /// Card 0, if in use. Changes under our eyes unless we hold the flock.
+    /// Record 0, if in use. It can change at any time unless the caller has the flock.
     pub(super) zero: Option<IndexedRecord>,
-    /// The other cards in use, by place.
+    /// The other records in use.
     pub(super) records: Vec<IndexedRecord>,
     _latch: Latch<'a>,
 }
 
 impl<'a> Table<'a> {
-    /// Reads the state of `key`, or begins it. After a reboot every card is void.
+    /// Reads the state of `key`, or creates it. After a reboot every record is void.
     pub(super) fn load(
         engine: &FileEngine,
         key: &Key,
@@ -45,7 +45,8 @@ impl<'a> Table<'a> {
         Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, records, _latch: latch })
     }
 
-    /// Reads everything again: owners empty and keep their cards, and an exclusive holder writes, without the latch.
+    /// Reads everything again: without the latch, owners empty and keep their records, and an exclusive holder
+    /// writes.
     pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
         let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
         self.records = read_records(self.state, head.table.records, |_| Err(self.state.damaged()))?;
@@ -54,7 +55,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Where `asker` stands; the dead it met are cleared away.
+    /// Judges `asker`, and clears the records of dead owners that this found.
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
         loop {
             let mut moved = false;
@@ -67,15 +68,16 @@ impl<'a> Table<'a> {
                 seen.dead.iter().try_for_each(|slot| self.mark_dead(*slot))?;
                 return Ok(seen);
             }
-            // Comes to an end: without the latch a card changes once, when its owner lets go.
+            // The loop ends: without the latch a record changes only once, when its owner releases.
             self.records = read_records(self.state, self.head.table.records, |_| Err(self.state.damaged()))?;
         }
     }
 
-    /// Whether the owner of a card is gone because it let go after the card was read: it writes that before it unlocks.
+    /// Whether a record has changed since it was read: its owner is gone because it released, and it writes that
+    /// before it unlocks.
     fn has_moved(&self, placed: &IndexedRecord) -> Result<bool, EngineError> {
         if placed.slot == 0 {
-            return Ok(false); // is judged by once more, under the flock
+            return Ok(false); // judged once more, under the flock
         }
         let mut bytes = [0; RECORD];
         self.state.read(&mut bytes, record_at(placed.slot))?;
@@ -83,14 +85,14 @@ impl<'a> Table<'a> {
         Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(same))
     }
 
-    /// Clears the holders away: whoever has the exclusive flock knows that they are gone.
+    /// Clears the records of holders: the caller has the exclusive flock, so they are gone.
     pub(super) fn mark_dead_holders(&mut self) -> Result<(), EngineError> {
         let gone = |placed: &&IndexedRecord| placed.record.state == RecordState::Holding;
         let slots: Vec<u32> = self.records.iter().filter(gone).map(|placed| placed.slot).collect();
         slots.into_iter().try_for_each(|slot| self.mark_dead(slot))
     }
 
-    /// Clears a card away whose owner is gone, and remembers how its hold ended.
+    /// Clears the record of a dead owner, and stores how its hold ended.
     fn mark_dead(&mut self, slot: u32) -> Result<(), EngineError> {
         if let Some(placed) = self.records.iter().find(|placed| placed.slot == slot) {
             if placed.record.state == RecordState::Holding {
@@ -102,7 +104,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Empties a card.
+    /// Empties a record.
     pub(super) fn clear(&mut self, slot: u32) -> Result<(), EngineError> {
         self.state.write(&[RecordState::Empty as u8], record_at(slot))?;
         self.records.retain(|placed| placed.slot != slot);
@@ -114,10 +116,10 @@ impl<'a> Table<'a> {
         self.state.write(&[ended_to_byte(ended)], ENDED as u64)
     }
 
-    /// Gives out the next ticket and a place for it.
+    /// Assigns the next ticket and a free slot.
     ///
     /// # Errors
-    /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims live.
+    /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims are alive.
     pub(super) fn place(&mut self) -> Result<(u32, u64), EngineError> {
         if self.records.len() >= MAX_CLAIMS as usize {
             self.mark_dead_all_dead()?;
@@ -143,7 +145,7 @@ impl<'a> Table<'a> {
         Ok((slot, ticket))
     }
 
-    /// Writes a card to its place.
+    /// Writes a record to its slot.
     pub(super) fn put(&mut self, slot: u32, record: Record) -> Result<(), EngineError> {
         self.state.write(&record.to_bytes(), record_at(slot))?;
         self.records.retain(|placed| placed.slot != slot);
@@ -151,7 +153,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Says that the table is empty, when it is, so that the next exclusive claim need not look.
+    /// Marks the table as empty, if it is, so that the next exclusive claim need not read it.
     pub(super) fn tidy(&mut self) -> Result<(), EngineError> {
         if self.records.is_empty() && self.head.table.in_use {
             (self.head.table.in_use, self.head.table.records) = (false, 0);
@@ -171,15 +173,16 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Card 0, if in use; what an earlier boot kept is over.
+/// Record 0, if in use. A minimum hold time of an earlier boot has ended.
 pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
-    // Torn is possible only while an exclusive holder writes; then its flock speaks for it.
+    // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
     let record = Record::from_bytes(&array(bytes, super::layout::RECORD_ZERO)).ok().flatten()?;
     let over = record.state == RecordState::Kept && head.tokens.boot != boot;
     (!over).then_some(IndexedRecord { slot: 0, record })
 }
 
-/// Reads the cards in use among the first `count`. What is torn is answered by `torn`: an error, or nothing.
+/// Reads the records in use among the first `count`. Calls `torn` for each torn record, which returns an error or
+/// ignores it.
 pub(super) fn read_records(
     state: &StateFile,
     count: u32,
@@ -198,7 +201,7 @@ pub(super) fn read_records(
     Ok(records)
 }
 
-/// Whether the owner of a card lives, as seen through another open file.
+/// Whether the owner of a record is alive, as seen through another open file.
 pub(super) fn is_alive(lock: &LockFile, placed: &IndexedRecord) -> Result<bool, EngineError> {
     lock.is_marked(match placed.slot {
         0 => Mark::Hold(placed.record.token),

@@ -1,4 +1,4 @@
-//! The verb `claim`: the quick way to a free name, and the way through the table.
+//! The verb `claim`: the fast path to a free name, and the path through the table.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,23 +16,23 @@ use super::{
 };
 use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
 
-/// How often a lock file may be replaced between opening and locking it before we call the directory replaced.
+/// How often a lock file may be replaced between opening and locking before the directory counts as replaced.
 const TRIES: usize = 16;
 
-/// How soon a claim asks again though nobody rang: near the head of the line; for each claim that stands before it, so that
-/// a thousand waiting processes do not keep the machine busy; and at the latest. A net under the bells.
+/// When a waiting claim asks again without a signal: near the head of the queue; per claim ahead of it, so that a
+/// thousand waiting processes do not keep the machine busy; and at the latest. A fallback for lost signals.
 const NEAR_INTERVAL: Duration = Duration::from_millis(250);
 const INTERVAL_PER_PLACE: Duration = Duration::from_millis(250);
 pub(super) const FAR_INTERVAL: Duration = Duration::from_secs(30);
-/// The same for a claim that has no bell.
+/// The same for a claim without a wake pipe.
 const UNRUNG_INTERVAL_PER_PLACE: Duration = Duration::from_millis(20);
 const UNRUNG_FAR_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the first `claim` of an id came to: what remains of it, and the answer.
+/// The result of the first `claim` of an id: its entry, if it waits or holds, and the answer.
 type Created = (Option<Box<Entry>>, Answer);
 
 impl FileEngine {
-    /// Takes the name, or a place in line, or says where the claim stands.
+    /// Takes the name, or enqueues the claim, or returns its current state.
     pub(super) fn take(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let found = match how {
             How::Create => self.claims.enter(claim.id),
@@ -51,7 +51,7 @@ impl FileEngine {
             }),
             (ClaimCell::Live(entry), _) => {
                 let answer = self.ask(entry);
-                // A lost hold stays until it is released: its code may still run.
+                // A lost hold stays until its release: the code under it may still run.
                 if matches!((&answer, entry.place), (Ok(Answer::Gone), ClaimState::Waiting { .. })) {
                     *cell = ClaimCell::Gone;
                 }
@@ -81,7 +81,7 @@ impl FileEngine {
             let lock = match opened {
                 Ok(Some(lock)) => lock,
                 Ok(None) => continue,
-                // It may be for the descriptors that we have left open.
+                // The open may have failed because of the descriptors in the cache of idle lock files.
                 Err(_) if self.idle.close() => continue,
                 Err(error) => return Err(error),
             };
@@ -100,8 +100,8 @@ impl FileEngine {
         ))
     }
 
-    /// What a first claim that failed comes to. The error; but where another program has locked the file as a whole, no claim of
-    /// ours can set its mark, and the name is held by that program.
+    /// The result of a first claim that failed: the error, or *taken* where another program has locked the whole
+    /// file. In that case no claim can set its mark, and that program holds the name.
     fn held_or(&self, key: &Key, error: EngineError) -> Result<Created, EngineError> {
         match LockFile::open(&self.dir, key, Missing::Leave)? {
             Some(lock) if lock.is_locked_by_another_program()? => Ok((None, too_late())),
@@ -109,7 +109,7 @@ impl FileEngine {
         }
     }
 
-    /// One attempt on one open file; `None` when the path leads to another by now.
+    /// One attempt on one open file; `None` when the path leads to another file by now.
     fn attempt(&self, claim: &Claim, key: &Arc<Key>, lock: LockFile) -> Result<Option<Created>, EngineError> {
         let mut held = false;
         if claim.mode == Mode::Exclusive {
@@ -128,7 +128,7 @@ impl FileEngine {
         self.join(claim, key, lock, held)
     }
 
-    /// The quick way: we have the exclusive flock, and nobody stands in the table. `None`: somebody does.
+    /// The fast path: this claim has the exclusive flock and the table is empty. `None`: the table is in use.
     fn seize_free(
         &self,
         claim: &Claim,
@@ -145,13 +145,13 @@ impl FileEngine {
         self.seize(claim, lock, &state, &mut head, zero.as_ref(), now).map(Some)
     }
 
-    /// Whether anybody stands in the table, or may: then a claim that fails must say why.
+    /// Whether the table is in use: then a failed claim must say why.
     fn has_table(&self, key: &Key) -> Result<bool, EngineError> {
         let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(false) };
         Ok(state.head(&key.name)?.is_some_and(|(head, _): (_, [u8; HEAD])| head.table.in_use))
     }
 
-    /// The way through the table. `held`: we have the exclusive flock already.
+    /// The path through the table. `held`: this claim has the exclusive flock already.
     fn join(
         &self,
         claim: &Claim,
@@ -167,8 +167,8 @@ impl FileEngine {
             Ok(latch) => latch,
             Err(busy) => {
                 self.step_back(key, &lock, held);
-                // Somebody stands in the table, or is about to: an exclusive try has come too late, whatever it would find
-                // there. Another one may stand beside whoever that is.
+                // The table is in use, or is about to be: an exclusive try is too late, whatever the table says. A
+                // claim in another mode may still fit beside the current holders.
                 let late = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
                 return if late { Ok(Some((None, too_late()))) } else { Err(busy) };
             }
@@ -194,10 +194,10 @@ impl FileEngine {
         let (slot, ticket) = self.enqueue(&mut table, claim)?;
         let mut place = None;
         if seen.verdict == Verdict::Behind && seen.ahead as usize >= WATCHED {
-            // Those who live before us hear of every release.
+            // The claims ahead that are alive are signalled at every release; this one needs no watch.
             self.listener.stand(claim, table.lock, slot, seen.ahead as usize);
         } else {
-            // Subscribed; now ask again, for a release that came before our card was there rang nobody.
+            // Enqueued; now ask again, because a release before the record was written signalled no one.
             table.refresh(self, key)?;
             (seen, place) = self.advance(&mut table, claim, key, slot, ticket)?;
         }
@@ -228,7 +228,7 @@ impl FileEngine {
                 return Ok(if replaced { Answer::Gone } else { Answer::Held(grant) });
             }
         };
-        // Near the head, where a hand-over is under way, the table is read once.
+        // Near the head of the queue, where a hand-over may be under way, the table is read once only.
         if !self.listener.is_near(entry.claim.id)
             && let Some(ahead) = self.far_behind(entry, ticket)?
         {
@@ -261,7 +261,7 @@ impl FileEngine {
         })
     }
 
-    /// Tries to grant to a claim in line, and rings whom that concerns.
+    /// Tries to grant to a waiting claim, and signals the waiters that this concerns.
     fn advance(
         &self,
         table: &mut Table<'_>,
@@ -270,7 +270,7 @@ impl FileEngine {
         slot: u32,
         ticket: u64,
     ) -> Result<(Judgement, Option<(ClaimState, Grant)>), EngineError> {
-        // Before the attempt, so that whoever lets go after it is heard.
+        // Before the attempt, so that a release after it is noticed.
         let ahead = table
             .records
             .iter()
@@ -280,17 +280,19 @@ impl FileEngine {
         let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
         if granted.is_some() {
             self.listener.forget(claim.id);
-            // Behind an exclusive hold only the new second in line must learn where it stands now, to watch the file.
+            // Behind an exclusive hold only the new second waiter has to learn its new position, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
             self.signal(table.lock, table.state, &table.records, skip, 2 - skip);
         } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {
-            // Nobody may have told the first: its holder may have been killed, its watch may have failed.
+            // The head of the queue may not have been signalled: the holder may have been killed, or the watch may
+            // have failed.
             self.signal(table.lock, table.state, &table.records, 0, 1);
         }
         Ok((seen, granted))
     }
 
-    /// Judges, takes the flock if the table allows, and judges again by what cannot change any more.
+    /// Judges by the table, takes the flock if the table allows that, and judges again, now by a state that cannot
+    /// change any more.
     fn try_now(
         &self,
         table: &mut Table<'_>,
@@ -321,14 +323,14 @@ impl FileEngine {
             };
         }
         if flocked {
-            // Somebody may have tried while we had it.
+            // Another claim may have tried while this one had the flock.
             table.lock.unflock();
             self.signal(table.lock, table.state, &table.records, 0, 1);
         }
         Ok((seen, None))
     }
 
-    /// Lets a flock go that was taken in vain, without the latch.
+    /// Releases a flock that was taken in vain, without the latch.
     fn step_back(&self, key: &Key, lock: &LockFile, held: bool) {
         if held {
             lock.unflock();
@@ -374,8 +376,9 @@ impl FileEngine {
     }
 }
 
-/// Takes the flock for a claim that nobody in the table is in the way of. A claim that may stand beside others and is not asked again
-/// has patience with an exclusive one in passing: that has the flock before it comes to the table, and lets go when it cannot.
+/// Takes the flock for a claim that has no obstacle in the table. A claim that can share the name and is not asked
+/// again retries while an exclusive claim passes by: such a claim takes the flock before it reads the table, and
+/// releases it when it cannot be granted.
 fn flock(
     mode: Mode,
     may_queue: bool,

@@ -1,18 +1,19 @@
-//! The token counter: grows for ever, across power cuts, without a sync per grant.
+//! The token counter: grows for ever, also across power cuts, without a sync per grant. Pure: the sync is a function
+//! argument.
 //!
-//! `current` is only as durable as the page cache, which outlives processes but not the machine. So no token is used
-//! above `ceiling`, and every value that `ceiling` takes was first written as `promised` and synced. After a reboot the
-//! counter goes on at `promised`, above everything that was ever granted. Cost: one sync per name and boot, and one
-//! per [`BLOCK`] tokens.
+//! `current` is only as durable as the page cache, which survives the end of a process but not of the machine. So no
+//! token above `ceiling` is used, and every value of `ceiling` was first written as `promised` and synced. After a
+//! reboot the counter continues at `promised`, above every token that was ever granted. Cost: one sync per name and
+//! boot, and one per [`BLOCK`] tokens.
 
 use super::layout::{MAX_NUMBER, Tokens};
 use crate::{EngineError, Fault};
 
-/// How many tokens one sync reserves: a million grants a sync, and room for 2^40 reboots.
+/// How many tokens one sync reserves: a million grants per sync, and room for 2^40 reboots.
 const BLOCK: u64 = 1 << 20;
 
-/// Mints `count` tokens under this boot; answers the first. `sync` makes what it is given durable; `tokens` itself is
-/// written by the caller, together with the card of the hold.
+/// Mints `count` tokens in this boot; returns the first. `sync` makes its argument durable; the caller writes
+/// `tokens` itself, together with the record of the hold.
 pub(super) fn mint(
     tokens: &mut Tokens,
     count: u32,
@@ -30,7 +31,7 @@ pub(super) fn mint(
             return Err(EngineError::new(Fault::Refused, "the token counter of this name is used up"));
         }
         sync(tokens)?;
-        // Never before the sync: a process killed between the two must leave no ceiling that is not on disk.
+        // Never before the sync: a process killed between the two steps must not leave a ceiling that is not on disk.
         tokens.ceiling = tokens.promised;
     }
     let first = tokens.current + 1;
@@ -71,13 +72,13 @@ mod tests {
         assert_eq!(mint(&mut tokens, 1, [1; 16], |_| Ok(())).unwrap_err().fault, Fault::Refused);
     }
 
-    /// What happens to a machine between two grants.
+    /// An event on a machine between two grants.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Grant(u32),
-        /// A process is killed after it wrote its promise, before it synced.
+        /// A process is killed after it wrote `promised`, before it synced.
         KilledBeforeSync,
-        /// The disk goes back to the last sync, or to any later write.
+        /// The disk returns to the last sync, or to any later write.
         PowerCut {
             written: bool,
         },

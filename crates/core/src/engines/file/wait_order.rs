@@ -1,56 +1,58 @@
-//! Who may go: the order of arrival and the places that are taken. Pure: liveness is asked through a function.
+//! Which claim may be granted: by the order of arrival and the permits in use. Pure: a function argument says which
+//! owners are alive.
 
 use std::time::Duration;
 
 use super::record::{Record, RecordState};
 use crate::{EngineError, Instant, Mode};
 
-/// A waiter that was rung and has not asked for so long is stopped or starved: it keeps its place, others may pass.
+/// A waiter that was signalled and has not asked for this long is stopped or starved: it keeps its position, but
+/// other claims may pass it.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// A card and its place in the table.
+/// A record and its slot in the table.
 #[derive(Clone, Debug)]
 pub(super) struct IndexedRecord {
     pub(super) slot: u32,
     pub(super) record: Record,
 }
 
-/// The claim that asks.
+/// The claim to judge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) mode: Mode,
-    /// Its ticket; `None` for a newcomer, who stands behind everybody.
+    /// Its ticket; `None` for a new claim, which is behind every waiter.
     pub(super) ticket: Option<u64>,
 }
 
-/// Where the asker stands.
+/// The result for the asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing in the table is against it: the flock decides.
+    /// No record is in its way: the flock decides.
     Free,
-    /// Somebody who lives stands before it.
+    /// A live waiter ahead of it must be granted first.
     Behind,
-    /// The places are taken.
+    /// The permits are in use, or the flock is held.
     Held,
-    /// It is kept by nobody until then.
+    /// Held by nobody until this time.
     Kept(Instant),
-    /// It is in use as another kind of lock, or with another limit.
+    /// The name is in use as another kind of lock, or with another limit.
     Clash(Mode),
 }
 
-/// A verdict, and what was seen on the way to it.
+/// A verdict, with other facts found while judging.
 #[derive(Clone, Debug)]
 pub(super) struct Judgement {
     pub(super) verdict: Verdict,
-    /// How many claims stand in line before the asker.
+    /// How many claims wait ahead of the asker.
     pub(super) ahead: u32,
-    /// Cards whose owners are gone, or whose time has passed.
+    /// Slots of records whose owners are gone, or whose time has passed.
     pub(super) dead: Vec<u32>,
 }
 
 type Alive<'a> = dyn FnMut(&IndexedRecord) -> Result<bool, EngineError> + 'a;
 
-/// Judges `asker` by the table; its own card, if it has one, is not against it. `zero` is card 0, if in use.
+/// Judges `asker` by the table, ignoring its own record, if any. `zero` is record 0, if in use.
 pub(super) fn judge(
     records: &[IndexedRecord],
     zero: Option<&IndexedRecord>,
@@ -72,7 +74,7 @@ pub(super) fn judge(
             continue;
         }
         if blocked {
-            // Behind the first that lives nobody is probed: it is a hint, and the line may be long.
+            // Behind the first live waiter no liveness is checked: the count is a hint, and the queue may be long.
             seen.ahead += (line.len() - at) as u32;
             break;
         }
@@ -93,8 +95,8 @@ pub(super) fn judge(
     Ok(seen)
 }
 
-/// The waiters to ring, first in line first: `skip` that live are passed over, `count` are answered. A stalled one is
-/// rung with the next, for it may never ask.
+/// The waiters to signal, from the head of the queue: skips `skip` live ones, returns the next `count`. A stalled
+/// waiter is signalled together with the next one, because it may never ask.
 pub(super) fn to_signal(
     records: &[IndexedRecord],
     skip: usize,
@@ -121,7 +123,7 @@ pub(super) fn to_signal(
     Ok(chosen)
 }
 
-/// Whether a card that is kept still counts.
+/// Whether the minimum hold time of a kept record still runs.
 pub(super) fn is_kept(record: &Record, now: Instant) -> bool {
     record.state == RecordState::Kept && record.kept_until > now
 }
@@ -159,8 +161,8 @@ fn waiters_before(records: &[IndexedRecord], asker: Asker) -> Vec<&IndexedRecord
     line
 }
 
-/// Whether a waiter must be granted before one behind it. Readers do not stand before readers; among permits even a
-/// small claim waits behind a big one, which would starve otherwise.
+/// Whether waiter `first` must be granted before `second`, which is behind it. Readers do not wait for readers. Among
+/// permits even a small claim waits behind a big one, which would starve otherwise.
 pub(super) const fn stands_before(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
@@ -169,7 +171,7 @@ pub(super) fn is_stalled(record: &Record, now: Instant) -> bool {
     record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }
 
-/// Until when a place kept by nobody is against `mode`. Expired ones are dead.
+/// Until when a kept record blocks `mode`. Expired ones are added to `dead`.
 fn kept_against(
     records: &[IndexedRecord],
     zero: Option<&IndexedRecord>,
@@ -188,7 +190,7 @@ fn kept_against(
     until
 }
 
-/// Whether `mode` finds its places among those taken. Holders are probed only when it does not.
+/// Whether enough permits are left for `mode`. Checks the liveness of holders only when there are too few.
 fn permits_left(
     records: &[IndexedRecord],
     mode: Mode,

@@ -1,7 +1,7 @@
-//! Bells: one named pipe per waiting process, into which others write to wake it.
+//! Wake pipes: one named pipe (FIFO) per waiting process. Other processes write to it to wake that process.
 //!
-//! A ring is a stamp on the waiter's card (which says *which* claim is meant, and since when it has not answered) and
-//! one byte into the bell. No process is woken for another one's turn.
+//! A signal is a time stamp on the waiter's record, which says *which* claim is meant and since when it has not
+//! answered, and one byte into the wake pipe. No process wakes for a grant to another process.
 
 use std::{
     ffi::{CStr, CString, OsString},
@@ -33,28 +33,29 @@ use super::{
 };
 use crate::{EngineError, Env, Instant};
 
-/// How many left-over bells one process clears away: enough to win over crashes, a bounded time for its first wait.
+/// How many orphaned pipes one process removes: enough to keep up with crashes, and a bounded time for its first
+/// wait.
 const SWEEP: usize = 32;
-/// How many bells are looked at to choose them.
+/// The maximum number of directory entries from which those are chosen.
 const LOOKED_AT: usize = 4096;
-/// How often a new bell may be taken for a dead one before its owner has locked it.
+/// How often a new pipe may be swept as an orphan before its owner has locked it.
 const TRIES: usize = 8;
-/// The size of the pipe, in bytes: the smallest there is.
+/// The size of the pipe, in bytes: the smallest that the kernel supports.
 const SIZE: usize = 4096;
 
-/// A bell of ours; its file is removed when it drops.
+/// The wake pipe of this process; dropping it removes its file.
 #[derive(Debug)]
 pub(super) struct WakePipe {
     pub(super) id: [u8; 16],
-    /// Locked, so that others can tell a bell that is used from one that was left.
+    /// Locked, so that other processes can distinguish a pipe in use from an orphan.
     pipe: Ready<File>,
     dir: File,
-    /// A forked child must not remove its parent's bell.
+    /// The creator: a forked child must not remove its parent's pipe.
     pid: u32,
 }
 
 impl WakePipe {
-    /// Makes a new bell, and clears away some that were left by killed processes.
+    /// Creates a wake pipe, and removes some that killed processes left.
     pub(super) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
         let place = dir.place(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
         for _ in 0..TRIES {
@@ -65,14 +66,14 @@ impl WakePipe {
             place.make(|| mkfifoat(&wake_pipes, name.as_c_str(), place.file_mode()))?;
             let pipe = match open(&wake_pipes, &name) {
                 Ok(pipe) => pipe,
-                // Somebody swept it before we could lock it.
+                // Another process swept it before this one could lock it.
                 Err(Errno::ENOENT) => continue,
                 Err(errno) => {
                     remove(&wake_pipes, &name);
                     return Err(errno);
                 }
             };
-            // From here on its drop removes it.
+            // From here on, dropping it removes the file.
             let wake_pipe = Self { id, pipe: Ready::new(pipe), dir: wake_pipes, pid: std::process::id() };
             if wake_pipe.is_ours(place)? {
                 sweep(&dir.path, &wake_pipe.dir, &name);
@@ -82,26 +83,26 @@ impl WakePipe {
         Err(Errno::EAGAIN)
     }
 
-    /// Makes it what it should be; false if it was swept meanwhile.
+    /// Sets group, size and lock; false if the pipe was swept meanwhile.
     fn is_ours(&self, place: &LockDir) -> Result<bool, Errno> {
         let pipe = self.pipe.get();
         if let Some(group) = place.shared {
             share(pipe, group, place.file_mode())?;
         }
-        // A user's pipes have a common budget, of which a thousand of the default size would be all. Where even less is
-        // left, the system has made it small already.
+        // All pipes of a user share one memory budget, and a thousand of the default size would exhaust it. Where
+        // even less is left, the kernel has created a small pipe already.
         let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(SIZE as i32));
         Ok(pipe.try_lock().is_ok() && fstat(pipe)?.st_nlink == 1)
     }
 
-    /// For waiting until it rings.
+    /// The descriptor to wait for.
     pub(super) const fn ready(&self) -> &Ready<File> {
         &self.pipe
     }
 
-    /// Whether it was rung since this was asked last.
+    /// Whether a signal arrived since the last call.
     pub(super) fn was_signalled(&self) -> bool {
-        // All it holds. What comes in between is for the next time.
+        // Reads everything in the pipe. What arrives meanwhile is for the next call.
         matches!(self.pipe.get().read(&mut [0; SIZE]), Ok(1..))
     }
 }
@@ -109,19 +110,20 @@ impl WakePipe {
 impl Drop for WakePipe {
     fn drop(&mut self) {
         if self.pid == std::process::id() {
-            // What is left behind is swept by the next process that waits.
+            // The next process that waits sweeps it if this fails.
             remove(&self.dir, &file_name(self.id));
         }
     }
 }
 
-/// Rings the owner of a card.
+/// Signals the owner of a record.
 pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: Instant) {
     if placed.record.signalled.is_none() {
-        // The first unanswered ring counts: after it the owner has a second to answer.
+        // The first unanswered signal counts: from then on the owner has a second to answer.
         let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(placed.slot) + SIGNALLED);
     }
-    // Only into a pipe, whatever somebody put into its place. A full one rings already.
+    // Writes only to a pipe: another kind of file may have been put in its place. A full pipe wakes its owner
+    // already.
     if placed.record.wake_pipe != [0; 16]
         && let Ok(Some(place)) = dir.place(Missing::Leave)
         && let Ok(Some(wake_pipes)) = place.wake_pipes(Missing::Leave)
@@ -132,7 +134,8 @@ pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: 
     }
 }
 
-/// Opens both ends at once: that neither waits, nor fails without an owner, nor ends this process by SIGPIPE.
+/// Opens both ends at once: such an open does not wait, does not fail without an owner, and a write cannot end this
+/// process by SIGPIPE.
 fn open(wake_pipes: impl AsFd, name: &CStr) -> Result<File, Errno> {
     openat(wake_pipes, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
 }
@@ -145,18 +148,19 @@ fn is_pipe(file: &File) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
-/// Takes note that the owner of a card has answered.
+/// Clears the time stamp: the owner of the record has asked.
 pub(super) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
     state.write(&[0; 8], record_at(slot) + SIGNALLED)
 }
 
-/// Whether the card was rung since its owner answered.
+/// Whether the record was signalled since its owner last asked.
 pub(super) fn is_signalled(state: &StateFile, slot: u32) -> bool {
     let mut bytes = [0; 8];
     state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
 }
 
-/// Removes bells that nobody has locked, from behind our own on, which is somewhere else for every process.
+/// Removes pipes that no process has locked. Starts behind our own name in the sorted list, so that each process
+/// starts at another point.
 fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
     let Ok(entries) = std::fs::read_dir(dir.join(WAKE_PIPES)) else { return };
     let mut names: Vec<OsString> = entries.flatten().take(LOOKED_AT).map(|entry| entry.file_name()).collect();
@@ -178,9 +182,9 @@ fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
     matches!((opened, named), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)
 }
 
-/// Where the bells of a directory are, made if they are not there yet.
+/// The directory of the wake pipes, created if missing.
 fn wake_pipes_of(place: &LockDir) -> Result<&OwnedFd, Errno> {
-    // Without it this process has no bell, and looks more often.
+    // Without it this process has no wake pipe and polls more often.
     place.wake_pipes(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
 }
 

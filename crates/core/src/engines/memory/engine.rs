@@ -1,4 +1,4 @@
-//! One client of a store.
+//! The memory engine: one client of a store.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,16 +8,16 @@ use crate::{
     Notification, Profile, Release, Released, Renewed, pure::lock_state::Refusal,
 };
 
-/// As those of the file engine.
+/// The same number as in the file engine.
 const TOKENS: u32 = 1 + 64;
-/// The paces at which waiting claims are asked. News come by push and are never lost here short of an overflow, and
-/// the head of the line is told when a lease runs out, so this is a net only.
+/// The poll intervals of waiting claims. Notifications are pushed and never lost here except by overflow, and the head
+/// of the queue is notified when a lease runs out, so the poll is only a safety net.
 const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 
-/// One client of a [`MemoryStore`]: what one process is to a real server.
+/// One client of a [`MemoryStore`], as a process is one client of a real server.
 ///
 /// Every verb is done at the first poll of its future. When the engine is dropped, its holds stay until their leases
-/// end, and its places in line are passed over, as for a killed process.
+/// end, and its queue entries are skipped, as for a killed process.
 pub struct MemoryEngine {
     pub(super) store: Arc<MemoryStore>,
     mailbox: Arc<Mailbox>,
@@ -56,7 +56,8 @@ impl MemoryEngine {
     fn release_now(&self, release: &Release) -> Released {
         let (freed, rung) = self.store.step(&release.name, |queue, step| {
             let freed = queue.release(release, step);
-            // Nothing happens when the time of a kept name is over: the first in line ask then, and are to know when that is.
+            // No event marks the end of a minimum hold time: the first waiters have to ask then, and must know when
+            // that is.
             let watchers = queue.watchers().filter(|_| freed && queue.is_kept());
             (freed, watchers.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
         });

@@ -1,4 +1,4 @@
-//! Looking at a store from outside.
+//! Inspection of a store.
 
 use super::MemoryEngine;
 use crate::{BoxFuture, Broken, EngineError, Guarantee, Inspect, Level, Loss, Name, Notification, View};

@@ -8,13 +8,13 @@ use std::{
 use super::MemoryStore;
 use crate::{Env, Lineage};
 
-/// They live as long as the process: a name that is kept taken, or a hold that nobody released, outlives the `Locks`
-/// that made it. As many as the program has URLs, each of them a few hundred bytes when nothing is held.
+/// They live as long as the process: a name that is kept taken, or a hold that was never released, outlives the `Locks`
+/// that made it. There are as many as the program has URLs; each takes a few hundred bytes when nothing is held.
 static STORES: Mutex<BTreeMap<String, Arc<MemoryStore>>> = Mutex::new(BTreeMap::new());
 
 impl MemoryStore {
-    /// The store of this process with this name, so that all who use the name exclude each other. The clock of the
-    /// first who asks is its clock.
+    /// The store with this name in this process, so that all users of the name exclude each other. The first caller's
+    /// clock is the clock of the store.
     #[must_use]
     pub fn named(name: &str, env: &Env) -> Arc<Self> {
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);

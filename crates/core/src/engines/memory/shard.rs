@@ -11,21 +11,21 @@ use crate::{
     pure::lock_state::{LockState, StepContext, Tombstones},
 };
 
-/// How a queue reaches the client of a claim; dead when the client was dropped.
+/// The mailbox of a claim's client; dead when the client was dropped.
 pub(super) type Client = Weak<Mailbox>;
 
-/// News to be put into mailboxes once the shard's lock is free.
+/// Notifications to be put into mailboxes after the shard is unlocked.
 pub(super) type Mail = Vec<(Arc<Mailbox>, Notification)>;
 
-/// Below so many names a shard is not swept.
+/// A shard with fewer names is not swept.
 const SWEEP_MIN: usize = 64;
 
-/// Some of the names, and the dead claims of all of them.
+/// Some of the names of a store, and the tombstones of all their claims.
 pub(super) struct Shard {
-    /// Boxed: a table doubles when it grows, so its empty places should be small.
+    /// Boxed: a hash table doubles when it grows, so its empty slots should be small.
     pub(super) names: HashMap<Name, Box<LockState<Client>>>,
     pub(super) tombstones: Tombstones,
-    /// How many names there may be before those whose holders died silently are looked for.
+    /// The number of names at which the next sweep looks for names whose holders died silently.
     sweep_at: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for Shard {
     }
 }
 
-/// What a shard needs from its store for one step.
+/// The inputs and outputs that a shard needs from its store for one step.
 pub(super) struct Means<'a> {
     pub(super) now: Instant,
     pub(super) request_life: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Means<'a> {
 }
 
 impl Shard {
-    /// Lets `act` do one step with the queue of `name`, which is made for it and dropped after it as needed.
+    /// Runs one step `act` on the lock state of `name`, which is created before it and dropped after it as needed.
     pub(super) fn step<R>(
         &mut self,
         name: &Name,
@@ -78,8 +78,8 @@ impl Shard {
         answer
     }
 
-    /// Lets time pass for every name and drops those that are idle. A hold whose process died, and for which nobody
-    /// asks, would stay for ever otherwise. Run when the table has doubled, it costs each new name a constant.
+    /// Lets time pass for every name and drops idle names. Otherwise a hold whose process died, and that no other claim
+    /// asks for, would stay for ever. It runs when the table has doubled, so its cost for each new name is constant.
     pub(super) fn sweep(&mut self, means: &mut Means<'_>) {
         let Self { names, tombstones, .. } = self;
         tombstones.forget(means.now);
@@ -93,7 +93,7 @@ impl Shard {
     }
 }
 
-/// Addresses the grants of a step to their clients. A grant whose client is gone goes to the next in line.
+/// Sends the grants of a step to their clients. A grant whose client is gone goes to the next claim in the queue.
 fn address(name: &Name, queue: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
     while !step.pushed.is_empty() {
         for pushed in std::mem::take(&mut step.pushed) {

@@ -1,4 +1,4 @@
-//! The shared "server": all names, all tokens.
+//! The store, shared as a server would be: all names and tokens.
 
 use std::{
     fmt,
@@ -17,22 +17,22 @@ use crate::{
     pure::lock_state::{LockState, StepContext},
 };
 
-/// How long a request to a store may be under way. On its own the engine answers at the first poll; a decorator that
+/// How long a request to a store may be in flight. The engine itself answers at the first poll; a decorator that
 /// delays, loses or doubles requests may do so for this long.
 pub const REQUEST_LIFE: Duration = Duration::from_secs(1);
 
-/// The ttl that a claim may ask for.
+/// The range of ttls that a claim may ask for.
 pub const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 
-/// How many locks the names are spread over: more than the threads that meet here at one time.
+/// How many locks the names are spread over: more than the threads that usually contend at one time.
 const SHARDS: usize = 16;
 
 /// A set of locks in memory. Several [`MemoryEngine`](super::MemoryEngine)s may be clients of one.
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     lineage: Lineage,
-    /// The last token minted. One counter for all names: minted under the lock of the name, so growing in its order
-    /// of grants.
+    /// The last token minted. One counter for all names. Tokens are minted under the lock of their name, so they grow
+    /// in the order of its grants.
     last: AtomicU64,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
@@ -51,8 +51,8 @@ impl MemoryStore {
         })
     }
 
-    /// Loses every lock, as a server does that restarts without its data; tokens keep growing. Clients with claims
-    /// are told to ask for all of them, as after a reconnect.
+    /// Loses every lock, like a server that restarts without its data; tokens keep growing. Clients with claims are
+    /// notified to ask for all of them, as after a reconnect.
     pub fn forget_all(&self) {
         let mut clients: Vec<_> = Vec::new();
         for shard in &self.shards {
@@ -66,8 +66,8 @@ impl MemoryStore {
         }
     }
 
-    /// What is left in the store now, one line each: names in use and dead claims that are still remembered.
-    /// Empty at rest, [`REQUEST_LIFE`] after the last release.
+    /// The remains in the store, one line each: names in use, and tombstones that are still remembered. Empty at rest,
+    /// [`REQUEST_LIFE`] after the last release.
     #[must_use]
     pub fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();
@@ -88,13 +88,13 @@ impl MemoryStore {
         left
     }
 
-    /// How many queues stand in memory, used or not.
+    /// The number of lock states in memory, used or not.
     #[cfg(test)]
     pub(super) fn names(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).names.len()).sum()
     }
 
-    /// One step with the queue of `name`, at the time now.
+    /// Runs one step on the lock state of `name`, at the current time.
     pub(super) fn step<R>(
         &self,
         name: &Name,
@@ -104,7 +104,7 @@ impl MemoryStore {
         self.with_means(|means| lock(shard).step(name, means, act))
     }
 
-    /// Sweeps every shard and shows it to `see`.
+    /// Sweeps every shard and passes it to `see`.
     pub(super) fn sweep_all(&self, mut see: impl FnMut(&Shard, crate::Instant)) {
         let now = self.clock.now();
         for number in 0..SHARDS {
@@ -120,10 +120,10 @@ impl MemoryStore {
         });
     }
 
-    /// Lends clock, mint and a bag for mail to `work`, and delivers the mail after it.
+    /// Lends clock, mint and an outgoing mail list to `work`, and delivers the mail after it.
     ///
-    /// The clock is read before the lock is taken, so a step may run with a time slightly past. That is safe: a hold
-    /// is only found lapsed too late, and grants end too early.
+    /// The clock is read before the lock is taken, so a step may run with a time slightly in the past. That is safe: a
+    /// lapsed hold is noticed late at worst, and new grants end early at worst.
     fn with_means<R>(&self, work: impl FnOnce(&mut Means<'_>) -> R) -> R {
         let mut mail = Mail::new();
         let mut mint = |tokens: u32| self.mint(tokens);
@@ -140,7 +140,7 @@ impl MemoryStore {
     }
 
     fn mint(&self, tokens: u32) -> Token {
-        // Relaxed: the lock of the name orders the grants of that name; across names only uniqueness counts.
+        // Relaxed is enough: the lock of a name orders its grants; across names, tokens only have to be unique.
         let last = self.last.fetch_add(u64::from(tokens), Ordering::Relaxed);
         Token { lineage: self.lineage, number: last + 1 }
     }
@@ -153,6 +153,6 @@ impl fmt::Debug for MemoryStore {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A panic under this lock is a bug of the queue; other names need not suffer for it.
+    // A panic under this lock is a bug in the lock state; other names need not suffer for it.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

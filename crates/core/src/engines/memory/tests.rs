@@ -1,4 +1,4 @@
-//! The memory engine through the [`Engine`](crate::Engine) trait, each future polled once.
+//! The memory engine, tested through the [`Engine`](crate::Engine) trait; each future is polled once.
 
 mod faults;
 mod fixture;

@@ -1,4 +1,4 @@
-//! One claim of the table.
+//! One claim of the claim table.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use crate::{Claim, Instant, Mode, Name, pure::lock_state::entry_life};
 
 /// One claim.
 pub struct ClaimEntry<O, B, D> {
-    /// What the engine keeps of it.
+    /// Further data of the engine.
     pub data: D,
     /// The name that it claims.
     pub name: Name,
-    /// In which mode.
+    /// The mode of the claim.
     pub mode: Mode,
-    /// How long a grant that was pushed to it lasts until it speaks.
+    /// How long a grant that was pushed to it lasts until its next request.
     pub claim_time: Duration,
     /// Its state.
     pub state: ClaimState<O, B>,
-    /// How long a claim in the queue lasts after it last spoke.
+    /// How long a claim in the queue lasts after its last request.
     pub(super) life: Duration,
     pub(super) until: Instant,
-    /// When it is looked at whether its time is over.
+    /// When the claim is checked for expiry.
     pub(super) due: Instant,
     /// When its watch begins, once it holds.
     pub(super) watched_at: Instant,
@@ -28,7 +28,7 @@ pub struct ClaimEntry<O, B, D> {
 /// The state of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimState<O, B> {
-    /// A request that makes it is under way, or its outcome is unknown.
+    /// The request that creates it is in flight, or its outcome is unknown.
     Made,
     /// It waits in the queue.
     Waiting {
@@ -41,19 +41,20 @@ pub enum ClaimState<O, B> {
     Held {
         /// What it has on the server.
         own: O,
-        /// Its client asked for it since it was granted, and so knows of the hold.
+        /// Its client asked for it after the grant, and so knows of the hold.
         spoken: bool,
     },
-    /// It did not speak in time and is being ended.
+    /// It sent no request in time and is being ended.
     Ending {
         /// What it has on the server, if that is known.
         own: Option<O>,
-        /// It was granted and never heard of it: it may take a new place afterwards.
+        /// It was granted without knowing it: it may enter the queue again afterwards.
         again: bool,
     },
-    /// Nothing comes of it. Its release follows.
+    /// It was given up. Its release follows.
     Gone,
-    /// It was granted and did not speak in time. Nothing of it is on the server; it takes a new place when it speaks.
+    /// It was granted and sent no request in time. The server has nothing of it; its next request enters the queue
+    /// again.
     Lapsed,
 }
 
@@ -84,7 +85,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
         }
     }
 
-    /// It spoke at `now`: it lives on, and takes a new place if it lost the old one.
+    /// A request of the claim arrived at `now`: its time is extended, and it enters the queue again if it had lapsed.
     pub fn speaks(&mut self, now: Instant) {
         if matches!(self.state, ClaimState::Lapsed) {
             self.state = ClaimState::Made;
@@ -94,7 +95,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
         }
     }
 
-    /// It waits, and spoke at `now`.
+    /// The claim waits, by the answer to its request at `now`.
     pub fn waits(&mut self, own: O, before: B, now: Instant) {
         self.state = ClaimState::Waiting { own, before };
         self.speaks(now);

@@ -1,9 +1,12 @@
+//! Tests of the claim table, without a server.
+
 use std::time::Duration;
 
 use super::*;
 use crate::{Mode, Name};
 
-/// What a claim has is a number, what it waits for another claim's number, and the engine keeps the lease of the claim.
+/// What a claim has on the server is a number, what it waits for another claim's number, and the engine's data is the
+/// lease of the claim.
 type Table = ClaimTable<u32, u32, u8>;
 
 fn claim(id: u8) -> Claim {
@@ -28,7 +31,7 @@ const fn id(number: u8) -> ClaimId {
     ClaimId([number; 16])
 }
 
-/// The claims of these numbers, which are all on lease 7 and made now.
+/// The claims with these numbers, all on lease 7 and created now.
 fn table(numbers: &[u8]) -> Table {
     let mut table = Table::default();
     numbers.iter().for_each(|&number| table.enter(&claim(number), 7, at(0)));
@@ -69,7 +72,7 @@ fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
     assert_eq!(state(&mut table, 1), ClaimState::Lapsed);
     table.get(id(1)).unwrap().speaks(at(4000));
     assert_eq!(state(&mut table, 1), ClaimState::Made);
-    // One that did speak is over when its time is.
+    // A claim that did send a request ends when its own time ends.
     table.hold(id(1), 9, true, (at(5000), at(40_000)));
     assert_eq!(table.overdue(at(100_000)), [id(1)]);
     assert!(table.ended(id(1), at(100_000)).is_some());

@@ -1,4 +1,4 @@
-//! Claims: taking the name, a place in line, or asking where one stands.
+//! Claims: taking the name, entering the queue, or asking for the state of a claim.
 
 use super::{
     LockState, MAX_WAITERS, Refusal, StepContext,
@@ -7,7 +7,8 @@ use super::{
 use crate::{Answer, Claim, How, Mode};
 
 impl<C: Clone> LockState<C> {
-    /// Takes the name, or a place in line, or says where the claim stands. `client` is where its news go from now on.
+    /// Takes the name, enters the queue, or reports the state of the claim. Notifications of the claim go to `client`
+    /// from now on.
     ///
     /// # Errors
     /// A [`Refusal`], and nothing of the claim was created.
@@ -33,7 +34,7 @@ impl<C: Clone> LockState<C> {
         self.create(claim, client, step)
     }
 
-    /// A claim that missed its turn takes a place at the end of the line.
+    /// A claim whose pushed grant lapsed enters the queue again, at its end.
     fn speak_again(
         &mut self,
         claim: &Claim,
@@ -59,12 +60,12 @@ impl<C: Clone> LockState<C> {
         }
         holder.confirm(step.now, claim.ttl);
         holder.client = client.clone();
-        // Granted by this very step: the answer says so, news would say it twice.
+        // If this very step granted it, the answer already says so: a notification would repeat it.
         step.pushed.retain(|pushed| pushed.id != claim.id);
         Some(Answer::Held(holder.grant(claim.ttl)))
     }
 
-    /// A claim that is not known here.
+    /// Creates a claim that is not known here.
     fn create(
         &mut self,
         claim: &Claim,
@@ -87,7 +88,7 @@ impl<C: Clone> LockState<C> {
         Ok(Answer::Waiting(self.hint(place, step.now)))
     }
 
-    /// Refuses a mode that can never be granted, or not beside the claims that are here.
+    /// Refuses a mode that can never be granted, or that conflicts with the claims of the name.
     fn admit(&self, asked: Mode) -> Result<(), Refusal> {
         if let Mode::Permits { count, limit } = asked
             && !(1..=limit).contains(&count)
@@ -96,7 +97,7 @@ impl<C: Clone> LockState<C> {
         }
         let held = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
         let wanted = self.line.iter().flat_map(|line| line.waiting.iter().map(|waiter| waiter.mode));
-        // All of them are of one kind, for each was admitted beside the others: the first speaks for all.
+        // All of them are of one kind, because each was checked against the others: comparing with the first is enough.
         match held.chain(wanted).next() {
             Some(found) if !found.same_kind(asked) => Err(Refusal::Clash { asked, found }),
             _ => Ok(()),

@@ -1,21 +1,21 @@
-//! Renewing holds, and the ways they end.
+//! Renewals, and the ways in which holds end.
 
 use std::time::Duration;
 
 use super::{LockState, StepContext, entry::HoldState};
 use crate::{ClaimId, Loss, Previous, Release, Token};
 
-/// A hold that was broken, and whom to tell.
+/// A hold that was broken, and the client to notify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenHold<C> {
     /// The claim.
     pub id: ClaimId,
-    /// Its client; `None` if nobody holds any more and the name was only kept.
+    /// Its client; `None` if the name was only kept taken by its minimum hold time.
     pub client: Option<C>,
 }
 
 impl<C: Clone> LockState<C> {
-    /// Extends a hold to `ttl` from now; a pushed grant is confirmed by it.
+    /// Extends a hold to `ttl` from now; this confirms a pushed grant.
     ///
     /// # Errors
     /// Why it is no longer held.
@@ -36,13 +36,15 @@ impl<C: Clone> LockState<C> {
         Ok(())
     }
 
-    /// Leaves no trace of a claim; false if nothing of it was there, or, with a token, if the hold with that token was not.
+    /// Removes every trace of a claim. False if nothing of it was there, or, with a token, if the hold with that token
+    /// was not.
     pub fn release(&mut self, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         // Not `settle`: it might grant to the very claim that is leaving.
         self.prune(step);
         let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
             Some(at) => self.end_hold(at, release, step),
-            // A hold that lapsed before its claim spoke: the place that is left of it is not what was to be freed.
+            // A hold that lapsed before its claim's next request: its queue entry is not what the release meant to
+            // free.
             None => self.leave_line(release.id) && release.token.is_none(),
         };
         step.mark_dead(release.id);
@@ -50,8 +52,8 @@ impl<C: Clone> LockState<C> {
         freed
     }
 
-    /// Ends the hold whose block of tokens contains `number`, if there is one. Without `force` it stands until its
-    /// holder lets go or its lease ends.
+    /// Ends the hold whose block of tokens contains `number`, if there is one. Without `force` the name stays taken
+    /// until its holder releases it or its lease ends.
     pub fn break_hold(
         &mut self,
         number: u64,
@@ -65,7 +67,7 @@ impl<C: Clone> LockState<C> {
         broken
     }
 
-    /// Takes back a grant whose client is gone, so that nobody can ever have known of it, and grants to the next.
+    /// Takes back a grant whose client is gone, so that nobody can have learned of it, and grants to the next claim.
     pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
         self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);
@@ -89,8 +91,8 @@ impl<C: Clone> LockState<C> {
         BrokenHold { id, client }
     }
 
-    /// True if it was the hold that was meant. Another one of its claim was granted to a request that came late: nobody
-    /// knows of it, so nobody else would end it.
+    /// True if it was the hold that the release meant. Another hold of the same claim was granted to a late request: no
+    /// client knows of it, so nothing else would end it.
     fn end_hold(&mut self, at: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         let holder = &mut self.holders[at];
         let (token, broken) = (holder.token, holder.is_broken());
@@ -108,7 +110,7 @@ impl<C: Clone> LockState<C> {
         } else if release.token == Some(token) {
             self.note_end(token, release.ended, step.now);
         }
-        // Else its claim never knew that it held, so nothing was done under it.
+        // In the remaining case the claim never learned of its hold, so no work was done under it.
         meant
     }
 }

@@ -1,23 +1,24 @@
-//! The entries of a queue: holders and waiters.
+//! The entries of a lock state: holders and waiters.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{Claim, ClaimId, Grant, Instant, Mode, Previous, Token};
 
-/// The shortest lease of a place in line: several times the slowest pace at which waiting claims are asked.
+/// The shortest lease of a queue entry: several times the longest poll interval.
 pub const MIN_ENTRY_LIFE: Duration = Duration::from_secs(10);
 
-/// The longest lease of a place in line: for so long a dead writer in line can keep readers from joining readers.
+/// The longest lease of a queue entry: for so long a dead writer in the queue can keep new readers from joining current
+/// ones.
 pub const MAX_ENTRY_LIFE: Duration = Duration::from_secs(60);
 
-/// How long a place in line lasts after its claim last spoke: the claim's ttl, within
+/// How long a queue entry lasts after the last request of its claim: the claim's ttl, within
 /// [`MIN_ENTRY_LIFE`]..=[`MAX_ENTRY_LIFE`].
 #[must_use]
 pub fn entry_life(ttl: Duration) -> Duration {
     ttl.clamp(MIN_ENTRY_LIFE, MAX_ENTRY_LIFE)
 }
 
-/// A hold, or what still stands where one was.
+/// A hold, or what still keeps the name taken after one.
 pub(super) struct Holder<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
@@ -33,18 +34,19 @@ pub(super) struct Holder<C> {
 }
 
 pub(super) enum HoldState<C> {
-    /// Its claim knows, or asked for it.
+    /// Its claim knows of the hold, or asked for it.
     Held,
-    /// Granted while it waited, and its claim has not spoken since; what it is if it never does.
+    /// Granted to a waiting claim that has sent no request since. If the grant lapses, the claim becomes this silent
+    /// waiter.
     Pushed(Box<Waiter<C>>),
-    /// Broken by an operator: stands until its holder lets go or its lease ends.
+    /// Broken by an operator: keeps the name taken until its holder releases it or its lease ends.
     Broken,
-    /// Released, but the name is kept taken until `expires`, by nobody.
+    /// Released, but the name stays taken until `expires`, held by nobody.
     Kept,
 }
 
 impl<C> Holder<C> {
-    /// The grant as its claim is told, lasting `ttl` from now.
+    /// The grant to report to its claim, lasting `ttl` from now.
     pub(super) fn grant(&self, ttl: Duration) -> Grant {
         Grant { token: self.token, tokens: self.tokens, ttl: Some(ttl), previous: self.previous }
     }
@@ -63,14 +65,15 @@ impl<C> Holder<C> {
         number.checked_sub(self.token.number).is_some_and(|offset| offset < u64::from(self.tokens))
     }
 
-    /// Its claim spoke: the grant is known and lasts `ttl` from now. Never shortens, for a late request may ask for less.
+    /// Its claim sent a request: the grant is known to it and lasts `ttl` from now. Never shortens the lease, for a
+    /// late request may ask for less.
     pub(super) fn confirm(&mut self, now: Instant, ttl: Duration) {
         self.state = HoldState::Held;
         self.expires = self.expires.max(now.after(ttl));
     }
 }
 
-/// A claim in line, or one that lost its place.
+/// A claim in the queue, or a silent one that lost its queue entry.
 pub(super) struct Waiter<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
@@ -96,7 +99,7 @@ impl<C: Clone> Waiter<C> {
         }
     }
 
-    /// Its claim spoke: the entry lives on, and news go where it spoke from.
+    /// Its claim sent a request: the lease of the entry is extended, and notifications go to the client that sent it.
     pub(super) fn spoke(&mut self, claim: &Claim, client: &C, now: Instant) {
         self.expires = self.expires.max(now.after(entry_life(claim.ttl)));
         self.client = client.clone();

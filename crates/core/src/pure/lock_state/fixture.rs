@@ -1,4 +1,4 @@
-//! A queue with everything it needs, for tests.
+//! A lock state with everything it needs, for tests.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) const REQUEST_LIFE: Duration = Duration::from_secs(1);
 pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
-/// One queue whose clients are the numbers of their claims.
+/// A lock state whose clients are the numbers of their claims.
 pub(super) struct Fixture {
     pub(super) queue: LockState<u8>,
     pub(super) tombstones: Tombstones,
@@ -19,7 +19,7 @@ pub(super) struct Fixture {
     /// The grants that the last step pushed.
     pub(super) pushed: Vec<Pushed<u8>>,
     last: u64,
-    /// Whether the queue is saved and restored before each step.
+    /// Whether the lock state is saved and restored before each step.
     pub(super) saves: bool,
 }
 
@@ -72,7 +72,7 @@ impl Fixture {
         held(self.create(number, mode))
     }
 
-    /// Creates a claim that must wait, and answers how many are ahead.
+    /// Creates a claim that must wait, and returns how many are ahead.
     pub(super) fn wait(&mut self, number: u8, mode: Mode) -> u32 {
         ahead(self.create(number, mode))
     }
@@ -101,7 +101,7 @@ impl Fixture {
         self.step(|queue, step| queue.settle(step));
     }
 
-    /// Whom the last step granted to by push.
+    /// The clients of the grants that the last step pushed.
     pub(super) fn told(&self) -> Vec<u8> {
         self.pushed.iter().map(|pushed| pushed.client).collect()
     }

@@ -1,7 +1,7 @@
-//! Watches a queue from outside and knows what it may never do.
+//! The judge observes a lock state from outside and checks that it never breaks the rules.
 //!
-//! The judge keeps its own naive books from what the queue *answered*, and judges each grant, refusal and silence by
-//! them. It predicts nothing and shares no code with the queue.
+//! The judge keeps its own naive records of the *answers*, and checks each grant, refusal and missing grant against
+//! them. It predicts nothing and shares no code with the lock state.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::{Answer, Claim, ClaimId, Grant, How, Instant, Mode, Token, View};
 
 pub(super) struct Judge {
     pub(super) now: Instant,
-    /// What stands in the way of others, from its grant to its end.
+    /// Everything that blocks other claims, from its grant to its end.
     pub(super) stands: Vec<JudgedEntry>,
     line: Vec<InLine>,
     silent: Vec<InLine>,
@@ -30,7 +30,7 @@ pub(super) struct JudgedEntry {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Held,
-    /// Until when its place in line would have lasted.
+    /// Until when its queue entry would have lasted.
     Pushed(Instant),
     Broken,
     Kept,
@@ -47,7 +47,7 @@ impl Judge {
         Self { now, stands, line, silent, dead: HashMap::new(), newest: 0 }
     }
 
-    /// Time passes: leases end.
+    /// Advances the time: leases end.
     pub(super) fn pass(&mut self, now: Instant) {
         self.now = now;
         for stand in self.stands.extract_if(.., |stand| stand.until <= now).collect::<Vec<_>>() {
@@ -70,13 +70,13 @@ impl Judge {
         self.stands.is_empty() && self.line.is_empty()
     }
 
-    /// A claim was called and answered, and these grants were pushed by the way.
+    /// Records the answer to a claim, and the grants that the same step pushed.
     pub(super) fn called(&mut self, claim: &Claim, how: How, answer: &Answer, pushed: &[Pushed<u8>]) {
         let known = self.hold_of(claim.id).cloned();
         let was_silent = self.silent.extract_if(.., |waiter| waiter.claim.id == claim.id).next();
         let again = was_silent.is_some();
-        // Two things may happen in one step: time frees the name for those in line, then the claim has its say.
-        // The order of the tokens tells what came first.
+        // One step may do two things: first the passing of time frees the name for the queue, then the claim is
+        // handled. The order of the tokens tells which grant came first.
         let own = match (answer, &known) {
             (Answer::Held(grant), None) => Some(grant),
             _ => None,
@@ -143,7 +143,7 @@ impl Judge {
         }
     }
 
-    /// A release was answered; `kept_until` if the name was to be kept.
+    /// Records the answer to a release; `kept_until` if the name was to stay taken.
     pub(super) fn released(
         &mut self,
         id: ClaimId,
@@ -186,14 +186,14 @@ impl Judge {
         }
     }
 
-    /// No lost wake-up: whoever is first in line truly cannot have the name now.
+    /// No lost wake-up: the head of the queue truly cannot have the name now.
     pub(super) fn nobody_is_forgotten(&self) {
         if let Some(head) = self.line.first() {
             assert!(!self.fits(head.claim.mode), "{} was forgotten", head.claim.id);
         }
     }
 
-    /// The queue shows what the books say.
+    /// The view of the lock state agrees with the judge's records.
     pub(super) fn compare(&self, view: &View) {
         let sorted = |mut rows: Vec<(String, u64)>| {
             rows.sort();
@@ -209,7 +209,7 @@ impl Judge {
         assert_eq!(shown.len(), known.len() + self.silent.len());
     }
 
-    /// A new grant: its tokens are larger than all before, it excludes what it must, nobody was overtaken.
+    /// Checks a new grant: its tokens are larger than all before, it excludes what it must, it overtook no claim.
     fn granted(&mut self, claim: &Claim, grant: &Grant, newcomers_too: bool) {
         assert!(grant.token.number > self.newest, "tokens grow");
         self.newest = grant.token.number + u64::from(grant.tokens) - 1;
@@ -238,7 +238,7 @@ impl Judge {
         hold.kind = Kind::Held;
     }
 
-    /// Where a claim that was told to wait must stand now.
+    /// The position at which a claim that was told to wait must be now.
     fn place_of(&mut self, claim: &Claim, how: How, again: bool) -> usize {
         let until = self.now.after(entry_life(claim.ttl));
         if let Some(place) = self.place(claim.id) {
@@ -262,7 +262,7 @@ impl Judge {
         self.dead.get(&id).is_some_and(|&until| until > self.now)
     }
 
-    /// Whether this mode may stand beside all that stands, by the words of the contract.
+    /// Whether this mode is compatible with all current holds, by the words of the contract.
     fn fits(&self, mode: Mode) -> bool {
         let modes = || self.stands.iter().map(|stand| stand.claim.mode);
         let taken: u32 =

@@ -1,15 +1,15 @@
-//! The line of one name: claims that wait for their turn, and claims that missed it.
+//! The queue of one name: the waiting claims, and the silent ones, whose pushed grant lapsed.
 
 use std::collections::VecDeque;
 
 use super::{LockState, entry::Waiter};
 use crate::{ClaimId, Instant};
 
-/// Who waits.
+/// The waiters of a name.
 pub(super) struct WaitQueue<C> {
-    /// In the order in which they are granted.
+    /// In the order in which they will be granted.
     pub(super) waiting: VecDeque<Waiter<C>>,
-    /// Those whose pushed grant lapsed: out of line until they speak again.
+    /// Claims whose pushed grant lapsed: out of the queue until their next request.
     pub(super) silent: Vec<Waiter<C>>,
 }
 
@@ -30,12 +30,12 @@ impl<C> WaitQueue<C> {
 }
 
 impl<C> LockState<C> {
-    /// The line, made if there is none.
+    /// The queue, created if there is none.
     pub(super) fn line_mut(&mut self) -> &mut WaitQueue<C> {
         self.line.get_or_insert_with(|| Box::new(WaitQueue { waiting: VecDeque::new(), silent: Vec::new() }))
     }
 
-    /// How many stand before the claim, if it is in line.
+    /// How many claims are ahead of this one, if it is in the queue.
     pub(super) fn place(&self, id: ClaimId) -> Option<usize> {
         self.line.as_ref()?.waiting.iter().position(|waiter| waiter.id == id)
     }
@@ -48,20 +48,20 @@ impl<C> LockState<C> {
         self.line.as_ref().map_or(0, |line| line.len())
     }
 
-    /// Puts a claim at the end of the line.
+    /// Appends a claim to the queue.
     pub(super) fn stand_in_line(&mut self, waiter: Waiter<C>) {
         self.due = self.due.min(waiter.expires);
         self.line_mut().waiting.push_back(waiter);
     }
 
-    /// Takes a claim that missed its turn, if it is one.
+    /// Removes and returns the silent claim with this id, if there is one.
     pub(super) fn take_silent(&mut self, id: ClaimId) -> Option<Waiter<C>> {
         let silent = &mut self.line.as_mut()?.silent;
         let at = silent.iter().position(|waiter| waiter.id == id)?;
         Some(silent.swap_remove(at))
     }
 
-    /// Removes a claim from the line; false if it was not there.
+    /// Removes a claim from the queue; false if it was not there.
     pub(super) fn leave_line(&mut self, id: ClaimId) -> bool {
         let Some(at) = self.place(id) else { return self.take_silent(id).is_some() };
         self.line_mut().waiting.remove(at).is_some()

@@ -1,4 +1,4 @@
-//! Looking at a queue without changing it.
+//! Read-only views of a lock state.
 
 use std::time::Duration;
 
@@ -8,22 +8,23 @@ use super::{
 };
 use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView};
 
-/// What stands for the owner of a name that is kept taken by nobody.
+/// The owner shown for a name that stays taken and is held by nobody.
 pub const KEPT_OWNER: &str = "kept";
 
-/// How many claims at the head of the line are told when a lease runs out: one asks, the others in case it is dead.
-/// More would only be a herd.
+/// How many claims at the head of the queue learn when the first lease runs out: one asks then, the others in case it
+/// is dead. More would only be a herd.
 pub const WATCHERS: usize = 3;
 
 impl<C> LockState<C> {
-    /// Nothing is left that a later claim would have to know: the queue may be dropped. Holds as of the last settle.
+    /// Whether nothing is left that a later claim would have to know, so that the lock state may be dropped. Valid as
+    /// of the last settle.
     #[must_use]
     pub fn is_idle(&self, now: Instant) -> bool {
         let remembers = self.ended.how != Previous::Clean && now < self.ended.until;
         self.holders.is_empty() && self.line.is_none() && !remembers
     }
 
-    /// True when somebody holds or waits, or the name is kept. Holds as of the last settle.
+    /// Whether the name has a holder or a waiter, or is kept taken by nobody. Valid as of the last settle.
     #[must_use]
     pub fn is_used(&self) -> bool {
         !self.holders.is_empty() || self.line.is_some()
@@ -37,19 +38,19 @@ impl<C> LockState<C> {
         held.chain(wanted).min().unwrap_or(Instant::NEVER)
     }
 
-    /// The first in line, and where their news go: who has to know when the first hold is over.
+    /// The first claims of the queue, with their clients: they have to know when the first hold ends.
     pub fn watchers(&self) -> impl Iterator<Item = (ClaimId, &C)> {
         let waiting = self.line.iter().flat_map(|line| &line.waiting);
         waiting.take(WATCHERS).map(|waiter| (waiter.id, &waiter.client))
     }
 
-    /// Whether the name is kept taken by nobody. Holds as of the last settle.
+    /// Whether the name is kept taken, held by nobody. Valid as of the last settle.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.holders.iter().any(|holder| matches!(holder.state, HoldState::Kept))
     }
 
-    /// The clients of all claims, as often as they have claims.
+    /// The clients of all claims, once for each claim.
     pub fn clients(&self) -> impl Iterator<Item = &C> {
         let held = self.holders.iter().map(|holder| &holder.client);
         held.chain(self.line.iter().flat_map(|line| line.all().map(|waiter| &waiter.client)))
@@ -69,19 +70,19 @@ impl<C> LockState<C> {
         view
     }
 
-    /// What a claim in line is told.
+    /// The hint for a claim in the queue.
     pub(super) fn hint(&self, place: usize, now: Instant) -> Hint {
         let ask_in = if place < WATCHERS { self.frees_in(now) } else { None };
         Hint { ask_in, ahead: u32::try_from(place).ok(), obstacle: None }
     }
 
-    /// What a claim that may not wait is told.
+    /// The hint for a claim that may not wait.
     pub(super) fn hint_outside(&self, now: Instant) -> Hint {
         let ahead = self.line.as_ref().map_or(0, |line| line.waiting.len());
         Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }
     }
 
-    /// The time until the first holder lapses. Holds as of the last settle.
+    /// The time until the first holder lapses. Valid as of the last settle.
     #[must_use]
     pub fn frees_in(&self, now: Instant) -> Option<Duration> {
         let first = self.holders.iter().map(|holder| holder.expires).min()?;

@@ -1,4 +1,4 @@
-//! What holds for every order of events and every passing of time, as the [`Judge`] sees it.
+//! Properties that hold for every order of events and every passing of time, as the [`Judge`] checks them.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use super::{ENDED_LIFE, Refusal, fixture::*, judge::Judge};
 use crate::{Claim, How, Mode, Previous, Release, Token};
 
-/// So many claims meet on the name.
+/// The number of claims for the name.
 const CLAIMS: u8 = 9;
 
 #[derive(Clone, Debug)]
 enum Event {
     Call(u8, How),
-    /// Another kind of lock on the same name.
+    /// A claim of another kind of lock on the same name.
     Clash(u8),
     Renew(u8, Which),
     Release(u8, Which, Option<u64>, bool),
@@ -21,7 +21,7 @@ enum Event {
     Settle,
 }
 
-/// Which token a request carries.
+/// The token that a request carries.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     Own,
@@ -44,14 +44,14 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Events with the tenths of a second that pass before each: mostly none, sometimes past a claim time, seldom past a
-/// lease. All times are whole tenths, so that events meet the very instant at which a lease ends.
+/// Events, each with the pause before it in tenths of a second: mostly none, sometimes longer than a claim time, seldom
+/// longer than a lease. All times are whole tenths, so that events can hit the exact instant at which a lease ends.
 fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let pause = prop_oneof![6 => Just(0), 5 => 1..25_u64, 1 => 25..200_u64];
     prop::collection::vec((pause, event()), 1..120)
 }
 
-/// A claim whose ttl, claim time, block and patience differ from those of others.
+/// A claim whose ttl, claim time, number of tokens and `may_queue` differ from those of others.
 fn claim_in(number: u8, semaphore: bool) -> Claim {
     let mode = match (semaphore, number % 3) {
         (true, rest) => Mode::Permits { count: 1 + u32::from(rest), limit: 4 },
@@ -136,8 +136,9 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// I1 exclusion between grant and end, I4 growing tokens, I8 first come first served and writers not starved,
-    /// I7 no lost wake-up, I13 "taken" justified, doubled requests, own only, no ghosts, I6 nothing left at rest.
+    /// I1 exclusion between grant and end, I4 growing tokens, I8 first come first served and writers not starved, I7 no
+    /// lost wake-up, I13 "taken" justified, doubled requests, own only, no effect of late requests, I6 nothing left at
+    /// rest.
     #[test]
     fn whatever_happens_the_rules_hold(semaphore: bool, saves: bool, history in history()) {
         let mut fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! A queue as plain rows, for engines that keep it in a store of theirs and bring it back for each step.
+//! A lock state as plain rows, for engines that keep it in an external store and restore it for each step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,65 +8,65 @@ use super::{
 };
 use crate::{ClaimId, Instant, Lineage, Mode, Previous, Token};
 
-/// All that a queue knows.
+/// The whole content of a lock state.
 #[derive(Clone, Debug)]
 pub struct Saved<C> {
-    /// The newest token minted here.
+    /// The newest token minted for this name.
     pub newest: u64,
-    /// How the last hold ended, the newest token when it did, and until when that is remembered.
+    /// How the last hold ended, the newest token at that time, and until when that is remembered.
     pub ended: (Previous, u64, Instant),
-    /// Those who hold; then those in line, in the order of the line; then those who missed their turn.
+    /// The holders; then the queue, in its order; then the silent claims.
     pub entries: Vec<Entry<C>>,
 }
 
-/// One claim of a queue.
+/// One claim of a lock state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<C> {
     /// The claim.
     pub id: ClaimId,
-    /// How it holds, or is to.
+    /// The mode in which it holds, or is to hold.
     pub mode: Mode,
-    /// What it is in the queue.
+    /// Its state.
     pub stand: EntryKind,
-    /// The first token of its grant; 0 in line.
+    /// The first token of its grant; 0 for a waiter.
     pub token: u64,
     /// How many tokens its grant has, or is to have.
     pub tokens: u32,
-    /// How the hold before it ended, as it was told.
+    /// How the hold before it ended, as reported to it.
     pub previous: Previous,
-    /// Who it is.
+    /// Its owner label.
     pub owner: Arc<str>,
     /// Since when it holds, or waits.
     pub since: Instant,
-    /// When it is over, unless its claim speaks.
+    /// When it ends, unless its claim sends a request.
     pub expires: Instant,
-    /// In line, and pushed: how long a grant lasts before its claim has spoken.
+    /// For a waiting or pushed claim: how long a grant lasts before the claim's next request.
     pub claim_time: Duration,
-    /// Pushed: since when it waited, and until when its place would have lasted.
+    /// For a pushed claim: since when it waited, and until when its queue entry would have lasted.
     pub place: Option<(Instant, Instant)>,
-    /// Where its news go.
+    /// The client that gets its notifications.
     pub client: C,
 }
 
-/// What a claim is in a queue.
+/// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// It holds.
     Held,
-    /// It was granted while it waited, and has not spoken since.
+    /// It was granted while it waited, and has sent no request since.
     Pushed,
-    /// It was broken by an operator, and stands until its holder lets go or its lease ends.
+    /// It was broken by an operator, and keeps the name taken until its holder releases it or its lease ends.
     Broken,
-    /// It was released; the name is kept taken by nobody.
+    /// It was released; the name stays taken, held by nobody.
     Kept,
-    /// It waits for its turn.
+    /// It waits in the queue.
     Waiting,
-    /// It missed its turn.
+    /// Its pushed grant lapsed.
     Silent,
 }
 
 impl<C: Clone> LockState<C> {
-    /// The queue that was [saved](Self::save), of tokens of this lineage.
+    /// Restores a [saved](Self::save) lock state whose tokens have this lineage.
     #[must_use]
     pub fn restore(saved: Saved<C>, lineage: Lineage) -> Self {
         let Saved { newest, ended: (how, upto, until), entries } = saved;
@@ -82,7 +82,7 @@ impl<C: Clone> LockState<C> {
         queue
     }
 
-    /// All that it knows.
+    /// The whole content, to be stored.
     #[must_use]
     pub fn save(&self) -> Saved<C> {
         let mut entries: Vec<Entry<C>> = self.holders.iter().map(saved_holder).collect();

@@ -1,4 +1,4 @@
-//! What time does to a queue, and the one place where claims in line are granted.
+//! Expiry, and the one place where claims in the queue are granted.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
 use crate::{Grant, Instant, Mode, Previous, Token};
 
 impl<C: Clone> LockState<C> {
-    /// Drops what has expired and grants to the head of the line, as long as it fits.
+    /// Drops expired entries, and grants to the head of the queue as long as its mode fits.
     pub fn settle(&mut self, step: &mut StepContext<'_, C>) {
         self.prune(step);
         if self.line.is_none() {
@@ -27,14 +27,14 @@ impl<C: Clone> LockState<C> {
         Some(self.line.as_ref()?.waiting.front()?.mode)
     }
 
-    /// Drops what has expired.
+    /// Drops expired entries.
     pub(super) fn prune(&mut self, step: &mut StepContext<'_, C>) {
         let now = step.now;
         if now < self.due {
             return;
         }
         let mut lapsed: Vec<_> = self.holders.extract_if(.., |holder| holder.expires <= now).collect();
-        // In the order in which they ended: how one ended counts for those that stood beside it, not for later ones.
+        // In the order in which they ended: the end of a hold counts for holds concurrent with it, not for later ones.
         lapsed.sort_by_key(|holder| holder.expires);
         for holder in lapsed {
             self.lapse(holder, step);
@@ -46,7 +46,7 @@ impl<C: Clone> LockState<C> {
         self.due = self.next_expiry();
     }
 
-    /// What remains of a hold whose time is over.
+    /// Handles a hold whose lease has ended.
     fn lapse(&mut self, holder: Holder<C>, step: &mut StepContext<'_, C>) {
         match holder.state {
             HoldState::Held => {
@@ -59,14 +59,15 @@ impl<C: Clone> LockState<C> {
             }
             HoldState::Kept => {}
             HoldState::Pushed(waiter) => {
-                // Its client may have had the news and worked until the deadline, so the next one must be told.
+                // Its client may have received the notification and worked until the deadline, so the next holder must
+                // be told.
                 self.note_end(holder.token, Previous::Lapsed, holder.expires);
                 self.line_mut().silent.push(*waiter);
             }
         }
     }
 
-    /// Remembers how and when a hold ended for the next grant. Of holds that stood side by side, the worst end counts.
+    /// Remembers, for the next grant, how and when a hold ended. Of concurrent holds, the worst end counts.
     pub(super) fn note_end(&mut self, token: Token, how: Previous, when: Instant) {
         let beside = token.number <= self.ended.upto;
         self.ended.how = if beside { self.ended.how.worse(how) } else { how };
@@ -109,7 +110,7 @@ impl<C: Clone> LockState<C> {
         self.due = self.due.min(holder.expires);
         let grant = holder.grant(lasts);
         if self.holders.is_empty() {
-            // Most names have one holder: a vector left to itself would make room for four.
+            // Most names have one holder: by default a vector would reserve room for four.
             self.holders.reserve_exact(1);
         }
         self.holders.push(holder);
@@ -124,7 +125,7 @@ impl<C: Clone> LockState<C> {
 }
 
 impl<C> LockState<C> {
-    /// What is taken now.
+    /// The sum of all current holds.
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for holder in &self.holders {
@@ -134,7 +135,7 @@ impl<C> LockState<C> {
     }
 }
 
-/// The sum of what is held.
+/// The sum of all current holds.
 #[derive(Default)]
 pub(super) struct Tally {
     holders: usize,

@@ -1,4 +1,4 @@
-//! The queue, example by example. What must hold for every order of events is in `properties.rs`.
+//! The lock state, example by example. The rules for every order of events are in `properties.rs`.
 
 mod ends;
 mod grants;

@@ -1,4 +1,4 @@
-//! Claims that can never be granted again.
+//! Tombstones: the ids of claims that can never be granted again.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -7,17 +7,17 @@ use std::{
 
 use crate::{ClaimId, Instant};
 
-/// The most dead claims remembered in one place; the oldest give way. An engine whose requests can truly be late for
-/// longer than it takes to end so many claims must shard its graves or bound its clients.
+/// The most dead claims in one list; the oldest are dropped. An engine whose requests can be late for longer than it
+/// takes to end so many claims must shard its tombstones or bound its clients.
 pub const MAX_TOMBSTONES: usize = 4096;
 
 /// The ids of ended claims, each remembered until no earlier request of it can arrive any more.
 ///
-/// Ids are unique over all names, so one list serves many queues.
+/// Ids are unique over all names, so one list serves many lock states.
 #[derive(Debug, Default)]
 pub struct Tombstones {
     until: HashMap<ClaimId, Instant, BuildHasherDefault<IdHasher>>,
-    /// In the order of burial; an id buried again stands here twice, and the later entry counts.
+    /// In the order of marking; an id that was marked again is in here twice, and the later entry counts.
     order: VecDeque<(ClaimId, Instant)>,
 }
 
@@ -38,31 +38,31 @@ impl Tombstones {
         }
     }
 
-    /// Whether `id` is dead.
+    /// Whether `id` has a tombstone.
     #[must_use]
     pub fn contains(&self, id: ClaimId, now: Instant) -> bool {
         self.until.get(&id).is_some_and(|&until| until > now)
     }
 
-    /// Drops what need not be remembered any more.
+    /// Drops tombstones that have expired.
     pub fn forget(&mut self, now: Instant) {
         while self.order.front().is_some_and(|&(_, until)| until <= now) {
             self.forget_oldest();
         }
     }
 
-    /// All that are remembered, and until when.
+    /// All tombstones, and until when each is remembered.
     pub fn iter(&self) -> impl Iterator<Item = (ClaimId, Instant)> {
         self.until.iter().map(|(id, until)| (*id, *until))
     }
 
-    /// How many are remembered.
+    /// The number of tombstones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.until.len()
     }
 
-    /// True when none is remembered.
+    /// True when there are no tombstones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.until.is_empty()
@@ -87,14 +87,14 @@ impl Hasher for IdHasher {
         for word in bytes.chunks(8) {
             let mut padded = [0; 8];
             padded[..word.len()].copy_from_slice(word);
-            // Ids in tests are small numbers: an odd factor and a fold bring their bits to both ends.
+            // Ids in tests are small numbers: an odd factor and a fold spread their bits over the whole hash.
             let product = (self.0 ^ u64::from_le_bytes(padded)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             self.0 = product ^ (product >> 32);
         }
     }
 
     fn write_usize(&mut self, _: usize) {
-        // The length, which is that of all ids.
+        // The length is the same for all ids.
     }
 
     fn finish(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! What happens between two steps of a claim.
+//! Events between two steps of a claim.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -7,7 +7,7 @@ use super::{
     *,
 };
 
-/// A clock by which the holder lets go when it is read for the `at`th time.
+/// A clock whose `at`th reading makes the holder release.
 struct Trigger {
     reads: AtomicUsize,
     at: usize,

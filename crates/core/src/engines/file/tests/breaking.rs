@@ -1,4 +1,4 @@
-//! Breaking a hold on purpose.
+//! Breaking a hold as an operator.
 
 use super::{helper::Helper, *};
 use crate::{Broken, Fault, Inspect, Loss};
@@ -14,7 +14,7 @@ fn a_holder_that_stops_on_request_is_asked_once_and_its_end_is_told() {
     for how in ["exclusive", "shared"] {
         let mut helper = Helper::start(&scratch.dir());
         assert!(helper.tell(&format!("claim {how} {how}")).starts_with("held 1"));
-        // The helper dies of SIGTERM, as soon as it is not stopped.
+        // The helper ends by SIGTERM as soon as it is continued.
         helper.signal(nix::sys::signal::Signal::SIGSTOP);
         for _ in 0..2 {
             let error = break_hold(&engine, how, 1).unwrap_err();
@@ -78,7 +78,7 @@ fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
     }
 }
 
-/// Whoever may write into a shared directory could have written the pid of any process there is, and wait for root to break the hold.
+/// A writer of a shared directory could have written the pid of any process, and wait for root to break the hold.
 #[test]
 fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
     use std::os::unix::fs::FileExt;

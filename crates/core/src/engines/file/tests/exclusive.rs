@@ -1,4 +1,4 @@
-//! One holder, whatever becomes of processes.
+//! Exclusive holds, also when processes are killed or stopped.
 
 use nix::sys::signal::Signal;
 

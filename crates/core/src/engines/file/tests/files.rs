@@ -1,4 +1,4 @@
-//! The files themselves: replaced, removed, left open, left behind.
+//! The files themselves: replaced, removed, kept open, left behind.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -31,7 +31,7 @@ fn a_holder_learns_that_its_file_was_removed_or_replaced() {
         assert!(matches!(renew(&engine, &first, token), Renewed::Kept { ttl: None }));
         change(&scratch.lock_file(text));
         assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Replaced)), "{text}");
-        // Others meet at the new file; the old holder's release does not touch their hold.
+        // Other claims use the new file; the release of the old holder does not affect their hold.
         let second = claim(text, Mode::Exclusive);
         let next = held(create(&engine, &second)).token;
         assert!(next > token);
@@ -125,7 +125,7 @@ fn a_lock_file_stays_open_for_the_next_hold_and_is_free_meanwhile() {
     held(create(&other, &second));
     taken(create(&engine, &try_claim("job", Mode::Exclusive)));
     freed(&other, &second);
-    // The next claim is on the file that is there by then.
+    // The next claim locks the file that exists by then.
     use_it();
     std::fs::rename(scratch.lock_file("job"), scratch.lock_file("old")).unwrap();
     let third = claim("job", Mode::Exclusive);
@@ -134,7 +134,7 @@ fn a_lock_file_stays_open_for_the_next_hold_and_is_free_meanwhile() {
     taken(create(&other, &try_claim("job", Mode::Exclusive)));
 }
 
-/// Who waits without a bell, because none was to be had, hears of the end of a hold by the end of its open file.
+/// A waiter that has no wake pipe, because none could be created, notices the end of a hold by the close of its file.
 #[test]
 fn a_lock_file_for_which_somebody_waits_is_closed() {
     let scratch = Scratch::new();
@@ -226,7 +226,7 @@ fn a_look_makes_nothing() {
     assert_eq!(all_in(&scratch.dir()), []);
 }
 
-/// What root did in an application's directory must not lock the application out.
+/// Files that root created in an application's directory must not lock the application out.
 #[test]
 fn what_root_makes_in_a_users_directory_is_that_users() {
     const USER: u32 = 65534;

@@ -1,4 +1,4 @@
-//! Other processes: this very test binary, run again, doing what it is told on its standard input.
+//! Other processes: this test binary, run again; it obeys orders on its standard input.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -22,7 +22,7 @@ impl Helper {
         Self::start_as(&[], dir)
     }
 
-    /// The same through a command that runs the command behind it.
+    /// The same, started by the command `prefix`, which runs the command after it.
     pub(super) fn start_as(prefix: &[&str], dir: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
         let own = [
@@ -41,7 +41,7 @@ impl Helper {
         Self { child, input, output }
     }
 
-    /// Sends an order and answers what came back.
+    /// Sends an order and returns the answer.
     pub(super) fn tell(&mut self, order: &str) -> String {
         self.send(order);
         self.hear()
@@ -69,7 +69,7 @@ impl Helper {
     pub(super) fn signal(&self, signal: nix::sys::signal::Signal) {
         nix::sys::signal::kill(self.pid(), signal).unwrap();
         if signal == nix::sys::signal::Signal::SIGSTOP {
-            // A signal that follows must not overtake it.
+            // A later signal must not overtake it.
             nix::sys::wait::waitpid(self.pid(), Some(nix::sys::wait::WaitPidFlag::WUNTRACED)).unwrap();
         }
     }
@@ -116,7 +116,7 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
     }
 }
 
-/// What the other process runs. In the tests' own run it checks that it is not one.
+/// The main function of the other process. In the normal test run it checks that it has no orders.
 #[test]
 fn obeys() {
     let Ok(dir) = std::env::var(DIR) else {

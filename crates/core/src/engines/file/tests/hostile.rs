@@ -1,4 +1,4 @@
-//! What somebody planted, and what a disk may hold after all kinds of accidents.
+//! Planted files, and state files with damage of all kinds.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -56,7 +56,7 @@ fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
     }
 }
 
-/// Of a name that is too long for a file name the state file is read to learn it.
+/// A name too long for a file name is read from its state file.
 #[test]
 fn a_list_does_not_wait_for_a_pipe_in_the_place_of_a_state_file() {
     let scratch = Scratch::new();
@@ -81,7 +81,7 @@ fn a_list_names_what_it_cannot_read() {
         held(create(&engine, &claim(text, Mode::Exclusive)));
     }
     std::fs::write(scratch.state_file("bad"), "nothing of ours".repeat(1000)).unwrap();
-    // Another process, which has not read it before.
+    // Another engine, which has not read it before.
     let views = pollster::block_on(crate::Inspect::list(&scratch.engine(), "")).unwrap();
     let told: Vec<_> =
         views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();

@@ -13,7 +13,7 @@ use nix::{
 
 use super::*;
 
-/// A `flock(1)` that has the lock until it is killed.
+/// A `flock(1)` process that has the lock until it is killed.
 struct Flock(Child);
 
 impl Flock {
@@ -130,7 +130,7 @@ fn what_others_wrote_into_the_lock_file_stays() {
     assert_eq!(std::fs::read_to_string(scratch.lock_file("job")).unwrap(), "1234\n");
 }
 
-/// As `lockf(3)` locks a file: from its beginning to beyond any end.
+/// Locks a file as `lockf(3)` does: from its beginning to beyond any end.
 fn lock_as_a_whole(file: &std::fs::File) -> Result<(), Errno> {
     let range = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -142,7 +142,7 @@ fn lock_as_a_whole(file: &std::fs::File) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&range)).map(drop)
 }
 
-/// A program that another test starts just now has a copy of every descriptor until it is executed.
+/// Repeats until `is_so`: a program that another test is starting has a copy of every descriptor until its exec.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let mut tries = 0..10_000;
     while !is_so() {
@@ -174,7 +174,7 @@ fn a_lock_of_fcntl_on_the_whole_file_is_a_holder_and_excluded_by_ours() {
     }
 }
 
-/// Its lock lies over the marks by which holders tell that they live.
+/// Such a lock covers the marks that show holders to be alive.
 #[test]
 fn a_holder_that_died_is_not_shown_beside_a_lock_of_fcntl() {
     for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {

@@ -1,4 +1,4 @@
-//! "At least for": a name that stays taken by nobody.
+//! The minimum hold time (`--at-least`): the name stays taken, held by nobody.
 
 use super::{
     super::{
@@ -82,7 +82,8 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
     let mode = |count| Mode::Permits { count, limit: 3 };
     let holder = claim("quota", mode(2));
     held(create(&other, &holder));
-    // Another reads the table; then the holder lets go; then the other asks the kernel whether the holder lives.
+    // Another claim reads the table; then the holder releases; then the other claim asks the kernel whether the
+    // holder is alive.
     let (key, lock) = opened(&engine, "quota");
     let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
     let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
@@ -95,7 +96,7 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
     held(create(&engine, &try_claim("quota", mode(1))));
 }
 
-/// The stamp is of the machine's clock: a container may be shown another one.
+/// The time stamp is from the clock of the machine: a container may see another clock.
 #[test]
 fn a_name_is_kept_as_long_between_time_namespaces() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! The order of arrival, over engines and processes.
+//! The order of arrival, across engines and processes.
 
 use nix::sys::signal::Signal;
 
@@ -137,7 +137,7 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
     waiting(create(&engine, &second));
 }
 
-/// I13: beside whoever changes the table a reader may find room, so it is not told that there is none.
+/// I13: a reader may fit beside the claim that changes the table, so the answer must not be that the lock is taken.
 #[test]
 fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken() {
     let scratch = Scratch::new();

@@ -48,7 +48,7 @@ impl Scratch {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("leasehold-file-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
-        // Whatever the umask is: some tests come as another user.
+        // Independent of the umask: some tests run as another user.
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         Self(path)
     }
@@ -57,7 +57,7 @@ impl Scratch {
         self.0.join("locks")
     }
 
-    /// On a directory that is there already.
+    /// An engine on a directory that already exists.
     fn engine(&self) -> FileEngine {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.dir()).unwrap();
@@ -83,7 +83,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// The lock file of a name that was used, opened once more.
+/// The lock file of a name that was used before, opened once more.
 fn opened(engine: &FileEngine, text: &str) -> (Key, LockFile) {
     let key = Key::new(&engine.dir, &name(text));
     let lock = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
@@ -106,7 +106,7 @@ fn claim(text: &str, mode: Mode) -> Claim {
     }
 }
 
-/// One that does not queue.
+/// A claim that does not queue.
 fn try_claim(text: &str, mode: Mode) -> Claim {
     Claim { may_queue: false, ..claim(text, mode) }
 }
@@ -158,7 +158,7 @@ fn release_as(engine: &FileEngine, release: Release) -> Released {
     pollster::block_on(engine.release(&[release])).pop().unwrap()
 }
 
-/// As a user releases: a hold by its token.
+/// Releases as a user does: a hold by its token.
 fn release(engine: &FileEngine, claim: &Claim) -> Released {
     let token = match ask(engine, claim) {
         Ok(Answer::Held(grant)) => Some(grant.token),
@@ -178,13 +178,13 @@ fn renew(engine: &FileEngine, claim: &Claim, token: Token) -> Renewed {
     pollster::block_on(engine.renew(&[hold])).pop().unwrap()
 }
 
-/// The engine ends with all its claims in their places, as in a process that is killed. Closing their files would not do
-/// here: another test may start a process just now, which has all our descriptors until it has become its command.
+/// The engine ends with all its claims still there, as in a process that is killed. Closing their files would not
+/// suffice here: another test may be starting a process, which has copies of all our descriptors until its exec.
 fn die(engine: FileEngine) {
     engine.claims.each(|entry| entry.lock.free_all());
 }
 
-/// A program that finds its signals at their defaults, whatever started the test, and that ends with it.
+/// A program with default signal handlers, whatever started the test. It ends together with the test.
 fn program(name: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "env", "--default-signal", name]);
@@ -201,7 +201,7 @@ fn flock_gets(file: &Path, how: &str) -> bool {
     }
 }
 
-/// A clock that a test moves.
+/// A clock that the test sets.
 struct Manual(std::sync::atomic::AtomicU64);
 
 impl Manual {
@@ -216,7 +216,7 @@ impl crate::Clock for Manual {
     }
 }
 
-/// The system, but for its clock, which starts at the present.
+/// The environment of the system, except for a clock that starts at the present and that the test advances.
 fn manual_env() -> (Arc<Manual>, Env) {
     let env = Env::system();
     let clock = Arc::new(Manual(env.clock.now().as_nanos().into()));

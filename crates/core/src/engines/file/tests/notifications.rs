@@ -1,17 +1,17 @@
-//! Who is woken, by what, and that nobody else is.
+//! Which claims are woken, by which event, and that no other claim is.
 
 use super::{helper::Helper, *};
 use crate::Notification;
 
-/// Far above what a wake-up takes on a busy machine, far below a hang.
+/// Far above the time of a wake-up on a busy machine, far below a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `body` in a runtime such as the keeper's.
+/// Runs `body` in a runtime like the keeper's.
 pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body)
 }
 
-/// Asks on each ring until `waiter` holds.
+/// Asks after each signal until `waiter` holds.
 pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
     let woken = async {
         loop {
@@ -134,7 +134,7 @@ fn only_the_first_two_in_line_hear_of_a_release() {
     let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
     crowd.iter().for_each(|(engine, claim)| assert!(waiting(create(engine, claim)).ahead.is_some()));
     run(async {
-        // What their own arrival stirred is over when nothing comes for a while.
+        // The events of their own arrival are over when nothing comes for a while.
         let quiet = Duration::from_millis(200);
         for (engine, _) in &crowd {
             while tokio::time::timeout(quiet, engine.notifications()).await.is_ok() {}
@@ -176,7 +176,7 @@ fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
 #[test]
 fn the_wake_pipe_alone_wakes_a_waiter() {
     let scratch = Scratch::new();
-    // On a clock that stands still nothing is ever due.
+    // On a clock that does not advance nothing is ever due.
     let (_clock, env) = manual_env();
     let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
     waiter.listener.deaf.store(true, Ordering::Relaxed);
@@ -276,7 +276,7 @@ fn an_overflow_of_events_asks_for_all() {
     let limit: usize =
         std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
     let lock = scratch.lock_file("job");
-    // Equal events in a row are merged by the kernel: two kinds in turn are not.
+    // The kernel merges equal events in a row, but not two kinds in turn.
     for _ in 0..limit / 2 + 10 {
         drop(std::fs::File::open(&lock).unwrap());
         drop(std::fs::File::options().write(true).open(&lock).unwrap());

@@ -1,4 +1,4 @@
-//! Random histories against a model of who holds.
+//! Random histories against a model of the holders.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ enum Step {
     },
     Ask(usize),
     Release(usize),
-    /// The engine goes away with all its claims, as in a killed process.
+    /// The engine ends with all its claims, as in a killed process.
     Drop(usize),
 }
 
@@ -55,7 +55,7 @@ impl World {
                     }
                     Answer::Waiting(hint) => {
                         let before = self.live.iter().filter(|(_, _, holds)| !holds).count();
-                        // More only by the dead, who are not looked for behind the first that lives.
+                        // More only by dead waiters, because liveness is not checked behind the first live one.
                         assert!(hint.ahead >= Some(before as u32));
                         self.live.push((engine, claim, false));
                     }
@@ -96,7 +96,7 @@ impl World {
         self.last_token = grant.token.number;
     }
 
-    /// By the rules: compatible with every hold, and with every waiter before.
+    /// By the rules: compatible with every hold, and with every waiter ahead.
     fn could_go(&self, claim: &Claim, at: usize) -> bool {
         let shares = |other: Mode| matches!((claim.mode, other), (Mode::Shared, Mode::Shared));
         let count = |mode| if let Mode::Permits { count, .. } = mode { count } else { 0 };
@@ -109,7 +109,7 @@ impl World {
         fits && before.all(shares)
     }
 
-    /// Everybody asks and releases until nobody is left: all are granted, first come first served.
+    /// Every claim asks and releases until none is left: all are granted, first come first served.
     fn drain(mut self) {
         while !self.live.is_empty() {
             let (engine, claim, _) = self.live[0].clone();

@@ -1,4 +1,4 @@
-//! No permission, no room, no descriptors. Run in processes that have less than this one.
+//! Missing permission, space or descriptors. The engine runs in processes with less of these than this one.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -14,7 +14,7 @@ fn am_root() -> bool {
 fn another_users_directory_is_denied_and_says_whose_it_is() {
     let scratch = Scratch::new();
     scratch.engine();
-    // Without root, the one directory that is certainly another user's is root's.
+    // Without root, the only directory that certainly belongs to another user is root's.
     let (prefix, dir): (&[&str], _) =
         if am_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
     let mut helper = Helper::start_as(prefix, &dir);
@@ -68,7 +68,7 @@ fn mounted(options: &str, dir: &Path) -> Helper {
     Helper::start_as(&unshared(&script), dir)
 }
 
-/// What runs a command behind a script in a mount namespace.
+/// The command that runs `script` in a mount namespace and then the command after it.
 fn unshared(script: &str) -> Vec<&str> {
     let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
     let unshare = [&["unshare", "--mount"], user, &["sh", "-c", script, "sh"]].concat();

@@ -1,4 +1,4 @@
-//! What operators see.
+//! The views of operators.
 
 use super::{
     super::{kernel::OVERLAY, promise::promise},
@@ -11,8 +11,8 @@ fn show(engine: &FileEngine, text: &str) -> View {
     pollster::block_on(engine.show(&name(text))).unwrap()
 }
 
-/// What a look finds, once it finds so many holders: the kernel's table of locks is torn when others, as the tests beside this one,
-/// lock while it is read.
+/// The view, once it has this many holders: `/proc/locks` is torn when other programs, like the tests beside this
+/// one, lock files while it is read.
 fn show_holders(engine: &FileEngine, text: &str, holders: usize) -> View {
     let mut looks = (0..1000).map(|_| show(engine, text));
     looks.find(|view| view.holders.len() == holders).unwrap_or_else(|| show(engine, text))
@@ -157,7 +157,7 @@ fn a_layer_of_a_container_is_best_effort() {
     assert!(promise.findings[0].to_string().contains("is overlay, wanted that of a volume"));
 }
 
-/// No claim gets such a name, so it is not free.
+/// No claim can get such a name, so it must not be shown as free.
 #[test]
 fn what_is_no_lock_file_is_not_shown_as_free() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Tokens grow for ever: over modes, blocks, processes and power cuts.
+//! Tokens grow for ever: across modes, blocks, processes and power cuts.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn after_a_power_cut_the_next_token_is_larger_than_all_before() {
             assert!(number > largest);
             largest = number + u64::from(tokens) - 1;
             let after = std::fs::read(scratch.state_file("job")).unwrap();
-            // What is on disk is what was synced last: a larger `promised` (at 664) tells that there was a sync.
+            // The disk has the state of the last sync: a larger `promised` (at 664) shows that there was one.
             let promised = |bytes: &[u8]| bytes.get(664..672).map(<[u8]>::to_vec);
             if promised(&before) != promised(&after) {
                 on_disk = after;

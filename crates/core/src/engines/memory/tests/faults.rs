@@ -1,4 +1,4 @@
-//! Late requests, lost servers, dead processes, and what is left behind.
+//! Tests of late requests, lost servers, dead processes, and of the remains of each.
 
 use std::{sync::Arc, time::Duration};
 
@@ -73,8 +73,8 @@ fn holds_of_dead_processes_do_not_pile_up() {
         drop(one);
         clock.pass(TTL + ENDED_LIFE);
     }
-    // Nobody looked, nobody asked for these names again: only making others has swept them away.
-    // A shard is swept at 64 names, and every round brings it 31 on average.
+    // Nothing inspected or claimed these names again: only the creation of other names has swept them away. A shard is
+    // swept at 64 names, and every round adds 31 names to it on average.
     assert!(store.names() < 2_000, "{} of 10,000 names are left", store.names());
 }
 

@@ -1,4 +1,4 @@
-//! A store with a clock that stands still, and clients.
+//! A store with a manual clock, and its clients.
 
 use std::{
     sync::{
@@ -40,7 +40,7 @@ pub(super) fn store() -> (Arc<MemoryStore>, Arc<Hands>) {
     (MemoryStore::new(Lineage::new(7), Arc::clone(&clock) as _), clock)
 }
 
-/// One client, as a process of its own would be.
+/// One client, as another process would be.
 pub(super) struct Client(pub(super) MemoryEngine);
 
 impl Client {
@@ -90,12 +90,12 @@ impl Client {
         now(self.0.break_hold(&name("n"), token, force)).unwrap()
     }
 
-    /// The unread news; empty if there are none.
+    /// The unread notifications; empty if there are none.
     pub(super) fn notifications(&self) -> Vec<Notification> {
         poll_once(self.0.notifications().as_mut()).unwrap_or_default()
     }
 
-    /// The only news must be a grant.
+    /// The only notification must be a grant.
     pub(super) fn granted(&self) -> (ClaimId, Grant, Option<Instant>) {
         match self.notifications().as_slice() {
             [Notification::Granted { id, grant, since, .. }] => (*id, grant.clone(), *since),
@@ -104,7 +104,7 @@ impl Client {
     }
 }
 
-/// The answer of a verb, which must be there at the first poll.
+/// The answer of a verb, which must be ready at the first poll.
 pub(super) fn now<T>(mut verb: BoxFuture<'_, T>) -> T {
     poll_once(verb.as_mut()).expect("done at the first poll")
 }

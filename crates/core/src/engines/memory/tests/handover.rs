@@ -1,4 +1,4 @@
-//! How a name goes from one client to the next.
+//! Tests of hand-over from one client to the next.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Inspecting and breaking.
+//! Tests of inspecting and breaking.
 
 use super::fixture::*;
 use crate::{Answer, Broken, How, Inspect, Level, Loss, Mode, Notification, Renewed};

@@ -1,4 +1,4 @@
-//! Releases, breaking, and what the next holder is told.
+//! Tests of releases, breaking, and the `previous` of the next grant.
 
 use std::time::Duration;
 

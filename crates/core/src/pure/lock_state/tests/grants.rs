@@ -1,4 +1,4 @@
-//! Who is granted, with which tokens.
+//! Tests of grants and their tokens.
 
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ fn the_line_is_bounded() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     let mut waiting = claim(2, Exclusive);
-    // Not by claims: each looks for itself in the line first.
+    // Not through `claim`, which first searches the whole queue for each claim.
     for number in 1..MAX_WAITERS as u64 {
         waiting.id.0[..8].copy_from_slice(&number.to_be_bytes());
         fixture.queue.stand_in_line(Waiter::new(&waiting, &2, fixture.now));

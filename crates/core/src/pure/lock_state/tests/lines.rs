@@ -1,4 +1,4 @@
-//! Standing in line: leases of places, pushed grants that nobody takes, waiting for time.
+//! Tests of the queue: leases of queue entries, pushed grants that no client takes, waiting for time.
 
 use std::time::Duration;
 
