@@ -49,7 +49,7 @@ pub(crate) struct Client {
     newest: AtomicI64,
     /// Counts requests that create: on one connection, too, they may overtake each other.
     requests: AtomicU64,
-    minded: AtomicBool,
+    maintained: AtomicBool,
     /// A second lease was wanted soon after the first: they are kept for a while from now on.
     pub(crate) keeps_leases: AtomicBool,
     me: Weak<Client>,
@@ -75,7 +75,7 @@ impl Client {
             keys: Keys::default(),
             newest: AtomicI64::new(0),
             requests: AtomicU64::new(0),
-            minded: AtomicBool::new(false),
+            maintained: AtomicBool::new(false),
             keeps_leases: AtomicBool::new(false),
             me: Weak::clone(me),
         })
@@ -178,7 +178,7 @@ impl Client {
         if let Some(conn) = self.link.live() {
             self.listen_to_bell(&conn, id);
         }
-        if !self.minded.swap(true, Ordering::Relaxed) {
+        if !self.maintained.swap(true, Ordering::Relaxed) {
             leasehold_core::maintain(
                 Weak::clone(&self.me),
                 Arc::clone(&self.clock),

@@ -23,7 +23,7 @@ mod inspect;
 mod keep;
 mod kept;
 mod keys;
-mod minder;
+mod maintenance;
 mod notifications;
 mod position;
 mod push_handler;

@@ -19,7 +19,7 @@ use crate::{
     batch::Batch,
     database::{Database, Failed, Taken, Timed},
     engine::REQUEST_TIMEOUT,
-    minder,
+    maintenance,
     row::{ClientId, previous_of},
     runtime,
     step::{REQUEST_LIFE, Reply, Verb},
@@ -52,7 +52,7 @@ pub(crate) struct Client {
     frees: Arc<Batch<Release, Option<Timed<()>>>>,
     /// Notified when a claim enters the queue.
     pub(crate) queued: Arc<Notify>,
-    minded: AtomicBool,
+    maintained: AtomicBool,
     /// When to check next whether the holds that waiting claims wait for have ended.
     over: Mutex<Instant>,
     /// A claim entered the queue; not polled since.
@@ -79,7 +79,7 @@ impl Client {
             takes: Arc::default(),
             frees: Arc::default(),
             queued: Arc::default(),
-            minded: AtomicBool::new(false),
+            maintained: AtomicBool::new(false),
             over: Mutex::new(Instant::NEVER),
             came: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
@@ -165,8 +165,8 @@ impl Client {
     }
 
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        if !self.minded.swap(true, Ordering::Relaxed) {
-            self.be_minded();
+        if !self.maintained.swap(true, Ordering::Relaxed) {
+            self.be_maintained();
         }
         let now = self.now();
         if self.in_flight.is_released(claim.id, now) {
@@ -222,7 +222,7 @@ impl Client {
         Ok(answer)
     }
 
-    fn be_minded(&self) {
+    fn be_maintained(&self) {
         let (me, queued) = (Weak::clone(&self.me), Arc::clone(&self.queued));
         let client = Weak::clone(&self.me);
         let fell = move || {
@@ -233,7 +233,7 @@ impl Client {
         };
         runtime::spawn(leasehold_core::lasting(
             "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&queued)),
+            move || maintenance::run(Weak::clone(&me), Arc::clone(&queued)),
             fell,
             runtime::sleep,
         ));

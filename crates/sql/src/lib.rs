@@ -24,7 +24,7 @@ mod fence;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod minder;
+mod maintenance;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod poll_interval;

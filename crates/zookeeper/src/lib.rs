@@ -19,7 +19,7 @@ pub mod fuzz;
 mod guarantee;
 mod inspect;
 mod keys;
-mod minder;
+mod maintenance;
 mod notifications;
 mod outbox;
 mod permits;

@@ -32,7 +32,7 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
 
 /// A panic of who keeps leases alive, which nobody else does.
 #[test]
-fn a_minder_that_died_is_begun_anew() {
+fn a_maintenance_that_died_is_begun_anew() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_core::maintenance::rounds");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();

@@ -31,7 +31,7 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
 
 /// A panic of who keeps sessions alive, which nobody else does.
 #[test]
-fn a_minder_that_died_is_begun_anew() {
+fn a_maintenance_that_died_is_begun_anew() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_core::maintenance::rounds");
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(rig.config.clone(), &env))).build();

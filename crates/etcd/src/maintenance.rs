@@ -72,14 +72,14 @@ impl Maintain for Client {
                 let _ = runtime::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
             });
         }
-        let due = [self.book().next_due(), self.mind_kept(now)];
+        let due = [self.book().next_due(), self.maintain_kept(now)];
         due.into_iter().flatten().fold(next, Instant::min)
     }
 }
 
 impl Client {
     /// Takes away what keeps names for longer than was said; says when the next one is over.
-    fn mind_kept(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+    fn maintain_kept(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (over, next) = {
             let mut kept = lock_of(&self.kept_keys);
             (kept.over(now), kept.next_over())

@@ -35,23 +35,23 @@ const SWEPT: i64 = 1000;
 /// Runs until the client is gone.
 pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
     let Some(now) = client.upgrade().map(|client| client.now()) else { return };
-    let mut minder = Minder::new(now);
+    let mut maintenance = Maintenance::new(now);
     // A predecessor of this task may have ended while it was asleep.
     client.upgrade().inspect(|client| client.database.doze(false));
     loop {
-        let Some((waits, database)) = minder.round(&client).await else { return };
+        let Some((waits, database)) = maintenance.round(&client).await else { return };
         let looks = waits && !database.tells();
         // Timers stop while the machine is suspended: soon after that, check again what is due.
-        let next = if waits { minder.next(looks) } else { LOOK };
+        let next = if waits { maintenance.next(looks) } else { LOOK };
         tokio::select! {
             () = runtime::sleep(next) => {}
             () = database.changed(), if looks => {}
-            () = queued.notified() => minder.quicken(&client),
+            () = queued.notified() => maintenance.quicken(&client),
         }
     }
 }
 
-struct Minder {
+struct Maintenance {
     /// The time of this round; the next fields say when each step is due.
     now: Instant,
     sweep: Instant,
@@ -68,7 +68,7 @@ struct Minder {
     asleep: bool,
 }
 
-impl Minder {
+impl Maintenance {
     fn new(now: Instant) -> Self {
         let (swept_to, poll_interval, sweep) =
             (String::new(), PollInterval::new(now), now.after(FIRST_SWEEP));
@@ -100,20 +100,20 @@ impl Minder {
         }
         client.database.rest(waits).await;
         if waits {
-            let minded = self.mind(&client).await;
-            if minded.is_err() {
+            let maintained = self.maintain(&client).await;
+            if maintained.is_err() {
                 client.over_in(LOOK);
             }
             (self.settle, self.ahead) = (client.over(), client.ahead());
-            if let Err(failed) = &minded {
+            if let Err(failed) = &maintained {
                 tracing::debug!(%failed, "claims in line could not be minded");
             }
             // Once more when the database answers again; and at once when it does not, so that callers that give up
             // meanwhile learn that.
-            if minded.is_err() != self.failed {
+            if maintained.is_err() != self.failed {
                 client.mailbox.push(Notification::AskAll);
             }
-            self.failed = minded.is_err();
+            self.failed = maintained.is_err();
         }
         if waits && self.asleep && !client.holds() {
             client.database.let_go().await;
@@ -122,7 +122,7 @@ impl Minder {
     }
 
     /// The maintenance of waiting claims.
-    async fn mind(&mut self, client: &Client) -> Result<(), Failed> {
+    async fn maintain(&mut self, client: &Client) -> Result<(), Failed> {
         if !self.asleep && self.is_crowded(client) {
             self.dozes(client, true);
             return self.wake(client).await;
