@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::{
-    book::{Book, Keys},
+    claims::{Claims, Keys},
     config::Config,
     conn::Conn,
     dial::{Dialer, Link},
@@ -43,7 +43,7 @@ pub(crate) struct Client {
     pub(crate) kept_keys: Mutex<KeptKeys>,
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
-    book: Mutex<Book>,
+    claims: Mutex<Claims>,
     pub(crate) keys: Keys,
     /// The newest revision that the server told.
     newest: AtomicI64,
@@ -71,7 +71,7 @@ impl Client {
             kept: Mutex::default(),
             kept_keys: Mutex::default(),
             sooner: Arc::default(),
-            book: Mutex::default(),
+            claims: Mutex::default(),
             keys: Keys::default(),
             newest: AtomicI64::new(0),
             requests: AtomicU64::new(0),
@@ -93,8 +93,8 @@ impl Client {
         self.clock.now()
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        lock_of(&self.book)
+    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
+        lock_of(&self.claims)
     }
 
     /// The number of a request that creates.
@@ -235,7 +235,7 @@ impl Client {
     /// Nothing of this claim is watched any more.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
-            conn.watches.leave(Target::Before(id));
+            conn.watches.leave(Target::Blocker(id));
             conn.watches.leave(Target::Own(id));
         }
     }

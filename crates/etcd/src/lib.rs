@@ -5,8 +5,8 @@
 //! `docs/engines/etcd.md`.
 
 mod ask;
-mod book;
 mod claim;
+mod claims;
 mod client;
 mod config;
 mod conn;

@@ -49,13 +49,13 @@ impl Maintain for Client {
             }
         }
         let (overdue, lasting) = {
-            let mut book = self.book();
-            (book.overdue(now), book.lasting(now))
+            let mut claims = self.claims();
+            (claims.overdue(now), claims.lasting(now))
         };
         if let Some(conn) = self.link.live() {
             for id in lasting {
                 let entry =
-                    self.book().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
+                    self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
                 conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
             }
@@ -72,7 +72,7 @@ impl Maintain for Client {
                 let _ = runtime::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
             });
         }
-        let due = [self.book().next_due(), self.maintain_kept(now)];
+        let due = [self.claims().next_due(), self.maintain_kept(now)];
         due.into_iter().flatten().fold(next, Instant::min)
     }
 }

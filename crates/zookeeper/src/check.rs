@@ -2,7 +2,7 @@
 
 use leasehold_core::ClaimId;
 
-use crate::{ZookeeperEngine, book::Place};
+use crate::{ZookeeperEngine, claims::State};
 
 /// The version of a node of ours that nobody wrote into: an operator who breaks a hold does.
 const UNTOUCHED: i32 = 0;
@@ -22,8 +22,8 @@ impl ZookeeperEngine {
     /// The check under which this claim, which was granted by this engine, still holds; `None` if it does not.
     #[must_use]
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
-        let mut book = self.client.book();
-        let Place::Held { own, .. } = &book.get(id)?.state else { return None };
+        let mut claims = self.client.claims();
+        let State::Held { own, .. } = &claims.get(id)?.state else { return None };
         let path = own.path.strip_prefix(&self.client.config.chroot)?.to_owned();
         Some(HeldBy { path, version: UNTOUCHED })
     }

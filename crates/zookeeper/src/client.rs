@@ -16,7 +16,7 @@ use leasehold_core::{
 use tokio::sync::Notify;
 
 use crate::{
-    book::Book,
+    claims::Claims,
     config::Config,
     conn::Conn,
     error::{Failed, agreed, unreadable},
@@ -44,7 +44,7 @@ pub(crate) struct Client {
     pub(crate) sessions: Sessions,
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
-    book: Mutex<Book>,
+    claims: Mutex<Claims>,
     /// Lines in which the server's counter is nearly used up.
     pub(crate) worn: Mutex<HashSet<String>>,
     /// One session is begun at a time, for all who need it.
@@ -70,7 +70,7 @@ impl Client {
             in_flight: InFlight::default(),
             sessions: Sessions::default(),
             sooner: Arc::default(),
-            book: Mutex::default(),
+            claims: Mutex::default(),
             worn: Mutex::default(),
             beginning: Mutex::default(),
             runtime: OnceLock::new(),
@@ -93,8 +93,8 @@ impl Client {
         self.clock.now()
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        lock_of(&self.book)
+    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
+        lock_of(&self.claims)
     }
 
     /// A seat on a session of this timeout, for nodes whose paths have so many bytes. It may have to begin first.
@@ -252,8 +252,8 @@ impl Client {
 
     /// Nothing of this claim is watched any more.
     pub(crate) fn unwatch(&self, id: ClaimId) {
-        let mut book = self.book();
-        let Some(entry) = book.get(id) else { return };
+        let mut claims = self.claims();
+        let Some(entry) = claims.get(id) else { return };
         if let Some(conn) = entry.data.slot.session().link.live() {
             conn.watches.leave_all(id, &entry.state);
         }

@@ -4,9 +4,9 @@
 //! others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
 //! `docs/engines/zookeeper.md`.
 
-mod book;
 mod check;
 mod claim;
+mod claims;
 mod client;
 mod config;
 mod conn;

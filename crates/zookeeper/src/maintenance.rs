@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    book::only_stands_in_line, client::Client, engine::REQUEST_TIMEOUT, runtime, session::Want, wire::Ping,
+    claims::only_stands_in_line, client::Client, engine::REQUEST_TIMEOUT, runtime, session::Want, wire::Ping,
 };
 
 impl Maintain for Client {
@@ -29,7 +29,7 @@ impl Maintain for Client {
                     // Without a connection there is one made already.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
-                        let believes = !only_stands_in_line(&self.book(), &session);
+                        let believes = !only_stands_in_line(&self.claims(), &session);
                         runtime::spawn(async move {
                             let beat = async {
                                 if believes {
@@ -55,8 +55,8 @@ impl Maintain for Client {
             }
         }
         let (overdue, lasting) = {
-            let mut book = self.book();
-            (book.overdue(now), book.lasting(now))
+            let mut claims = self.claims();
+            (claims.overdue(now), claims.lasting(now))
         };
         for id in lasting {
             let client = Arc::clone(self);
@@ -65,7 +65,7 @@ impl Maintain for Client {
             });
         }
         end_claims(self, overdue);
-        let due = self.book().next_due();
+        let due = self.claims().next_due();
         due.map_or(next, |due| next.min(due))
     }
 }

@@ -7,8 +7,8 @@
 use leasehold_core::{Answer, Claim, EngineError, Hint};
 
 use crate::{
-    book::{Before, Own, Place},
     claim::{ClaimContext, Tried, children},
+    claims::{Blocker, Own, State},
     client::Client,
     enqueue::in_use,
     error::{Failed, agreed},
@@ -34,9 +34,9 @@ impl Client {
         (count, limit): (u32, u32),
     ) -> Result<Tried, Failed> {
         let permits = context.dir.permits();
-        let expecting = Expecting::new(&context.conn.watches, &permits, Target::Before(claim.id));
+        let expecting = Expecting::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
         // Written down and watched before it is looked at, so that nothing is missed.
-        self.waits(claim, own, Before::Room { path: permits.clone() });
+        self.waits(claim, own, Blocker::Room { path: permits.clone() });
         let taken =
             match context.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
                 Ok(taken) => taken.len(),
@@ -103,11 +103,11 @@ impl Client {
         own.czxid = stat.czxid;
         let now = self.now();
         let until = now.after(context.session.facts.left(now).unwrap_or_default());
-        let mut book = self.book();
-        if let Some(entry) = book.get(claim.id) {
+        let mut claims = self.claims();
+        if let Some(entry) = claims.get(claim.id) {
             entry.data.looked_for();
-            if matches!(entry.state, Place::Made | Place::Waiting { .. }) {
-                book.hold(claim.id, own, true, (now, until));
+            if matches!(entry.state, State::Made | State::Waiting { .. }) {
+                claims.hold(claim.id, own, true, (now, until));
             }
         }
         Ok(true)

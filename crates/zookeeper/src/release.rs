@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Instant, Mode, Name, Release, Released};
 
 use crate::{
-    book::{Own, Place},
+    claims::{Own, State},
     client::Client,
     conn::Conn,
     engine::{REQUEST_LIFE, REQUEST_TIMEOUT},
@@ -51,7 +51,7 @@ impl Client {
         let held = known.token;
         match self.end_for_good(release.id, known).await {
             Ok(deleted) => {
-                drop(self.book().remove(release.id));
+                drop(self.claims().remove(release.id));
                 let own = release
                     .token
                     .is_none_or(|token| held.is_some_and(|held| u64::try_from(held) == Ok(token.number)));
@@ -79,10 +79,10 @@ impl Client {
     }
 
     fn known(&self, id: ClaimId) -> Option<Known> {
-        let mut book = self.book();
-        let entry = book.get(id)?;
+        let mut claims = self.claims();
+        let entry = claims.get(id)?;
         let token = match entry.state {
-            Place::Held { ref own, .. } => Some(own.czxid),
+            State::Held { ref own, .. } => Some(own.czxid),
             _ => None,
         };
         Some(Known {
@@ -211,10 +211,10 @@ impl Client {
         self.unwatch(id);
         self.end_known(id).await?;
         let now: Instant = self.now();
-        if let Some(entry) = self.book().get(id) {
+        if let Some(entry) = self.claims().get(id) {
             entry.data.unsettled = false;
         }
-        drop(self.book().ended(id, now));
+        drop(self.claims().ended(id, now));
         self.sooner.notify_one();
         Ok(())
     }

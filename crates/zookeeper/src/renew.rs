@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Hold, Instant, Loss, Renewed};
 
 use crate::{
-    book::Place,
+    claims::State,
     client::Client,
     conn::Conn,
     error::Failed,
@@ -46,9 +46,9 @@ impl Client {
     /// The session by which it is held, if it is, and one of its nodes. A renewal is a sign of life, so it does not lapse meanwhile.
     fn held_by(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
         let now = self.now();
-        let mut book = self.book();
-        let entry = book.get(hold.id)?;
-        let Place::Held { own, spoken } = &entry.state else { return None };
+        let mut claims = self.claims();
+        let entry = claims.get(hold.id)?;
+        let State::Held { own, spoken } = &entry.state else { return None };
         if entry.name != hold.name || u64::try_from(own.czxid) != Ok(hold.token.number) {
             return None;
         }
@@ -59,7 +59,7 @@ impl Client {
         }
         let until = now.after(session.facts.left(now).unwrap_or_default().min(hold.ttl));
         let path = own.path.clone();
-        book.hold(hold.id, own, spoken, (now, until));
+        claims.hold(hold.id, own, spoken, (now, until));
         Some((session, path))
     }
 
@@ -86,9 +86,9 @@ impl Client {
     /// A hold has lasted for a while: it is watched from now on.
     pub(crate) async fn watch_hold(&self, id: ClaimId) {
         let known = {
-            let mut book = self.book();
-            book.get(id).and_then(|entry| match &entry.state {
-                Place::Held { own, .. } => {
+            let mut claims = self.claims();
+            claims.get(id).and_then(|entry| match &entry.state {
+                State::Held { own, .. } => {
                     Some((entry.data.slot.session().link.live()?, own.path.clone(), entry.name.clone()))
                 }
                 _ => None,
@@ -115,10 +115,10 @@ impl Client {
                 "no quorum confirmed the session in time",
             ));
         }
-        let mut book = self.book();
-        match book.get(hold.id).map(|entry| entry.state.clone()) {
-            Some(Place::Held { own, .. }) if u64::try_from(own.czxid) == Ok(hold.token.number) => {
-                book.hold(hold.id, own, true, (now, now.after(ttl)));
+        let mut claims = self.claims();
+        match claims.get(hold.id).map(|entry| entry.state.clone()) {
+            Some(State::Held { own, .. }) if u64::try_from(own.czxid) == Ok(hold.token.number) => {
+                claims.hold(hold.id, own, true, (now, now.after(ttl)));
                 Renewed::Kept { ttl: Some(ttl) }
             }
             _ => Renewed::Lost(Loss::Gone),

@@ -10,12 +10,12 @@ use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Mode};
 use crate::{keys::Dir, lock_of, session::LeaseSlot};
 
 /// Where a claim stands. What it has is a key created at this revision, which is its token.
-pub(crate) type Place = ClaimState<i64, Before>;
+pub(crate) type State = ClaimState<i64, Blocker>;
 /// One claim.
-pub(crate) type Entry = ClaimEntry<i64, Before, Keyed>;
+pub(crate) type Entry = ClaimEntry<i64, Blocker, Keyed>;
 
 /// All claims of a client.
-pub(crate) type Book = ClaimTable<i64, Before, Keyed>;
+pub(crate) type Claims = ClaimTable<i64, Blocker, Keyed>;
 
 /// What is known of a claim besides.
 pub(crate) struct Keyed {
@@ -32,7 +32,7 @@ pub(crate) struct Keys(Arc<Mutex<HashSet<Vec<u8>>>>);
 
 /// What a claim in line waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
+pub(crate) enum Blocker {
     /// That this key is deleted; then it holds if that was the only one, else it is to ask what else came before.
     Last { key: Vec<u8>, sole: bool },
     /// That the claims before it, with their counts, leave it enough of the limit.
@@ -41,7 +41,7 @@ pub(crate) enum Before {
     Unknown,
 }
 
-impl Before {
+impl Blocker {
     /// This key was deleted. `Some(true)`: the claim holds now; `Some(false)`: it is to ask; `None`: nothing for it.
     pub(crate) fn deleted(&mut self, key: &[u8]) -> Option<bool> {
         match self {
@@ -106,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_claim_holds_when_the_only_one_before_it_is_gone() {
-        let mut sole = Before::Last { key: key("a"), sole: true };
+        let mut sole = Blocker::Last { key: key("a"), sole: true };
         assert_eq!((sole.deleted(b"b"), sole.deleted(b"a")), (None, Some(true)));
-        let mut more = Before::Last { key: key("a"), sole: false };
+        let mut more = Blocker::Last { key: key("a"), sole: false };
         assert_eq!(more.deleted(b"a"), Some(false));
     }
 
@@ -139,7 +139,7 @@ mod tests {
     fn permits_are_counted_in_the_order_of_the_line() {
         // Two of three permits are wanted, so those before may have one.
         let mut waits =
-            Before::Permits { before: vec![(key("a"), 2), (key("b"), 1), (key("c"), 1)], most: 1 };
+            Blocker::Permits { before: vec![(key("a"), 2), (key("b"), 1), (key("c"), 1)], most: 1 };
         assert_eq!(waits.deleted(b"x"), None);
         assert_eq!(waits.deleted(b"a"), None, "two still come before");
         assert_eq!(waits.deleted(b"b"), Some(true));

@@ -10,9 +10,9 @@ use crate::{
 };
 
 /// All claims of a client.
-pub(crate) type Book = ClaimTable<Own, Before, OnSession>;
+pub(crate) type Claims = ClaimTable<Own, Blocker, OnSession>;
 /// Where a claim stands.
-pub(crate) type Place = ClaimState<Own, Before>;
+pub(crate) type State = ClaimState<Own, Blocker>;
 
 /// What is known of a claim besides.
 pub(crate) struct OnSession {
@@ -77,7 +77,7 @@ impl Own {
 
 /// What a claim in line waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
+pub(crate) enum Blocker {
     /// That this node is deleted; then it holds if that was the only one, else it is to ask what else came before. So many stand in
     /// line before it.
     Node { path: String, sole: bool, ahead: u32 },
@@ -87,7 +87,7 @@ pub(crate) enum Before {
     Unknown,
 }
 
-impl Before {
+impl Blocker {
     /// What is watched for it.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
@@ -106,10 +106,10 @@ impl Before {
 }
 
 /// Whether all who are on this session stand in line, with others before them. Then there is nothing to believe in yet.
-pub(crate) fn only_stands_in_line(book: &Book, session: &Arc<Session>) -> bool {
+pub(crate) fn only_stands_in_line(claims: &Claims, session: &Arc<Session>) -> bool {
     let stands =
-        |place: &Place| matches!(place, Place::Waiting { before: Before::Node { sole: false, .. }, .. });
-    let on_it = book.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
+        |place: &State| matches!(place, State::Waiting { before: Blocker::Node { sole: false, .. }, .. });
+    let on_it = claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
     let mut states = on_it.map(|(_, entry)| &entry.state);
     states.next().is_some_and(stands) && states.all(stands)
 }
