@@ -1,7 +1,7 @@
 //! One connection: sends requests, and checks that the server is still alive.
 #![expect(
     clippy::disallowed_methods,
-    reason = "the door of this crate: it runs the connection, bounds it in time, and reads the wall clock"
+    reason = "part of the runtime of this crate: it runs the connection, bounds it in time, and reads the wall clock"
 )]
 
 use std::{

@@ -1,6 +1,6 @@
 //! The runtime shim of this crate, for everything but the connections to servers with locks: background work, pauses
 //! and time limits.
-#![expect(clippy::disallowed_methods, reason = "the door")]
+#![expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")]
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! crate. All other code gets the time as an argument.
 #![cfg_attr(
     any(feature = "postgres", feature = "sqlite"),
-    expect(clippy::disallowed_methods, reason = "the door")
+    expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")
 )]
 
 #[cfg(feature = "sqlite")]

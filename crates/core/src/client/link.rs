@@ -2,7 +2,7 @@
 //! It sends nothing twice: a request on a broken connection answers "unknown", and the keeper decides what to do.
 #![expect(
     clippy::disallowed_methods,
-    reason = "the door of connections: attempts to make one are tasks of their own"
+    reason = "the runtime of connections: attempts to make one are tasks of their own"
 )]
 
 use std::{

@@ -1,6 +1,6 @@
 //! Callbacks of users for lost holds. User code may block, which the keeper must not: the callbacks have their own
 //! thread, one for all guards of a `Locks`, however many holds are lost at once.
-#![expect(clippy::disallowed_methods, reason = "the door of the keeper: a thread for the code of users")]
+#![expect(clippy::disallowed_methods, reason = "part of the keeper: a thread for the code of users")]
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

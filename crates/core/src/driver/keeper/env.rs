@@ -1,5 +1,5 @@
 //! The environment of the keeper: a clock, randomness, and sleeping.
-#![expect(clippy::disallowed_methods, reason = "the door through which time and randomness come in")]
+#![expect(clippy::disallowed_methods, reason = "the one source of time and randomness")]
 
 use std::{sync::Arc, time::Duration};
 

@@ -220,7 +220,7 @@ impl Keeper {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the door of the keeper")]
+#[expect(clippy::disallowed_methods, reason = "part of the keeper")]
 fn start() -> Result<Running, Error> {
     let failed = |error: std::io::Error| {
         Error::new(
