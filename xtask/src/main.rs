@@ -2,11 +2,12 @@
 //! a change lands, `cargo xtask nightly` does the rest, `cargo xtask check` runs the checks alone, `cargo xtask
 //! torture` injects faults into an engine and reports whether it kept its promises, `cargo xtask mutants` injects bugs
 //! into our code and reports whether the suite finds them, `cargo xtask pictures` and `cargo xtask book` render parts
-//! of the documentation.
+//! of the documentation, `cargo xtask draw SEED` draws lines of code for a test of their names.
 
 mod again;
 mod book;
 mod check;
+mod draw;
 mod mutants;
 mod nightly;
 mod own_rules;
@@ -25,7 +26,8 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The tasks, as typed. The README may name these and no others.
-const CHORES: [&str; 8] = ["quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book"];
+const CHORES: [&str; 9] =
+    ["quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book", "draw"];
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
@@ -40,6 +42,12 @@ fn main() -> ExitCode {
         ["pictures"] => Workspace::find()
             .and_then(|workspace| steps.step("draw the pictures", || pictures::write(&workspace))),
         ["book"] => Workspace::find().and_then(|workspace| book::build(&mut steps, &workspace)),
+        ["draw", seed] => Workspace::find().and_then(|workspace| {
+            steps.step("draw lines", || {
+                let seed = seed.parse().map_err(|_| format!("{seed} is no seed: a whole number"))?;
+                draw::print(&workspace, seed)
+            })
+        }),
         ["torture", ref orders @ ..] => return torture(orders),
         ["mutants", ref words @ ..] => {
             Workspace::find().and_then(|workspace| mutants::gate(&mut steps, &workspace, words))

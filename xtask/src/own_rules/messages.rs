@@ -70,7 +70,7 @@ fn ships(shown: &str) -> bool {
         return false;
     };
     let file = inner.rsplit('/').next().unwrap_or_default();
-    let is_test = inner.contains("tests") || ["bed.rs", "judge.rs", "properties.rs"].contains(&file);
+    let is_test = inner.contains("tests") || ["fixture.rs", "judge.rs", "properties.rs"].contains(&file);
     SHIPPED.contains(&name) && !is_test && !OTHER.contains(&file)
 }
 

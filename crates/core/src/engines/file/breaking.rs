@@ -5,15 +5,15 @@ use nix::errno::Errno;
 
 use super::{
     claims::lock,
+    dir::open::Missing,
     engine::FileEngine,
     kernel::Flock,
-    layout::record_at,
-    locks::{Key, LockFile},
-    open::Missing,
-    record::{BROKEN, RecordState},
-    state::StateFile,
+    kernel::locks::{Key, LockFile},
+    table::layout::record_at,
+    table::record::{BROKEN, RecordState},
+    table::state::StateFile,
+    table::wait_order::IndexedRecord,
     table::{Table, is_alive},
-    wait_order::IndexedRecord,
 };
 use crate::{Broken, EngineError, Fault, Name};
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::locks::{Key, LockFile};
+use super::kernel::locks::{Key, LockFile};
 use crate::{Claim, ClaimId, Previous, Token};
 
 /// How many released ids are remembered, so that a repeated or late `claim` creates nothing. Requests to this engine

@@ -1,5 +1,10 @@
 //! The lock directory: its path, the requirements that it must meet, and the reasons to refuse it.
 
+pub(super) mod encode;
+pub(super) mod idle;
+pub(super) mod lock_dir;
+pub(super) mod open;
+
 use std::{
     ffi::CString,
     fs::DirBuilder,
@@ -22,9 +27,9 @@ use nix::{
 };
 
 use super::{
+    dir::lock_dir::{LockDir, STATES, once},
+    dir::open::Missing,
     error::{sort, sort_errno},
-    lock_dir::{LockDir, STATES, once},
-    open::Missing,
 };
 use crate::{EngineError, Fault};
 

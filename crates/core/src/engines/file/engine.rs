@@ -4,13 +4,13 @@ use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
 
 use super::{
     claims::{ClaimCell, ClaimState, Claims, lock},
-    clock::machine_clock,
     dir::Dir,
+    dir::idle::Idle,
     error::opening,
-    idle::Idle,
-    listener::Listener,
-    proc::{Process, boot_id},
-    state::States,
+    kernel::clock::machine_clock,
+    kernel::proc::{Process, boot_id},
+    table::state::States,
+    wake::listener::Listener,
 };
 use crate::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage,
@@ -101,10 +101,10 @@ impl FileEngine {
             return vec![Notification::Recheck { name: name.clone(), id: *id }];
         }
         for (id, name, slot) in waiting {
-            let key = super::locks::Key::new(&self.dir, &name);
-            let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
+            let key = super::kernel::locks::Key::new(&self.dir, &name);
+            let state = self.states.get(&self.dir, &key, super::dir::open::Missing::Leave);
             // Ask, too, when the record cannot be read.
-            if !matches!(state, Ok(Some(state)) if !super::wake_pipe::is_signalled(&state, slot)) {
+            if !matches!(state, Ok(Some(state)) if !super::wake::wake_pipe::is_signalled(&state, slot)) {
                 signalled.push(Notification::Recheck { name, id });
             }
         }

@@ -3,13 +3,13 @@
 
 use super::{
     claims::Entry,
+    dir::open::Missing,
     engine::FileEngine,
-    layout::{HEAD, MAX_CLAIMS, RECORD, TableHead, array},
-    open::Missing,
-    record::{Record, RecordState, TICKET},
     release::own_record,
     table::is_alive,
-    wait_order::{IndexedRecord, is_stalled, stands_before},
+    table::layout::{HEAD, MAX_CLAIMS, RECORD, TableHead, array},
+    table::record::{Record, RecordState, TICKET},
+    table::wait_order::{IndexedRecord, is_stalled, stands_before},
 };
 use crate::EngineError;
 

@@ -2,9 +2,9 @@
 //! parser is wrong.
 
 use super::{
-    encode::{Decoded, decode, file_name},
-    layout::{HEAD, Head, RECORD, name_bytes},
-    record::Record,
+    dir::encode::{Decoded, decode, file_name},
+    table::layout::{HEAD, Head, RECORD, name_bytes},
+    table::record::Record,
 };
 
 /// A state file: its head, and the records after it.

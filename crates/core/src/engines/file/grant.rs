@@ -3,13 +3,13 @@
 use super::{
     claims::ClaimState,
     engine::FileEngine,
-    layout::{ENDED, Head, RECORD, RECORD_ZERO, TOKENS, Tokens, ended_to_byte, record_at},
-    locks::{LockFile, Mark},
-    record::{Record, RecordState},
-    state::StateFile,
+    kernel::locks::{LockFile, Mark},
     table::Table,
-    tokens::mint,
-    wait_order::IndexedRecord,
+    table::layout::{ENDED, Head, RECORD, RECORD_ZERO, TOKENS, Tokens, ended_to_byte, record_at},
+    table::record::{Record, RecordState},
+    table::state::StateFile,
+    table::tokens::mint,
+    table::wait_order::IndexedRecord,
 };
 use crate::{Claim, EngineError, Grant, Instant, Mode, Previous, Token};
 

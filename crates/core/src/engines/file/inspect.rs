@@ -5,19 +5,19 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use nix::sys::stat::lstat;
 
 use super::{
-    encode::{self, Decoded},
+    dir::encode::{self, Decoded},
+    dir::open::{Missing, SAFELY},
     engine::FileEngine,
     error::sort,
+    kernel::locks::{Key, LockFile},
+    kernel::proc::program,
     kernel::{Flock, KernelLocks},
-    layout::{HEAD, name_bytes},
-    locks::{Key, LockFile},
-    open::{Missing, SAFELY},
-    proc::program,
     promise::promise,
-    record::{Record, RecordState},
-    state::StateFile,
+    table::layout::{HEAD, name_bytes},
+    table::record::{Record, RecordState},
+    table::state::StateFile,
+    table::wait_order::{IndexedRecord, is_kept},
     table::{is_alive, read_records, zero},
-    wait_order::{IndexedRecord, is_kept},
 };
 use crate::{
     BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,

@@ -1,5 +1,9 @@
 //! The holders and waiters of a file as a whole, read from `/proc/locks`: reading disturbs no lock.
 
+pub(super) mod clock;
+pub(super) mod locks;
+pub(super) mod proc;
+
 use std::{
     fs::File,
     io::{self, Read},

@@ -14,9 +14,7 @@
 
 mod breaking;
 mod claims;
-mod clock;
 mod dir;
-mod encode;
 mod engine;
 mod error;
 mod far;
@@ -24,30 +22,17 @@ mod far;
 #[doc(hidden)]
 pub mod fuzz;
 mod grant;
-mod idle;
 mod inspect;
 mod kernel;
-mod layout;
-mod listener;
-mod lock_dir;
-mod locks;
-mod open;
-mod proc;
 mod promise;
-mod ready;
-mod record;
 mod release;
-mod series;
-mod state;
 mod table;
 mod take;
-mod tokens;
-mod wait_order;
-mod wake_pipe;
+mod wake;
 
-pub use clock::boot_time_ahead;
 pub use dir::network_file_system;
 pub use engine::FileEngine;
+pub use kernel::clock::boot_time_ahead;
 
 #[cfg(test)]
 mod tests;

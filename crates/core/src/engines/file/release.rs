@@ -2,16 +2,16 @@
 
 use super::{
     claims::{ClaimCell, ClaimState, Entry, SharedCell, lock},
+    dir::idle::Spare,
+    dir::open::Missing,
     engine::FileEngine,
-    idle::Spare,
-    layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
-    locks::LockFile,
-    open::Missing,
-    record::{KEPT, Record, RecordState},
-    state::StateFile,
+    kernel::locks::LockFile,
+    table::layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
+    table::record::{KEPT, Record, RecordState},
+    table::state::StateFile,
+    table::wait_order::{IndexedRecord, to_signal},
     table::{Table, is_alive, read_records},
-    wait_order::{IndexedRecord, to_signal},
-    wake_pipe,
+    wake::wake_pipe,
 };
 use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
 
@@ -152,7 +152,7 @@ impl FileEngine {
             Ok(_) => {}
             Err(_) => return AfterRelease::Waits,
         }
-        let records = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
+        let records = u32::from_le_bytes(array(&bytes, 16)).min(super::table::layout::MAX_CLAIMS);
         if let Ok(records) = read_records(state, records, |_| Ok(())) {
             self.signal(lock, state, &records, skip, count);
         }

@@ -1,14 +1,20 @@
 //! The table of a name under its latch: reads it, changes it, removes records of dead owners.
 
+pub(super) mod layout;
+pub(super) mod record;
+pub(super) mod state;
+pub(super) mod tokens;
+pub(super) mod wait_order;
+
 use super::{
     engine::FileEngine,
-    layout::{
+    kernel::locks::{Key, Latch, LockFile, Mark},
+    table::layout::{
         ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, RECORD, TABLE, TableHead, array, ended_to_byte, record_at,
     },
-    locks::{Key, Latch, LockFile, Mark},
-    record::{Record, RecordState},
-    state::StateFile,
-    wait_order::{Asker, IndexedRecord, Judgement, judge},
+    table::record::{Record, RecordState},
+    table::state::StateFile,
+    table::wait_order::{Asker, IndexedRecord, Judgement, judge},
 };
 use crate::{EngineError, Fault, Instant, Previous};
 
@@ -176,7 +182,7 @@ impl<'a> Table<'a> {
 /// Record 0, if in use. A minimum hold time of an earlier boot has ended.
 pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
     // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
-    let record = Record::from_bytes(&array(bytes, super::layout::RECORD_ZERO)).ok().flatten()?;
+    let record = Record::from_bytes(&array(bytes, super::table::layout::RECORD_ZERO)).ok().flatten()?;
     let over = record.state == RecordState::Kept && head.tokens.boot != boot;
     (!over).then_some(IndexedRecord { slot: 0, record })
 }

@@ -4,15 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     claims::{ClaimCell, ClaimState, Entry, lock},
+    dir::idle::Spare,
+    dir::open::Missing,
     engine::FileEngine,
-    idle::Spare,
-    layout::HEAD,
-    listener::WATCHED,
-    locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
-    open::Missing,
-    record::{Record, RecordState},
+    kernel::locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
+    table::layout::HEAD,
+    table::record::{Record, RecordState},
+    table::wait_order::{Asker, Judgement, Verdict, is_kept},
     table::{Table, zero},
-    wait_order::{Asker, Judgement, Verdict, is_kept},
+    wake::listener::WATCHED,
 };
 use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
 
@@ -249,7 +249,7 @@ impl FileEngine {
         let own = table.records.iter_mut().find(|placed| placed.slot == slot);
         let Some(own) = own.filter(|own| own.record.id == entry.claim.id) else { return Ok(Answer::Gone) };
         if own.record.signalled.take().is_some() {
-            super::wake_pipe::answer(&state, slot)?;
+            super::wake::wake_pipe::answer(&state, slot)?;
         }
         let (seen, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
         Ok(match granted {

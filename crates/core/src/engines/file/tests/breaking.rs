@@ -66,7 +66,7 @@ fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
         let first = claim(text, mode);
         let token = held(create(&engine, &first)).token;
         let slot = u32::from(mode == PERMIT);
-        let at = super::super::layout::record_at(slot) + super::super::record::BROKEN;
+        let at = super::super::table::layout::record_at(slot) + super::super::table::record::BROKEN;
         let state = std::fs::File::options().write(true).open(scratch.state_file(text)).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&state, &token.number.to_le_bytes(), at).unwrap();
         assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Broken)));
@@ -84,9 +84,9 @@ fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
     use std::os::unix::fs::FileExt;
 
     use super::super::{
-        layout::{RECORD, record_at},
-        proc::Process,
-        record::Record,
+        kernel::proc::Process,
+        table::layout::{RECORD, record_at},
+        table::record::Record,
     };
 
     let scratch = Scratch::new();

@@ -2,9 +2,9 @@
 
 use super::{
     super::{
-        open::Missing,
+        dir::open::Missing,
         table::Table,
-        wait_order::{Asker, Verdict},
+        table::wait_order::{Asker, Verdict},
     },
     *,
 };

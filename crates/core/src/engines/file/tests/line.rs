@@ -4,11 +4,11 @@ use nix::sys::signal::Signal;
 
 use super::{
     super::{
-        layout::MAX_CLAIMS,
-        locks::Mark,
-        open::Missing,
-        record::{Record, RecordState},
+        dir::open::Missing,
+        kernel::locks::Mark,
         table::Table,
+        table::layout::MAX_CLAIMS,
+        table::record::{Record, RecordState},
     },
     helper::Helper,
     *,

@@ -29,8 +29,8 @@ use std::{
 
 use super::{
     FileEngine,
-    locks::{Key, LockFile},
-    open::Missing,
+    dir::open::Missing,
+    kernel::locks::{Key, LockFile},
 };
 use crate::{
     Answer, Claim, ClaimId, Engine, EngineError, Env, Grant, Hint, Hold, How, Mode, Name, Previous, Release,

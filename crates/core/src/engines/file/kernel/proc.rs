@@ -4,34 +4,34 @@ use std::{fs, io};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::error::sort;
+use super::super::error::sort;
 use crate::{EngineError, Fault};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A process as a record names it: another process may have the same pid by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(crate) struct Process {
     /// The pid, as the process itself sees it.
-    pub(super) pid: u32,
+    pub(crate) pid: u32,
     /// Clock ticks from boot to the start of the process; 0 when `/proc` is not readable.
-    pub(super) started: u64,
+    pub(crate) started: u64,
 }
 
 impl Process {
     /// The calling process.
-    pub(super) fn own() -> Self {
+    pub(crate) fn own() -> Self {
         Self::of(std::process::id())
     }
 
     /// The process that has this pid now.
-    pub(super) fn of(pid: u32) -> Self {
+    pub(crate) fn of(pid: u32) -> Self {
         Self { pid, started: start_time(pid).unwrap_or(0) }
     }
 
     /// Sends SIGTERM to this very process if `sure` agrees, called when the pid cannot pass to another process any
     /// more. False: not sent.
-    pub(super) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
+    pub(crate) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
         let Some(pid) = self.target() else { return Ok(false) };
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         if !(self.is_running() && sure()) {
@@ -42,7 +42,7 @@ impl Process {
     }
 
     /// Whether this very process is running.
-    pub(super) fn is_running(self) -> bool {
+    pub(crate) fn is_running(self) -> bool {
         self.started != 0 && start_time(self.pid).is_ok_and(|started| started == self.started)
     }
 
@@ -53,7 +53,7 @@ impl Process {
 }
 
 /// The id of the current boot of the machine.
-pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
+pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
     let text = fs::read_to_string(BOOT_ID).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             return sort("cannot read", BOOT_ID, error);
@@ -69,7 +69,7 @@ pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
 }
 
 /// The name of a running program, as the kernel stores it.
-pub(super) fn program(pid: u32) -> Option<String> {
+pub(crate) fn program(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
 

@@ -12,39 +12,39 @@ use nix::{
     unistd::{Gid, Uid, fchown, fsync, geteuid, setfsgid, setfsuid},
 };
 
-use super::{
+use super::super::{
+    dir::open::Missing,
     dir::{DIRECTORY, judge, local_file_system},
     error::sort_errno,
-    open::Missing,
 };
 use crate::{EngineError, Fault};
 
 /// The subdirectory with one state file per lock file.
-pub(super) const STATES: &str = ".state";
+pub(crate) const STATES: &str = ".state";
 /// The subdirectory with the wake pipes of waiting processes.
-pub(super) const WAKE_PIPES: &str = ".bells";
+pub(crate) const WAKE_PIPES: &str = ".bells";
 
 /// An existing lock directory that passed every check.
 #[derive(Debug)]
-pub(super) struct LockDir {
+pub(crate) struct LockDir {
     /// The directory itself, which has the lock files.
-    pub(super) locks: OwnedFd,
+    pub(crate) locks: OwnedFd,
     /// Its subdirectory `.state`, which has the state files.
     states: OnceLock<OwnedFd>,
     /// Its subdirectory `.bells`, which has the wake pipes.
     wake_pipes: OnceLock<OwnedFd>,
     /// The group that shares the directory, if it is shared.
-    pub(super) shared: Option<Gid>,
+    pub(crate) shared: Option<Gid>,
     /// The user and group under which root creates missing files here: otherwise the owner of the directory could not
     /// use files that root created.
     owner: Option<(Uid, Gid)>,
     /// The number of its file system type (`statfs`).
-    pub(super) fs: i64,
+    pub(crate) fs: i64,
     shown: String,
 }
 
 impl LockDir {
-    pub(super) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
+    pub(crate) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
         let user = geteuid();
         let (stat, shared) = checked(&locks, &shown)?;
         let is_others = user.is_root() && stat.st_uid != 0 && shared.is_none();
@@ -54,22 +54,22 @@ impl LockDir {
     }
 
     /// Its `.state`; `None` when it does not exist and `missing` does not ask to create it.
-    pub(super) fn states(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
+    pub(crate) fn states(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
         once(&self.states, || self.subdirectory(STATES, missing))
     }
 
     /// Its `.bells`; `None` when it does not exist and `missing` does not ask to create it.
-    pub(super) fn wake_pipes(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
+    pub(crate) fn wake_pipes(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
         once(&self.wake_pipes, || self.subdirectory(WAKE_PIPES, missing))
     }
 
     /// The access mode of the files in it.
-    pub(super) fn file_mode(&self) -> Mode {
+    pub(crate) fn file_mode(&self) -> Mode {
         Mode::from_bits_truncate(if self.shared.is_some() { 0o660 } else { 0o600 })
     }
 
     /// Runs `make`, which creates a file or directory here, under the user and group that are to own it.
-    pub(super) fn make<T>(&self, make: impl FnOnce() -> T) -> T {
+    pub(crate) fn make<T>(&self, make: impl FnOnce() -> T) -> T {
         let _owner = self.owner.map(Acting::as_user);
         make()
     }
@@ -108,7 +108,7 @@ fn checked(dir: &OwnedFd, shown: &str) -> Result<(FileStat, Option<Gid>), Engine
 }
 
 /// Returns the value of `cell`, made at the first success; `None` when it does not exist yet.
-pub(super) fn once<T>(
+pub(crate) fn once<T>(
     cell: &OnceLock<T>,
     make: impl FnOnce() -> Result<Option<T>, EngineError>,
 ) -> Result<Option<&T>, EngineError> {
@@ -141,7 +141,7 @@ impl Drop for Acting {
 }
 
 /// Gives a new file or directory to the group of the shared directory, regardless of the umask and the primary group.
-pub(super) fn share(fd: &impl AsFd, group: Gid, mode: Mode) -> Result<(), Errno> {
+pub(crate) fn share(fd: &impl AsFd, group: Gid, mode: Mode) -> Result<(), Errno> {
     if fstat(fd)?.st_gid != group.as_raw() {
         fchown(fd, None, Some(group))?;
     }

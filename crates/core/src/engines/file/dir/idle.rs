@@ -9,9 +9,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{
+use super::super::{
     claims::lock,
-    locks::{Key, LockFile},
+    kernel::locks::{Key, LockFile},
 };
 use crate::Name;
 
@@ -21,23 +21,23 @@ const KEPT_OPEN: usize = 32;
 
 /// An open lock file that no claim uses.
 #[derive(Debug)]
-pub(super) struct Spare {
-    pub(super) key: Arc<Key>,
-    pub(super) lock: LockFile,
+pub(crate) struct Spare {
+    pub(crate) key: Arc<Key>,
+    pub(crate) lock: LockFile,
 }
 
 /// The spare lock files of one engine, at most one per name.
 #[derive(Debug, Default)]
-pub(super) struct Idle(Mutex<HashMap<Name, Spare>>);
+pub(crate) struct Idle(Mutex<HashMap<Name, Spare>>);
 
 impl Idle {
     /// Takes the lock file of a name out, for one claim. The claim checks whether its path still leads to it.
-    pub(super) fn take(&self, name: &Name) -> Option<Spare> {
+    pub(crate) fn take(&self, name: &Name) -> Option<Spare> {
         lock(&self.0).remove(name).filter(|spare| spare.lock.is_ours_alone())
     }
 
     /// Keeps a lock file, unless that would differ from closing it.
-    pub(super) fn keep(&self, spare: Spare) {
+    pub(crate) fn keep(&self, spare: Spare) {
         let mut idle = lock(&self.0);
         if spare.lock.is_ours_alone() && (idle.len() < KEPT_OPEN || idle.contains_key(&spare.key.name)) {
             idle.insert(spare.key.name.clone(), spare);
@@ -45,7 +45,7 @@ impl Idle {
     }
 
     /// Closes all of them; returns whether there were any.
-    pub(super) fn close(&self) -> bool {
+    pub(crate) fn close(&self) -> bool {
         let closed = std::mem::take(&mut *lock(&self.0));
         !closed.is_empty()
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::record::{Record, RecordState};
+use super::super::table::record::{Record, RecordState};
 use crate::{EngineError, Instant, Mode};
 
 /// A waiter that was signalled and has not asked for this long is stopped or starved: it keeps its position, but
@@ -12,22 +12,22 @@ const STALLED: Duration = Duration::from_secs(1);
 
 /// A record and its slot in the table.
 #[derive(Clone, Debug)]
-pub(super) struct IndexedRecord {
-    pub(super) slot: u32,
-    pub(super) record: Record,
+pub(crate) struct IndexedRecord {
+    pub(crate) slot: u32,
+    pub(crate) record: Record,
 }
 
 /// The claim to judge.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asker {
-    pub(super) mode: Mode,
+pub(crate) struct Asker {
+    pub(crate) mode: Mode,
     /// Its ticket; `None` for a new claim, which is behind every waiter.
-    pub(super) ticket: Option<u64>,
+    pub(crate) ticket: Option<u64>,
 }
 
 /// The result for the asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// No record is in its way: the flock decides.
     Free,
     /// A live waiter ahead of it must be granted first.
@@ -42,18 +42,18 @@ pub(super) enum Verdict {
 
 /// A verdict, with other facts found while judging.
 #[derive(Clone, Debug)]
-pub(super) struct Judgement {
-    pub(super) verdict: Verdict,
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
     /// How many claims wait ahead of the asker.
-    pub(super) ahead: u32,
+    pub(crate) ahead: u32,
     /// Slots of records whose owners are gone, or whose time has passed.
-    pub(super) dead: Vec<u32>,
+    pub(crate) dead: Vec<u32>,
 }
 
 type Alive<'a> = dyn FnMut(&IndexedRecord) -> Result<bool, EngineError> + 'a;
 
 /// Judges `asker` by the table, ignoring its own record, if any. `zero` is record 0, if in use.
-pub(super) fn judge(
+pub(crate) fn judge(
     records: &[IndexedRecord],
     zero: Option<&IndexedRecord>,
     asker: Asker,
@@ -97,7 +97,7 @@ pub(super) fn judge(
 
 /// The waiters to signal, from the head of the queue: skips `skip` live ones, returns the next `count`. A stalled
 /// waiter is signalled together with the next one, because it may never ask.
-pub(super) fn to_signal(
+pub(crate) fn to_signal(
     records: &[IndexedRecord],
     skip: usize,
     count: usize,
@@ -124,7 +124,7 @@ pub(super) fn to_signal(
 }
 
 /// Whether the minimum hold time of a kept record still runs.
-pub(super) fn is_kept(record: &Record, now: Instant) -> bool {
+pub(crate) fn is_kept(record: &Record, now: Instant) -> bool {
     record.state == RecordState::Kept && record.kept_until > now
 }
 
@@ -163,11 +163,11 @@ fn waiters_before(records: &[IndexedRecord], asker: Asker) -> Vec<&IndexedRecord
 
 /// Whether waiter `first` must be granted before `second`, which is behind it. Readers do not wait for readers. Among
 /// permits even a small claim waits behind a big one, which would starve otherwise.
-pub(super) const fn stands_before(first: Mode, second: Mode) -> bool {
+pub(crate) const fn stands_before(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
 
-pub(super) fn is_stalled(record: &Record, now: Instant) -> bool {
+pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
     record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }
 

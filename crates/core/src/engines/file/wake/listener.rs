@@ -22,12 +22,15 @@ use nix::{
 };
 use tokio::sync::Notify;
 
-use super::{claims::lock, dir::Dir, locks::LockFile, ready::Ready, series::Series, wake_pipe::WakePipe};
+use super::super::{
+    claims::lock, dir::Dir, kernel::locks::LockFile, wake::ready::Ready, wake::series::Series,
+    wake::wake_pipe::WakePipe,
+};
 use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 
 /// How many positions at the head of the queue watch the lock file: the first, and a second that notices the death of
 /// the first.
-pub(super) const WATCHED: usize = 2;
+pub(crate) const WATCHED: usize = 2;
 /// How often the head of the queue asks where inotify is not available.
 const DEAF_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest sleep in one piece; after it the loop only checks again.
@@ -39,22 +42,22 @@ const READS: usize = 16;
 
 /// What a wait of the listener reports.
 #[derive(Debug, Default)]
-pub(super) struct Wakeups {
+pub(crate) struct Wakeups {
     /// Claims that should ask.
-    pub(super) due: Vec<(ClaimId, Name)>,
+    pub(crate) due: Vec<(ClaimId, Name)>,
     /// The wake pipe was written to: check which records are marked as signalled.
-    pub(super) wake_pipe: bool,
+    pub(crate) wake_pipe: bool,
     /// Events may have been lost.
-    pub(super) overflow: bool,
+    pub(crate) overflow: bool,
 }
 
 /// The listener of one engine.
-pub(super) struct Listener {
+pub(crate) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
     stirred: Notify,
     /// Set by tests: simulates a system without a free inotify instance.
-    pub(super) deaf: AtomicBool,
+    pub(crate) deaf: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -105,12 +108,12 @@ impl<T> Sense<T> {
 }
 
 impl Listener {
-    pub(super) fn new(env: Env) -> Self {
+    pub(crate) fn new(env: Env) -> Self {
         Self { env, inner: Mutex::default(), stirred: Notify::new(), deaf: AtomicBool::new(false) }
     }
 
     /// The id of the wake pipe of this engine, created at the first wait; zeros where none can be created.
-    pub(super) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
+    pub(crate) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
         let mut inner = lock(&self.inner);
         if matches!(inner.wake_pipe, Sense::Asleep) {
             self.stirred.notify_one();
@@ -123,13 +126,13 @@ impl Listener {
     }
 
     /// Whether this engine has a wake pipe, so that its waiting claims are signalled.
-    pub(super) fn has_wake_pipe(&self) -> bool {
+    pub(crate) fn has_wake_pipe(&self) -> bool {
         lock(&self.inner).wake_pipe.get().is_some()
     }
 
     /// Registers a claim that waits behind `ahead` others. Near the head of the queue its lock file is watched from
     /// now on.
-    pub(super) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
+    pub(crate) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
         let Inner { waiting, inotify, watches, unneeded, watched, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
@@ -160,7 +163,7 @@ impl Listener {
     }
 
     /// Whether the claim was near the head of the queue at the last check.
-    pub(super) fn is_near(&self, id: ClaimId) -> bool {
+    pub(crate) fn is_near(&self, id: ClaimId) -> bool {
         lock(&self.inner).waiting.get(&id).is_some_and(|waiting| waiting.near)
     }
 
@@ -173,12 +176,12 @@ impl Listener {
 
     /// Whether this engine has an inotify instance.
     #[cfg(test)]
-    pub(super) fn watches_files(&self) -> bool {
+    pub(crate) fn watches_files(&self) -> bool {
         lock(&self.inner).inotify.get().is_some()
     }
 
     /// Unregisters a claim that does not wait any more.
-    pub(super) fn forget(&self, id: ClaimId) {
+    pub(crate) fn forget(&self, id: ClaimId) {
         let mut inner = lock(&self.inner);
         let Some(number) = inner.waiting.remove(&id).and_then(|gone| gone.watch) else { return };
         if inner.watches.get_mut(&number).is_some_and(|series| series.leave(id)) {
@@ -188,7 +191,7 @@ impl Listener {
     }
 
     /// The waiting claims with the slots of their records.
-    pub(super) fn waiting(&self) -> Vec<(ClaimId, Name, u32)> {
+    pub(crate) fn waiting(&self) -> Vec<(ClaimId, Name, u32)> {
         lock(&self.inner)
             .waiting
             .iter()
@@ -198,7 +201,7 @@ impl Listener {
 
     /// Waits until there is something to report. Dropping the future loses nothing. Needs a tokio runtime with time
     /// and I/O.
-    pub(super) async fn listen(&self) -> Wakeups {
+    pub(crate) async fn listen(&self) -> Wakeups {
         // A source that is not reported as readable is not read: that would add three useless reads each on the way
         // to a waiting task.
         let mut read = Readable::default();

@@ -21,15 +21,15 @@ use nix::{
     unistd::{UnlinkatFlags, mkfifoat, unlinkat},
 };
 
-use super::{
+use super::super::{
     dir::Dir,
-    layout::record_at,
-    lock_dir::{LockDir, WAKE_PIPES, share},
-    open::{Missing, SAFELY},
-    ready::Ready,
-    record::SIGNALLED,
-    state::StateFile,
-    wait_order::IndexedRecord,
+    dir::lock_dir::{LockDir, WAKE_PIPES, share},
+    dir::open::{Missing, SAFELY},
+    table::layout::record_at,
+    table::record::SIGNALLED,
+    table::state::StateFile,
+    table::wait_order::IndexedRecord,
+    wake::ready::Ready,
 };
 use crate::{EngineError, Env, Instant};
 
@@ -45,8 +45,8 @@ const SIZE: usize = 4096;
 
 /// The wake pipe of this process; dropping it removes its file.
 #[derive(Debug)]
-pub(super) struct WakePipe {
-    pub(super) id: [u8; 16],
+pub(crate) struct WakePipe {
+    pub(crate) id: [u8; 16],
     /// Locked, so that other processes can distinguish a pipe in use from an orphan.
     pipe: Ready<File>,
     dir: File,
@@ -56,7 +56,7 @@ pub(super) struct WakePipe {
 
 impl WakePipe {
     /// Creates a wake pipe, and removes some that killed processes left.
-    pub(super) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
+    pub(crate) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
         let place = dir.place(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
         for _ in 0..TRIES {
             let mut id = [0; 16];
@@ -96,12 +96,12 @@ impl WakePipe {
     }
 
     /// The descriptor to wait for.
-    pub(super) const fn ready(&self) -> &Ready<File> {
+    pub(crate) const fn ready(&self) -> &Ready<File> {
         &self.pipe
     }
 
     /// Whether a signal arrived since the last call.
-    pub(super) fn was_signalled(&self) -> bool {
+    pub(crate) fn was_signalled(&self) -> bool {
         // Reads everything in the pipe. What arrives meanwhile is for the next call.
         matches!(self.pipe.get().read(&mut [0; SIZE]), Ok(1..))
     }
@@ -117,7 +117,7 @@ impl Drop for WakePipe {
 }
 
 /// Signals the owner of a record.
-pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: Instant) {
+pub(crate) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: Instant) {
     if placed.record.signalled.is_none() {
         // The first unanswered signal counts: from then on the owner has a second to answer.
         let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(placed.slot) + SIGNALLED);
@@ -149,12 +149,12 @@ fn is_pipe(file: &File) -> bool {
 }
 
 /// Clears the time stamp: the owner of the record has asked.
-pub(super) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
+pub(crate) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
     state.write(&[0; 8], record_at(slot) + SIGNALLED)
 }
 
 /// Whether the record was signalled since its owner last asked.
-pub(super) fn is_signalled(state: &StateFile, slot: u32) -> bool {
+pub(crate) fn is_signalled(state: &StateFile, slot: u32) -> bool {
     let mut bytes = [0; 8];
     state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
 }

@@ -17,21 +17,21 @@
 use crate::{Lineage, MAX_NAME_BYTES, Name, Previous};
 
 /// The size of the head, including record 0.
-pub(super) const HEAD: usize = 1024;
+pub(crate) const HEAD: usize = 1024;
 /// The size of a record.
-pub(super) const RECORD: usize = 256;
+pub(crate) const RECORD: usize = 256;
 /// The offset of record 0.
-pub(super) const RECORD_ZERO: usize = 704;
+pub(crate) const RECORD_ZERO: usize = 704;
 /// The offset of the fields of the table.
-pub(super) const TABLE: usize = 576;
+pub(crate) const TABLE: usize = 576;
 /// The offset of the tokens.
-pub(super) const TOKENS: usize = 640;
+pub(crate) const TOKENS: usize = 640;
 /// The offset of the byte that says how the last hold ended. Record 0 follows, so that one write covers both.
-pub(super) const ENDED: usize = 696;
+pub(crate) const ENDED: usize = 696;
 /// The maximum number of claims that wait for or hold one name: 1 MiB of table, which each change of the table reads.
-pub(super) const MAX_CLAIMS: u32 = 4096;
+pub(crate) const MAX_CLAIMS: u32 = 4096;
 /// The upper bound of tokens and tickets, which are also offsets of byte-range locks.
-pub(super) const MAX_NUMBER: u64 = 1 << 60;
+pub(crate) const MAX_NUMBER: u64 = 1 << 60;
 
 const MAGIC: &[u8; 6] = b"LHLOCK";
 const VERSION: u16 = 1;
@@ -39,42 +39,42 @@ const NAME_AT: usize = 32;
 
 /// The head of a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) lineage: Lineage,
-    pub(super) table: TableHead,
-    pub(super) tokens: Tokens,
-    pub(super) ended: Previous,
+pub(crate) struct Head {
+    pub(crate) lineage: Lineage,
+    pub(crate) table: TableHead,
+    pub(crate) tokens: Tokens,
+    pub(crate) ended: Previous,
 }
 
 /// The fields of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TableHead {
+pub(crate) struct TableHead {
     /// Whether any record but record 0 is in use. One byte, so that it can be read without the latch.
-    pub(super) in_use: bool,
+    pub(crate) in_use: bool,
     /// How many records, from record 1 on, were ever written.
-    pub(super) records: u32,
+    pub(crate) records: u32,
     /// The ticket of the next claim.
-    pub(super) next_ticket: u64,
+    pub(crate) next_ticket: u64,
     /// The boot in which the records were written.
-    pub(super) boot: [u8; 16],
+    pub(crate) boot: [u8; 16],
 }
 
 /// The token counter. Its rules are in [`tokens`](super::tokens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     /// The boot in which the counter was last written.
-    pub(super) boot: [u8; 16],
+    pub(crate) boot: [u8; 16],
     /// The last token granted.
-    pub(super) current: u64,
+    pub(crate) current: u64,
     /// No later boot uses a token up to this number; may not be on disk yet.
-    pub(super) promised: u64,
+    pub(crate) promised: u64,
     /// The last value of `promised` that is certainly on disk.
-    pub(super) ceiling: u64,
+    pub(crate) ceiling: u64,
 }
 
 /// Why the bytes are not a valid head.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoHead {
+pub(crate) enum NoHead {
     /// Nothing was written, or no write reached the disk.
     Blank,
     /// The file is not a state file of this engine.
@@ -87,13 +87,13 @@ pub(super) enum NoHead {
 
 impl Head {
     /// The head of a name that was never held.
-    pub(super) fn new(lineage: Lineage, boot: [u8; 16]) -> Self {
+    pub(crate) fn new(lineage: Lineage, boot: [u8; 16]) -> Self {
         let table = TableHead { in_use: false, records: 0, next_ticket: 1, boot };
         Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
     }
 
     /// The bytes to write for `name`, with record 0 empty.
-    pub(super) fn to_bytes(&self, name: &Name) -> [u8; HEAD] {
+    pub(crate) fn to_bytes(&self, name: &Name) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..6].copy_from_slice(MAGIC);
         bytes[6..8].copy_from_slice(&VERSION.to_le_bytes());
@@ -108,7 +108,7 @@ impl Head {
     }
 
     /// Parses the beginning of a file of `size` bytes.
-    pub(super) fn from_bytes(bytes: &[u8; HEAD], size: u64) -> Result<Self, NoHead> {
+    pub(crate) fn from_bytes(bytes: &[u8; HEAD], size: u64) -> Result<Self, NoHead> {
         if size == 0 || (size == HEAD as u64 && bytes.iter().all(|&byte| byte == 0)) {
             // A power cut can leave the size without the bytes. No token was granted then, because a grant needs a
             // sync first.
@@ -141,9 +141,9 @@ impl Head {
 }
 
 impl TableHead {
-    pub(super) const SIZE: usize = 40;
+    pub(crate) const SIZE: usize = 40;
 
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0] = u8::from(self.in_use);
         bytes[8..16].copy_from_slice(&self.next_ticket.to_le_bytes());
@@ -152,7 +152,7 @@ impl TableHead {
         bytes
     }
 
-    pub(super) fn from_bytes(head: &[u8; HEAD]) -> Self {
+    pub(crate) fn from_bytes(head: &[u8; HEAD]) -> Self {
         Self {
             in_use: head[TABLE] != 0,
             next_ticket: u64::from_le_bytes(array(head, TABLE + 8)),
@@ -163,9 +163,9 @@ impl TableHead {
 }
 
 impl Tokens {
-    pub(super) const SIZE: usize = 40;
+    pub(crate) const SIZE: usize = 40;
 
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..16].copy_from_slice(&self.boot);
         bytes[16..24].copy_from_slice(&self.current.to_le_bytes());
@@ -185,7 +185,7 @@ impl Tokens {
 }
 
 /// The offset of record `slot` in the file.
-pub(super) const fn record_at(slot: u32) -> u64 {
+pub(crate) const fn record_at(slot: u32) -> u64 {
     match slot {
         0 => RECORD_ZERO as u64,
         _ => (HEAD + (slot as usize - 1) * RECORD) as u64,
@@ -193,7 +193,7 @@ pub(super) const fn record_at(slot: u32) -> u64 {
 }
 
 /// How a hold ended, as one byte.
-pub(super) const fn ended_to_byte(ended: Previous) -> u8 {
+pub(crate) const fn ended_to_byte(ended: Previous) -> u8 {
     match ended {
         Previous::Clean => 0,
         Previous::Abandoned => 1,
@@ -214,12 +214,12 @@ const fn ended_from_byte(byte: u8) -> Previous {
 }
 
 /// `N` bytes from offset `at`. Only called with constant offsets inside `bytes`.
-pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the slice has N bytes")
 }
 
 /// The full name for which the head was written, as bytes.
-pub(super) fn name_bytes(head: &[u8; HEAD]) -> &[u8] {
+pub(crate) fn name_bytes(head: &[u8; HEAD]) -> &[u8] {
     let len = usize::from(u16::from_le_bytes([head[24], head[25]]));
     &head[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]
 }

@@ -16,7 +16,7 @@ const DELAYS: [Duration; 5] = [
 
 /// The claims of one watch, and when they are due.
 #[derive(Debug, Default)]
-pub(super) struct Series {
+pub(crate) struct Series {
     claims: Vec<ClaimId>,
     /// The first event of the running series, and how many of its delays have passed.
     running: Option<(Instant, usize)>,
@@ -26,24 +26,24 @@ pub(super) struct Series {
 }
 
 impl Series {
-    pub(super) fn join(&mut self, id: ClaimId) {
+    pub(crate) fn join(&mut self, id: ClaimId) {
         if !self.claims.contains(&id) {
             self.claims.push(id);
         }
     }
 
     /// Removes a claim; returns whether none is left.
-    pub(super) fn leave(&mut self, id: ClaimId) -> bool {
+    pub(crate) fn leave(&mut self, id: ClaimId) -> bool {
         self.claims.retain(|claim| *claim != id);
         self.claims.is_empty()
     }
 
-    pub(super) fn claims(&self) -> &[ClaimId] {
+    pub(crate) fn claims(&self) -> &[ClaimId] {
         &self.claims
     }
 
     /// Records an event.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub(crate) fn begin(&mut self, now: Instant) {
         match self.running {
             None => self.running = Some((now, 0)),
             Some(_) => self.again = true,
@@ -51,7 +51,7 @@ impl Series {
     }
 
     /// Whether a delay has passed; consumes it.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let Some((start, passed)) = self.running else { return false };
         let reached = DELAYS.iter().filter(|delay| start.after(**delay) <= now).count();
         if reached <= passed {
@@ -65,7 +65,7 @@ impl Series {
     }
 
     /// When the next delay ends.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let (start, passed) = self.running?;
         DELAYS.get(passed).map(|delay| start.after(*delay))
     }

@@ -8,21 +8,21 @@ use nix::{
     sys::stat::{FileStat, Mode, fstat, fstatat},
 };
 
-use super::{
+use super::super::{
+    dir::lock_dir::{LockDir, share},
     error::{foreign, sort_errno},
-    lock_dir::{LockDir, share},
 };
 use crate::{EngineError, Fault};
 
 /// Does not follow a symbolic link, does not wait for the other end of a pipe, does not take a controlling terminal.
-pub(super) const SAFELY: OFlag =
+pub(crate) const SAFELY: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 /// How often a file may vanish between two steps before the open fails: another program keeps removing files.
 const TRIES: usize = 16;
 
 /// What to do when a file does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(crate) enum Missing {
     /// Create it.
     Create,
     /// Report that it does not exist.
@@ -32,7 +32,7 @@ pub(super) enum Missing {
 }
 
 /// Opens a regular file with a single hard link; `shown` is its path for messages.
-pub(super) fn open_file(
+pub(crate) fn open_file(
     place: &LockDir,
     at: &OwnedFd,
     file: &CStr,

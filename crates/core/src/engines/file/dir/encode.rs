@@ -16,7 +16,7 @@ const MAX_FILE_NAME: usize = 255;
 
 /// What a file name in the lock directory decodes to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Decoded {
+pub(crate) enum Decoded {
     /// A name.
     Name(Name),
     /// A name too long to encode; its state file contains it.
@@ -25,7 +25,7 @@ pub(super) enum Decoded {
 
 /// The file name of `name`. Every byte outside `A-Za-z0-9._-`, and a leading dot, becomes `%XX`; `.lock` follows. If
 /// the result would be longer than 255 bytes, the SHA-256 of the name replaces it.
-pub(super) fn file_name(name: &Name) -> String {
+pub(crate) fn file_name(name: &Name) -> String {
     let bytes = name.as_str().as_bytes();
     let mut encoded = String::with_capacity(bytes.len() + SUFFIX.len());
     for (at, &byte) in bytes.iter().enumerate() {
@@ -47,7 +47,7 @@ pub(super) fn file_name(name: &Name) -> String {
 }
 
 /// The inverse of [`file_name`]; `None` for a file name that belongs to no name.
-pub(super) fn decode(file_name: &str) -> Option<Decoded> {
+pub(crate) fn decode(file_name: &str) -> Option<Decoded> {
     let stem = file_name.strip_suffix(SUFFIX)?;
     if let Some(hex) = stem.strip_prefix(HASHED) {
         return (hex.len() == 64 && hex.bytes().all(is_upper_hex)).then_some(Decoded::Hashed);

@@ -6,7 +6,7 @@
 //! reboot the counter continues at `promised`, above every token that was ever granted. Cost: one sync per name and
 //! boot, and one per [`BLOCK`] tokens.
 
-use super::layout::{MAX_NUMBER, Tokens};
+use super::super::table::layout::{MAX_NUMBER, Tokens};
 use crate::{EngineError, Fault};
 
 /// How many tokens one sync reserves: a million grants per sync, and room for 2^40 reboots.
@@ -14,7 +14,7 @@ const BLOCK: u64 = 1 << 20;
 
 /// Mints `count` tokens in this boot; returns the first. `sync` makes its argument durable; the caller writes
 /// `tokens` itself, together with the record of the hold.
-pub(super) fn mint(
+pub(crate) fn mint(
     tokens: &mut Tokens,
     count: u32,
     boot: [u8; 16],

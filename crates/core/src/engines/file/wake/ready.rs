@@ -11,7 +11,7 @@ use tokio::{
     runtime::{Handle, Id},
 };
 
-use super::claims::lock;
+use super::super::claims::lock;
 use crate::driver::keeper::env::sleep;
 
 /// How often a caller checks where the runtime cannot register one more descriptor.
@@ -20,7 +20,7 @@ const UNREGISTERED_INTERVAL: Duration = Duration::from_millis(10);
 /// A descriptor that stays registered with the runtime in which it was last waited for: to register it for each wait
 /// would cost more than the system calls of the wait itself.
 #[derive(Debug)]
-pub(super) struct Ready<T: AsFd> {
+pub(crate) struct Ready<T: AsFd> {
     fd: Arc<T>,
     registered: Mutex<Option<(Id, Registered<T>)>>,
 }
@@ -28,22 +28,22 @@ pub(super) struct Ready<T: AsFd> {
 type Registered<T> = Arc<AsyncFd<Owned<T>>>;
 
 impl<T: AsFd> Ready<T> {
-    pub(super) fn new(fd: T) -> Self {
+    pub(crate) fn new(fd: T) -> Self {
         Self { fd: Arc::new(fd), registered: Mutex::new(None) }
     }
 
-    pub(super) fn get(&self) -> &T {
+    pub(crate) fn get(&self) -> &T {
         &self.fd
     }
 
     /// Whether the runtime reports that it is readable: otherwise the caller has to check.
-    pub(super) fn is_registered(&self) -> bool {
+    pub(crate) fn is_registered(&self) -> bool {
         lock(&self.registered).is_some()
     }
 
     /// Returns when data arrived since the last return. The caller must then read until nothing is left. Cancel safe.
     /// Needs a tokio runtime with time and I/O.
-    pub(super) async fn readable(&self) {
+    pub(crate) async fn readable(&self) {
         let Ok(fd) = self.register() else { return sleep(UNREGISTERED_INTERVAL).await };
         match fd.readable().await {
             Ok(mut guard) => guard.clear_ready(),

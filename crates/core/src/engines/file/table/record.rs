@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{
-    layout::{MAX_NUMBER, RECORD, array},
-    proc::Process,
+use super::super::{
+    kernel::proc::Process,
+    table::layout::{MAX_NUMBER, RECORD, array},
 };
 use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
 
 /// The offset in a record of the time at which its owner was last signalled.
-pub(super) const SIGNALLED: u64 = 8;
+pub(crate) const SIGNALLED: u64 = 8;
 /// The offset in a record of the token of a broken hold.
-pub(super) const BROKEN: u64 = 16;
+pub(crate) const BROKEN: u64 = 16;
 /// The offset in a record of the time until which the name is held by nobody.
-pub(super) const KEPT: u64 = 32;
+pub(crate) const KEPT: u64 = 32;
 /// The offset in a record of its ticket.
-pub(super) const TICKET: usize = 56;
+pub(crate) const TICKET: usize = 56;
 const SUM: usize = 24;
 const ID: usize = 40;
 const TOKEN: usize = 64;
@@ -24,7 +24,7 @@ const OWNER: usize = 128;
 /// The use of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum RecordState {
+pub(crate) enum RecordState {
     /// Not in use.
     Empty = 0,
     /// A claim that waits in the queue.
@@ -37,48 +37,48 @@ pub(super) enum RecordState {
 
 /// A record in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) state: RecordState,
-    pub(super) id: ClaimId,
-    pub(super) mode: Mode,
+pub(crate) struct Record {
+    pub(crate) state: RecordState,
+    pub(crate) id: ClaimId,
+    pub(crate) mode: Mode,
     /// The position in the order of arrival; 0 on record 0.
-    pub(super) ticket: u64,
+    pub(crate) ticket: u64,
     /// The first token of the grant; 0 while waiting.
-    pub(super) token: u64,
+    pub(crate) token: u64,
     /// How many tokens the grant carries.
-    pub(super) tokens: u32,
-    pub(super) owner: Arc<str>,
-    pub(super) process: Process,
-    pub(super) stops_on_term: bool,
+    pub(crate) tokens: u32,
+    pub(crate) owner: Arc<str>,
+    pub(crate) process: Process,
+    pub(crate) stops_on_term: bool,
     /// When the claim began to wait or to hold.
-    pub(super) since: Instant,
+    pub(crate) since: Instant,
     /// The id of the wake pipe of a waiting claim; zeros: none.
-    pub(super) wake_pipe: [u8; 16],
+    pub(crate) wake_pipe: [u8; 16],
     /// Until when a kept record counts.
-    pub(super) kept_until: Instant,
+    pub(crate) kept_until: Instant,
     /// When its owner was signalled; `None` after the owner asked again.
-    pub(super) signalled: Option<Instant>,
+    pub(crate) signalled: Option<Instant>,
     /// The token under which an operator broke the hold; valid only if it equals `token`.
-    pub(super) broken: u64,
+    pub(crate) broken: u64,
 }
 
 /// The bytes are not a completely written record.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Torn;
+pub(crate) struct Torn;
 
 impl Record {
     /// Whether an operator broke this hold.
-    pub(super) fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.token != 0 && self.broken == self.token
     }
 
     /// Whether `token` is one of the tokens of the grant.
-    pub(super) fn carries(&self, token: u64) -> bool {
+    pub(crate) fn carries(&self, token: u64) -> bool {
         self.token != 0 && token >= self.token && token - self.token < u64::from(self.tokens)
     }
 
     /// Encodes the record.
-    pub(super) fn to_bytes(&self) -> [u8; RECORD] {
+    pub(crate) fn to_bytes(&self) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(SIGNALLED as usize, &self.signalled.map_or(0, Instant::as_nanos).to_le_bytes());
@@ -112,7 +112,7 @@ impl Record {
 
     /// The bytes with the correct checksum, so that random bytes pass the check.
     #[cfg(any(test, feature = "fuzz"))]
-    pub(super) fn right_sum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
+    pub(crate) fn right_sum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
         let mut bytes = *bytes;
         let sum = sum(&bytes);
         bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
@@ -120,7 +120,7 @@ impl Record {
     }
 
     /// Decodes a record; `None`: empty.
-    pub(super) fn from_bytes(bytes: &[u8; RECORD]) -> Result<Option<Self>, Torn> {
+    pub(crate) fn from_bytes(bytes: &[u8; RECORD]) -> Result<Option<Self>, Torn> {
         let state = match bytes[0] {
             0 => return Ok(None),
             1 => RecordState::Waiting,
@@ -133,7 +133,7 @@ impl Record {
 
     /// Whether an operator broke the hold of claim `id`; `None` when the record is not in use by that claim. Does not
     /// decode the owner, which a release does not need.
-    pub(super) fn broken_of(bytes: &[u8; RECORD], id: ClaimId) -> Option<bool> {
+    pub(crate) fn broken_of(bytes: &[u8; RECORD], id: ClaimId) -> Option<bool> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
         let is_its =
             bytes[0] != RecordState::Empty as u8 && array(bytes, ID) == id.0 && word(SUM) == sum(bytes);
@@ -188,7 +188,7 @@ fn sum(bytes: &[u8; RECORD]) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;

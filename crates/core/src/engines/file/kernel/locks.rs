@@ -23,13 +23,13 @@ use nix::{
     sys::stat::lstat,
 };
 
-use super::{
+use super::super::{
     dir::Dir,
-    encode,
+    dir::encode,
+    dir::open::{Missing, open_file},
     error::{foreign, sort, sort_errno},
     kernel::{Flock, KernelLocks},
-    layout::MAX_NUMBER,
-    open::{Missing, open_file},
+    table::layout::MAX_NUMBER,
 };
 use crate::{EngineError, Fault, Mode, Name, contract::process};
 
@@ -44,36 +44,36 @@ const TO_THE_END: i64 = 0;
 /// How often one call tries the latch before core has to ask again later. Enough tries to outlast a few running
 /// holders, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
-pub(super) const LATCH_TRIES: usize = 32;
+pub(crate) const LATCH_TRIES: usize = 32;
 /// The tries of a claim that can share the name and is not asked again: about a millisecond.
-pub(super) const LATCH_TRIES_BESIDE: usize = 1000;
+pub(crate) const LATCH_TRIES_BESIDE: usize = 1000;
 
 /// A name with its file name and paths.
 #[derive(Clone, Debug)]
-pub(super) struct Key {
-    pub(super) name: Name,
+pub(crate) struct Key {
+    pub(crate) name: Name,
     /// The file name, the same in the lock directory and in its `.state`.
-    pub(super) file: CString,
+    pub(crate) file: CString,
     /// The full path of the lock file.
-    pub(super) path: CString,
+    pub(crate) path: CString,
 }
 
 impl Key {
-    pub(super) fn new(dir: &Dir, name: &Name) -> Self {
+    pub(crate) fn new(dir: &Dir, name: &Name) -> Self {
         let file = encode::file_name(name);
         let path = dir.path_of(&file);
         Self { name: name.clone(), file: CString::new(file).expect("an encoded name holds no NUL"), path }
     }
 
     /// The path of the lock file, for messages.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         self.path.to_string_lossy().into_owned()
     }
 }
 
 /// The owner that a mark shows to be alive.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     /// The claim with this ticket.
     Ticket(u64),
     /// The exclusive hold with this first token.
@@ -91,7 +91,7 @@ impl Mark {
 
 /// One open lock file. It belongs to one claim, from its beginning to its end.
 #[derive(Debug)]
-pub(super) struct LockFile {
+pub(crate) struct LockFile {
     file: File,
     device: libc::dev_t,
     inode: libc::ino_t,
@@ -104,7 +104,7 @@ pub(super) struct LockFile {
 
 impl LockFile {
     /// Opens the lock file of `key`; `None` when it does not exist and `missing` does not ask to create it.
-    pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
+    pub(crate) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
         let Some(place) = dir.place(missing)? else { return Ok(None) };
         let opened = open_file(place, &place.locks, &key.file, missing, || key.shown())?;
         Ok(opened.map(|(file, stat)| Self {
@@ -117,12 +117,12 @@ impl LockFile {
     }
 
     /// The flocks on this file, as the kernel lists them.
-    pub(super) fn flocks(&self, dir: &Dir) -> Vec<Flock> {
+    pub(crate) fn flocks(&self, dir: &Dir) -> Vec<Flock> {
         KernelLocks::read(dir.fs()).on(self.device, self.inode)
     }
 
     /// Whether the path still leads to this very file. Otherwise other claims lock another file.
-    pub(super) fn is_current(&self, key: &Key) -> Result<bool, EngineError> {
+    pub(crate) fn is_current(&self, key: &Key) -> Result<bool, EngineError> {
         match lstat(key.path.as_c_str()) {
             Ok(stat) if stat.st_dev != self.device || stat.st_ino != self.inode => Ok(false),
             Ok(stat) if stat.st_nlink > 1 => Err(foreign(&key.shown(), "was given another hard link")),
@@ -133,19 +133,19 @@ impl LockFile {
     }
 
     /// The file itself, for watching it and for passing its descriptor to a child.
-    pub(super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// Another descriptor of the same open file, closed on exec.
-    pub(super) fn duplicate(&self) -> std::io::Result<OwnedFd> {
+    pub(crate) fn duplicate(&self) -> std::io::Result<OwnedFd> {
         self.is_bound.store(true, Ordering::Relaxed);
         self.file.try_clone().map(OwnedFd::from)
     }
 
     /// Takes the flock for a hold of this mode if that is possible without waiting. Only for an open file without a
     /// flock.
-    pub(super) fn try_flock(&self, mode: Mode) -> Result<bool, EngineError> {
+    pub(crate) fn try_flock(&self, mode: Mode) -> Result<bool, EngineError> {
         let taken = match mode {
             Mode::Exclusive => self.file.try_lock(),
             Mode::Shared | Mode::Permits { .. } => self.file.try_lock_shared(),
@@ -159,7 +159,7 @@ impl LockFile {
 
     /// Releases the flock. Always called before the close, because a close notifies its watchers before it frees the
     /// lock.
-    pub(super) fn unflock(&self) {
+    pub(crate) fn unflock(&self) {
         // LOCK_UN on an open file fails only when the kernel is out of memory; then the close that follows frees the
         // lock.
         let _ = self.file.unlock();
@@ -167,13 +167,13 @@ impl LockFile {
 
     /// Whether, with nothing locked on it, this file is as good as a newly opened one: no other process can have
     /// inherited it.
-    pub(super) fn is_ours_alone(&self) -> bool {
+    pub(crate) fn is_ours_alone(&self) -> bool {
         self.forks == process::forks() && !self.is_bound.load(Ordering::Relaxed)
     }
 
     /// Sets a mark. The mark of a ticket stays until the last descriptor of this open file is closed; the mark of a
     /// hold can be removed before.
-    pub(super) fn mark(&self, mark: Mark) -> Result<(), EngineError> {
+    pub(crate) fn mark(&self, mark: Mark) -> Result<(), EngineError> {
         if matches!(mark, Mark::Ticket(_)) {
             self.is_bound.store(true, Ordering::Relaxed);
         }
@@ -188,13 +188,13 @@ impl LockFile {
     }
 
     /// Removes the mark of this open file's own hold; returns whether that is certain.
-    pub(super) fn unmark(&self, token: u64) -> bool {
+    pub(crate) fn unmark(&self, token: u64) -> bool {
         self.range_lock(libc::F_UNLCK, Mark::Hold(token).byte()).is_ok()
     }
 
     /// Whether another open file has set this mark. A lock of another program on the whole file covers every mark,
     /// also marks that no claim has set; such a lock does not count.
-    pub(super) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
+    pub(crate) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
@@ -203,7 +203,7 @@ impl LockFile {
 
     /// Whether another program has locked the whole file by `fcntl(2)` or `lockf(3)`: such a lock covers the latch
     /// and all marks.
-    pub(super) fn is_locked_by_another_program(&self) -> Result<bool, EngineError> {
+    pub(crate) fn is_locked_by_another_program(&self) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, LATCH);
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
@@ -212,19 +212,19 @@ impl LockFile {
 
     /// Releases every lock, as the kernel does when the last descriptor is closed.
     #[cfg(test)]
-    pub(super) fn free_all(&self) {
+    pub(crate) fn free_all(&self) {
         self.unflock();
         fcntl(&self.file, FcntlArg::F_OFD_SETLK(&libc::flock { l_len: 0, ..range(libc::F_UNLCK, LATCH) }))
             .unwrap();
     }
 
     /// Takes the latch, or returns [`Fault::Retry`] when its holder does not release it (it is stopped or starved).
-    pub(super) fn latch(&self) -> Result<Latch<'_>, EngineError> {
+    pub(crate) fn latch(&self) -> Result<Latch<'_>, EngineError> {
         self.latch_within(LATCH_TRIES)
     }
 
     /// The same, with this number of tries.
-    pub(super) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
+    pub(crate) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
         for _ in 0..tries {
             if let Some(latch) = self.try_latch()? {
                 return Ok(latch);
@@ -238,7 +238,7 @@ impl LockFile {
     }
 
     /// Takes the latch if it is free.
-    pub(super) fn try_latch(&self) -> Result<Option<Latch<'_>>, EngineError> {
+    pub(crate) fn try_latch(&self) -> Result<Option<Latch<'_>>, EngineError> {
         match self.range_lock(libc::F_WRLCK, LATCH) {
             Ok(()) => Ok(Some(Latch(self))),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
@@ -253,7 +253,7 @@ impl LockFile {
 
 /// The latch, held until dropped.
 #[derive(Debug)]
-pub(super) struct Latch<'a>(&'a LockFile);
+pub(crate) struct Latch<'a>(&'a LockFile);
 
 impl Drop for Latch<'_> {
     fn drop(&mut self) {

@@ -13,13 +13,13 @@ use std::{
 use nix::{sys::stat::fstat, unistd::fsync};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
-use super::{
+use super::super::{
     claims::lock,
     dir::Dir,
+    dir::open::{Missing, open_file},
     error::{foreign, sort, sort_errno},
-    layout::{HEAD, Head, NoHead, TOKENS, Tokens, name_bytes},
-    locks::{Key, Latch},
-    open::{Missing, open_file},
+    kernel::locks::{Key, Latch},
+    table::layout::{HEAD, Head, NoHead, TOKENS, Tokens, name_bytes},
 };
 use crate::{EngineError, Lineage, Name};
 
@@ -29,13 +29,13 @@ const KEPT_OPEN: usize = 64;
 
 /// One open state file.
 #[derive(Debug)]
-pub(super) struct StateFile {
+pub(crate) struct StateFile {
     file: File,
     shown: String,
 }
 
 impl StateFile {
-    pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
+    pub(crate) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
         let shown = dir.state_path(&key.file.to_string_lossy());
         let Some(place) = dir.place(missing)? else { return Ok(None) };
         let Some(states) = place.states(missing)? else { return Ok(None) };
@@ -45,7 +45,7 @@ impl StateFile {
 
     /// The head, parsed and raw; `None` while nothing was written. An error for a file that is not the state of
     /// `name`.
-    pub(super) fn head(&self, name: &Name) -> Result<Option<(Head, [u8; HEAD])>, EngineError> {
+    pub(crate) fn head(&self, name: &Name) -> Result<Option<(Head, [u8; HEAD])>, EngineError> {
         let mut bytes = [0; HEAD];
         let read = self.read(&mut bytes, 0)?;
         // The size matters only for a blank file; records may follow a full head.
@@ -69,7 +69,7 @@ impl StateFile {
     }
 
     /// The head; writes a new one if there is none. Under the latch.
-    pub(super) fn head_or_new(
+    pub(crate) fn head_or_new(
         &self,
         name: &Name,
         _latch: &Latch<'_>,
@@ -86,7 +86,7 @@ impl StateFile {
     }
 
     /// Reads from `at` until the buffer is full or the file ends.
-    pub(super) fn read(&self, bytes: &mut [u8], at: u64) -> Result<usize, EngineError> {
+    pub(crate) fn read(&self, bytes: &mut [u8], at: u64) -> Result<usize, EngineError> {
         let mut done = 0;
         while done < bytes.len() {
             match self.file.read_at(&mut bytes[done..], at + done as u64) {
@@ -99,12 +99,12 @@ impl StateFile {
         Ok(done)
     }
 
-    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), EngineError> {
+    pub(crate) fn write(&self, bytes: &[u8], at: u64) -> Result<(), EngineError> {
         self.file.write_all_at(bytes, at).map_err(|error| sort("cannot write", &self.shown, error))
     }
 
     /// Writes the tokens and syncs them to disk, with the directory entry of the file.
-    pub(super) fn sync_tokens(&self, dir: &Dir, tokens: &Tokens) -> Result<(), EngineError> {
+    pub(crate) fn sync_tokens(&self, dir: &Dir, tokens: &Tokens) -> Result<(), EngineError> {
         self.write(&tokens.to_bytes(), TOKENS as u64)?;
         let failed = |errno| sort_errno("cannot sync", &self.shown, errno);
         fsync(&self.file).map_err(failed)?;
@@ -113,7 +113,7 @@ impl StateFile {
         states.map_or(Ok(()), |states| fsync(states).map_err(failed))
     }
 
-    pub(super) fn damaged(&self) -> EngineError {
+    pub(crate) fn damaged(&self) -> EngineError {
         foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then begin anew)")
     }
 
@@ -138,17 +138,17 @@ impl StateFile {
 
 /// The state files that an engine keeps open.
 #[derive(Debug, Default)]
-pub(super) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
+pub(crate) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
 
 impl States {
     /// The state file for the end of a hold. May be a removed file: writing to it does no harm.
-    pub(super) fn last(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
+    pub(crate) fn last(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
         let known = lock(&self.0).get(&key.name).cloned();
         known.map_or_else(|| self.get(dir, key, Missing::Leave), |known| Ok(Some(known)))
     }
 
     /// The state file for inspection, which may be on a read-only file system.
-    pub(super) fn look(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
+    pub(crate) fn look(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
         let known = lock(&self.0).get(&key.name).cloned();
         match known.filter(|known| !known.is_removed()) {
             Some(known) => Ok(Some(known)),
@@ -163,7 +163,7 @@ impl States {
     }
 
     /// The state file of `key`; `None` when it does not exist and `missing` does not ask to create it.
-    pub(super) fn get(
+    pub(crate) fn get(
         &self,
         dir: &Dir,
         key: &Key,

@@ -23,7 +23,7 @@ impl Clock for MachineClock {
 }
 
 /// The clock of the machine. `clock` is the clock that this process sees.
-pub(super) fn machine_clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
+pub(crate) fn machine_clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
     match boot_time_ahead() {
         0 => clock,
         ahead => Arc::new(MachineClock { shifted: clock, ahead }),

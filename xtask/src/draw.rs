@@ -1,0 +1,98 @@
+//! Draws lines of code by chance, for a test of names: whoever knows ARCHITECTURE.md alone should be able to tell from
+//! each line its crate and its purpose. The paths are printed after the lines.
+
+use std::{fs, path::Path};
+
+use crate::workspace::Workspace;
+
+/// How many lines one draw has.
+const LINES: usize = 12;
+/// The shortest line that is drawn: shorter ones (`}` or `)?;`) have no names.
+const SHORTEST: usize = 24;
+
+/// Prints the lines of this seed, then where each stands.
+pub(crate) fn print(workspace: &Workspace, seed: u64) -> Result<(), String> {
+    let sources = workspace.files("rs").map_err(|error| format!("a file cannot be read: {error}"))?;
+    let mut lines = Vec::new();
+    for path in sources.iter().filter(|path| is_source(&workspace.shown(path))) {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let shown = workspace.shown(path);
+        lines.extend(code(&text).map(|(number, line)| (format!("{shown}:{number}"), line.to_owned())));
+    }
+    let drawn = draw(&lines, seed);
+    println!("seed {seed}, {} of {} lines", drawn.len(), lines.len());
+    for (nth, (_, line)) in drawn.iter().enumerate() {
+        println!("{:3}  {line}", nth + 1);
+    }
+    println!("\nwhere they stand");
+    for (nth, (place, _)) in drawn.iter().enumerate() {
+        println!("{:3}  {place}", nth + 1);
+    }
+    Ok(())
+}
+
+/// Whether a file is part of the product: not a test, and not of the tools.
+fn is_source(path: &str) -> bool {
+    let path = Path::new(path);
+    path.starts_with("crates")
+        && !path.starts_with("crates/testkit")
+        && !path.components().any(|part| part.as_os_str() == "tests")
+        && path.components().any(|part| part.as_os_str() == "src")
+}
+
+/// The lines of code before the tests of a file, with their numbers.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
+    lines.map(|(at, line)| (at + 1, line.trim())).filter(|(_, line)| {
+        line.len() >= SHORTEST && !["//", "#", "use ", "mod "].iter().any(|start| line.starts_with(start))
+    })
+}
+
+/// Some of the lines, each at most once: the same for the same seed and the same sources.
+fn draw<T>(lines: &[T], seed: u64) -> Vec<&T> {
+    let mut state = seed;
+    let mut left: Vec<&T> = lines.iter().collect();
+    let mut drawn = Vec::new();
+    while drawn.len() < LINES && !left.is_empty() {
+        let at = next(&mut state) % left.len() as u64;
+        drawn.push(left.swap_remove(at as usize));
+    }
+    drawn
+}
+
+/// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_draws_the_same_lines_again_and_another_seed_others() {
+        let lines: Vec<u32> = (0..1000).collect();
+        let first = draw(&lines, 1);
+        assert_eq!(first.len(), LINES);
+        assert_eq!(first, draw(&lines, 1));
+        assert_ne!(first, draw(&lines, 2));
+        let mut distinct = first.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), LINES);
+        assert_eq!(draw(&lines[..3], 1).len(), 3);
+    }
+
+    #[test]
+    fn comments_imports_short_lines_and_tests_are_not_drawn() {
+        let text = "use std::{fs, path::Path, process::Command};\n// a comment of more than some letters\n}\n    let \
+                    answer = ask_the_server(request);\n#[cfg(test)]\nmod tests { fn a_test_of_many_letters() {} }\n";
+        assert_eq!(code(text).collect::<Vec<_>>(), [(4, "let answer = ask_the_server(request);")]);
+        assert!(is_source("crates/core/src/guard.rs") && !is_source("crates/core/tests/locks/main.rs"));
+        assert!(!is_source("crates/testkit/src/lib.rs") && !is_source("xtask/src/main.rs"));
+    }
+}
