@@ -1,12 +1,13 @@
-//! How long a newcomer waits for the command: release builds from nothing, beside a crate of fixed size as the yardstick.
+//! Measures how long a new user waits for the command: release builds from scratch, beside a crate of fixed size as the
+//! yardstick.
 
 use std::{fs, path::Path, process::Command, time::Instant};
 
 use crate::{Failure, contest::Contest};
 
-/// The yardstick: a crate without dependencies, of so many functions that its build takes some seconds.
+/// The size of the yardstick: a crate without dependencies, with so many functions that its build takes some seconds.
 const FUNCTIONS: usize = 2_000;
-/// Builds of each kind. A build of all engines takes minutes.
+/// The number of builds of each kind. A build of all engines takes minutes.
 const ROUNDS: usize = 3;
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -45,7 +46,7 @@ fn yardstick() -> Result<tempfile::TempDir, Failure> {
     Ok(dir)
 }
 
-/// Functions that sort, format and look up, each of a type of its own, so that no two compile into one.
+/// Generates functions that sort, format and look up, each on its own type, so that the compiler merges none of them.
 fn source() -> String {
     let mut source = String::new();
     for number in 0..FUNCTIONS {

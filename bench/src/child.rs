@@ -1,4 +1,4 @@
-//! The second process of a bench: this program again, told by its arguments what to do.
+//! The second process of a bench: this program again, with arguments that say what to do.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use crate::{
     zookeeper_holds,
 };
 
-/// Starts this program as a child that does `what`.
+/// Starts this program as a child with these arguments.
 pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .arg("child")
@@ -21,7 +21,7 @@ pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
         .spawn()
 }
 
-/// What a child printed, when it ended well.
+/// The output of a child, if it ended with success.
 pub(crate) fn output(child: Child) -> Result<String, Failure> {
     let output = child.wait_with_output()?;
     if !output.status.success() {

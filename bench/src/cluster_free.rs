@@ -1,4 +1,5 @@
-//! Acquire and release of free names on a Redis Cluster: beside one server on the same processors, and with more masters.
+//! Acquire and release of free names on a Redis Cluster: beside one server on the same processors, and with more
+//! masters.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use tokio::runtime::Runtime;
 use crate::{Failure, contest::Contest, pairs::pairs, redis_holds::cpu_seconds, redis_site::Site};
 
 const TASKS: usize = 256;
-/// How long one measurement takes, about.
+/// The approximate length of one measurement.
 const SLICE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 31;
-/// For counting: long beside what is not counted right at its ends.
+/// The length of a measurement that counts: long, so that requests that are missed at its ends do not matter.
 const COUNTED: Duration = Duration::from_secs(2);
 
 /// A site and its clients.
@@ -36,7 +37,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         way("1 master", "1 master, keeper on the tasks' runtime", Site::cluster(1))?,
         way("6 masters", "6 masters, keeper on the tasks' runtime", Site::cluster(6))?,
     ];
-    // Connections and counters are there.
+    // Creates the connections and counters before the measurement.
     for way in &ways {
         pairs(&runtime, SLICE, TASKS, &way.own)?;
         pairs(&runtime, SLICE, TASKS, &way.ridden)?;
@@ -62,7 +63,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what a pair costs servers and the client.
+/// Prints what an acquire with its release costs the servers and the client.
 fn cost(runtime: &Runtime, tasks: usize, way: &Way) -> Result<(), Failure> {
     let (before, cpu) = (way.site.done()?, cpu_seconds()?);
     let count = pairs(runtime, COUNTED, tasks, &way.own)? * COUNTED.as_secs_f64();

@@ -1,4 +1,4 @@
-//! 100,000 holds over six masters.
+//! The cost of 100,000 holds on a Redis Cluster of six masters.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const HELD: Duration = Duration::from_secs(90);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let site = Site::cluster(MASTERS);
-    // In a process of its own: what nodes say to each other goes through this one.
+    // The clients run in another process, because the traffic between the nodes goes through this one.
     let mut child = child::start(&["cluster-holds", &site.url()])?;
     let stdout = child.stdout.take().ok_or("the child has no output")?;
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));

@@ -1,4 +1,4 @@
-//! A slot of a Redis Cluster moves, the old way, under holds that are released one after the other to those who wait for them.
+//! Moves a slot of a Redis Cluster, key by key, under holds that are released one after another to waiters.
 
 use std::{
     thread,
@@ -12,27 +12,27 @@ use tokio::runtime::Runtime;
 use crate::{Failure, contest::quantile};
 
 const NAMES: usize = 100;
-/// Between two releases.
+/// The time between two releases.
 const PACE: Duration = Duration::from_millis(10);
-/// How long the slot stays open in the slow way.
+/// How long the slot stays open in the slow move.
 const OPEN: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 9;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Move {
     None,
-    /// As quick as commands follow each other.
+    /// As fast as commands follow each other.
     AtOnce,
-    /// The slot is open for [`OPEN`], and its keys go meanwhile.
+    /// The slot is open for [`OPEN`], and its keys move meanwhile.
     Slowly,
 }
 
-/// What one round found.
+/// The results of one round.
 #[derive(Default)]
 struct Found {
-    /// From each release to the grant, in ms.
+    /// The time from each release to the next grant, in ms.
     waits: Vec<f64>,
-    /// The same, for what was released while the slot was open from when it was not any more.
+    /// The same; for a release while the slot was open it counts from the closing of the slot.
     after: Vec<f64>,
     /// How long the slot was open, in ms.
     open: f64,
@@ -97,7 +97,7 @@ fn once(
             runtime.spawn(async move { (acquire.await, Instant::now()) })
         })
         .collect();
-    // They are all in line, and listen.
+    // By then all are in the queue, with push listeners.
     runtime.block_on(async { tokio::time::sleep(Duration::from_millis(500)).await });
     let begin = Instant::now();
     let lost = guards.iter().filter(|guard| !guard.check()).count();
@@ -118,7 +118,7 @@ fn once(
     Ok(found)
 }
 
-/// Moves the slot: when it was open, and when it was not any more.
+/// Moves the slot. Returns when it was opened and when it was closed.
 fn shift(cluster: &mut RedisCluster, how: Move, slot: u16, to: usize) -> Result<(Instant, Instant), Failure> {
     if how != Move::None {
         thread::sleep(PACE * NAMES as u32 / 4);
@@ -142,7 +142,7 @@ fn shift(cluster: &mut RedisCluster, how: Move, slot: u16, to: usize) -> Result<
 
 type Waiting = tokio::task::JoinHandle<(Result<Guard, leasehold::Error>, Instant)>;
 
-/// Releases one after the other: when each was, and when who waited for it was granted.
+/// Releases one hold after another. Returns when each was released, and when its waiter was granted.
 async fn let_go(
     begin: Instant,
     guards: Vec<Guard>,
@@ -155,7 +155,7 @@ async fn let_go(
             tokio::spawn(async move {
                 tokio::time::sleep_until((begin + PACE * number as u32).into()).await;
                 let released = Instant::now();
-                // While its slot is open, a release may end without word of it.
+                // While the slot is open, a release may end without a certain answer.
                 let _ = guard.release().await;
                 released
             })

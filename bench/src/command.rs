@@ -1,4 +1,4 @@
-//! The whole life of `leasehold run x -- true`, beside `flock f true` and the bare `true`.
+//! The whole run of `leasehold run x -- true`, beside `flock f true` and the bare `true`.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use crate::{
     contest::{Contest, quantile},
 };
 
-/// Runs a figure is the median of.
+/// The number of runs; the figure is their median.
 const RUNS: usize = 5;
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -52,7 +52,7 @@ fn median(mut command: Command) -> Result<f64, Failure> {
     Ok(quantile(&mut times, 0.5))
 }
 
-/// The command, built beside this program.
+/// The path of the command, built beside this program.
 fn built() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()?;
     let leasehold = own.parent().unwrap_or(Path::new(".")).join("leasehold");

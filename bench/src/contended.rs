@@ -1,5 +1,5 @@
-//! 64 tasks of one process want one name all the time: how often a second it changes hands, alone and with another
-//! process in line.
+//! 64 tasks of one process contend for one name: how often a second it is handed over, alone and with another process
+//! in the queue.
 
 use std::{
     io::Write,
@@ -20,7 +20,7 @@ use crate::{
 
 const TASKS: usize = 64;
 const TIME: Duration = Duration::from_millis(20);
-/// How long the other process goes on.
+/// How much longer the other process runs.
 const LONGER: Duration = Duration::from_millis(300);
 const NAME: &str = "contended";
 
@@ -74,7 +74,7 @@ fn locked(locks: &Locks) -> Result<f64, Failure> {
     })
 }
 
-/// How often a second all tasks together get through `once`.
+/// How often a second all tasks together complete `once`.
 fn per_second<F>(once: impl Fn() -> F + Send + Sync + 'static) -> Result<f64, Failure>
 where
     F: Future<Output = Result<(), Failure>> + Send,
@@ -86,7 +86,7 @@ where
         .map(|_| {
             let (once, done) = (Arc::clone(&once), Arc::clone(&done));
             runtime.spawn(async move {
-                // The clock is read seldom: its reading costs as much as a hand-over.
+                // The clock is read seldom, because a reading costs as much as a hand-over.
                 while done.load(Relaxed) % 64 != 0 || begin.elapsed() < TIME {
                     once().await?;
                     done.fetch_add(1, Relaxed);
@@ -101,7 +101,8 @@ where
     Ok(f64::from(done.load(Relaxed)) / begin.elapsed().as_secs_f64())
 }
 
-/// The other process: takes the name a thousand times a second at most, and prints how many milliseconds each took.
+/// The other process: takes the name at most a thousand times a second, and prints how many milliseconds each acquire
+/// took.
 pub(crate) fn neighbour(url: &str) -> Result<(), Failure> {
     let locks = Locks::connect(url)?;
     let request = locks.mutex(NAME);

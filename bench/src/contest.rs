@@ -1,14 +1,14 @@
-//! Several ways of doing one thing, measured in turns, so that whatever else the machine does hits them alike.
+//! Measures several ways of doing one thing in turns, so that other load of the machine affects all of them alike.
 
 use crate::Failure;
 
-/// How often each way is measured, in short slices: a shared machine is fast and slow by turns, and a slice falls into
+/// How often each way is measured, in short slices. A shared machine is fast and slow by turns, and a slice falls into
 /// one or the other. The median counts.
 const ROUNDS: usize = 61;
 
 type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
-/// The ways, the first of which the others are compared with.
+/// The ways. The first is the one that the others are compared with.
 pub(crate) struct Contest<'a> {
     unit: &'static str,
     rounds: usize,
@@ -20,7 +20,7 @@ impl<'a> Contest<'a> {
         Self { unit, rounds: ROUNDS, ways: Vec::new() }
     }
 
-    /// For what takes minutes.
+    /// Sets the number of rounds, for measurements that take minutes.
     pub(crate) fn rounds(mut self, rounds: usize) -> Self {
         self.rounds = rounds;
         self
@@ -39,7 +39,8 @@ impl<'a> Contest<'a> {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         let mut figures = vec![Vec::new(); self.ways.len()];
         for round in 0..self.rounds {
-            // Each round begins with another way: the first one in a row may pay for what the others find warm.
+            // Each round begins with another way, because the first measurement of a round may pay for caches that the
+            // others find warm.
             for turn in 0..self.ways.len() {
                 let at = (round + turn) % self.ways.len();
                 figures[at].push((self.ways[at].1)()?);
@@ -63,13 +64,13 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// Sorts, and picks: 0.5 is the median.
+/// Sorts the figures and returns the quantile `at`: 0.5 is the median.
 pub(crate) fn quantile(figures: &mut [f64], at: f64) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[((figures.len() - 1) as f64 * at).round() as usize]
 }
 
-/// Three digits that mean something.
+/// The figure with three significant digits.
 fn shown(figure: f64) -> String {
     match figure {
         small if small < 10.0 => format!("{small:.2}"),

@@ -1,4 +1,4 @@
-//! A bare client of etcd: what a program would send that locks with nothing but the server's own requests.
+//! A bare client of etcd: the requests of a program that locks with nothing but the server's own operations.
 
 use std::{
     io::{Read, Write},
@@ -20,9 +20,9 @@ use crate::{
     },
 };
 
-/// Longer than a bench.
+/// The lease of the bare client: longer than a bench.
 const LEASE_SECONDS: i64 = 3600;
-/// Of one transaction: the server takes up to 128.
+/// The number of steps in one transaction: the server takes up to 128.
 const STEPS: usize = 100;
 
 /// One connection, and one lease for all locks.
@@ -43,7 +43,7 @@ impl Bare {
         Ok(bare)
     }
 
-    /// Creates a key that is not there, on the lease, and deletes it: two transactions.
+    /// Creates an absent key on the lease, and deletes it: two transactions.
     pub(crate) async fn pair(mut self, key: &str) -> Result<(), Failure> {
         self.create(key).await?;
         self.delete(key).await
@@ -51,7 +51,7 @@ impl Bare {
 
     pub(crate) async fn create(&mut self, key: &str) -> Result<(), Failure> {
         let key = key.as_bytes().to_vec();
-        // Where the revision at which it was created is 0.
+        // True if the revision at which the key was created is 0.
         let absent = Compare::since(key.clone(), 0);
         let put = Put { key, value: b"owner".to_vec(), lease: self.lease };
         self.commit(Txn { compare: vec![absent], success: vec![Step::put(put)], failure: Vec::new() }).await
@@ -68,7 +68,7 @@ impl Bare {
         if done.succeeded { Ok(()) } else { Err("a transaction did not succeed".into()) }
     }
 
-    /// The transactions of leasehold, for an exclusive claim that finds its name free.
+    /// The transactions that leasehold sends for an exclusive claim on a free name.
     pub(crate) async fn same_pair(mut self, name: &str) -> Result<(), Failure> {
         let bytes = |text: String| text.into_bytes();
         let dir = format!("/locks/{name}");
@@ -107,7 +107,7 @@ impl Bare {
             .await
     }
 
-    /// The same by the server's own lock service.
+    /// Locks and unlocks with the server's own lock service.
     pub(crate) async fn lock_pair(mut self, name: &str) -> Result<(), Failure> {
         let lock = Lock { name: name.as_bytes().to_vec(), lease: self.lease };
         let locked: Locked = self.call("/v3lockpb.Lock/Lock", lock).await?;
@@ -115,7 +115,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Makes the server forget what is no more.
+    /// Makes the server discard deleted keys.
     pub(crate) async fn compact(&mut self) -> Result<(), Failure> {
         let found: Found = self.call("/etcdserverpb.KV/Range", Key { key: b"none".to_vec() }).await?;
         let revision = found.header.map_or(0, |header| header.revision);
@@ -124,7 +124,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Creates so many keys in a directory, and deletes them.
+    /// Creates `keys` keys in a directory, and deletes them.
     pub(crate) async fn wear(&mut self, dir: &str, keys: usize) -> Result<(), Failure> {
         for first in (0..keys).step_by(STEPS) {
             let key = |number| format!("{dir}/{number:032x}").into_bytes();
@@ -137,16 +137,16 @@ impl Bare {
         self.commit(Txn { compare: Vec::new(), success: vec![delete], failure: Vec::new() }).await
     }
 
-    /// Whether a key is there.
+    /// Whether a key exists.
     pub(crate) async fn is_there(&mut self, key: &str) -> Result<bool, Failure> {
         let found: Found = self.call("/etcdserverpb.KV/Range", Key { key: key.as_bytes().to_vec() }).await?;
         Ok(found.count > 0)
     }
 
-    /// What happens to a key from now on. The first answer says that it is watched.
+    /// Watches a key from now on. The first answer says that the watch has started.
     pub(crate) async fn watch(&mut self, key: &str) -> Result<Streaming<Watched>, Failure> {
         let order = Watch { create: Some(Key { key: key.as_bytes().to_vec() }) };
-        // The server ends what it says when nothing more can be asked.
+        // The server ends the answer stream when the request stream ends, so the request stream stays open.
         let orders = tokio_stream::once(order).chain(tokio_stream::pending());
         self.grpc.ready().await?;
         let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
@@ -165,12 +165,12 @@ impl Bare {
     }
 }
 
-/// How many messages of this method the server has read.
+/// The number of messages of this method that the server has read.
 pub(crate) fn messages(port: u16, method: &str) -> Result<u64, Failure> {
     counted(port, "grpc_server_msg_received_total", method)
 }
 
-/// How many calls of this method are under way.
+/// The number of calls of this method that are in progress.
 pub(crate) fn under_way(port: u16, method: &str) -> Result<u64, Failure> {
     let started = counted(port, "grpc_server_started_total", method)?;
     Ok(started - counted(port, "grpc_server_handled_total", method)?)

@@ -1,4 +1,5 @@
-//! Acquire and release of free names on an etcd that waits for its disk: leasehold, the server's own locks, and a bare client.
+//! Acquire and release of free names on an etcd that syncs to its disk: leasehold, the server's own locks, and a bare
+//! client.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::{
 };
 
 const TASKS: usize = 64;
-/// How long one measurement takes, about: some hundred writes to the disk.
+/// The approximate length of one measurement: some hundred writes to the disk.
 const SLICE: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 15;
 

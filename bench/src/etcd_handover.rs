@@ -1,5 +1,5 @@
-//! Two processes take one lock on etcd in turns: the time from the release that leaves the one to the grant in the other,
-//! beside a bare client that deletes a key, and one in another process that watches for it and then reads once.
+//! Two processes take one lock on etcd in turns: the time from the sending of the release in one to the grant in the
+//! other, beside a bare client that deletes a key and one in another process that watches the key and then reads once.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times what a write to the disk takes, for a claim is one.
+/// Several times the duration of a write to the disk, because a claim is such a write.
 const PAUSE: Duration = Duration::from_millis(20);
 const KEY: &str = "/bare/handover";
 const READY: &str = "/bare/ready";
@@ -39,7 +39,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the lock again and again.
+/// Takes the lock repeatedly.
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = EtcdEngine::new(Config::from_url("etcd", &format!("//127.0.0.1:{port}"))?, &env);
@@ -71,7 +71,7 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, at))
 }
 
-/// The other process: when it had read after each deletion.
+/// The other process: prints when it had read after each deletion.
 pub(crate) fn hear(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! Many holds on one etcd.
+//! The cost of many holds on one etcd.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::{
 
 const HOLDS: usize = 10_000;
 const HELD: Duration = Duration::from_secs(60);
-/// What a client sends that holds.
+/// The methods that a holding client calls.
 const METHODS: [&str; 4] = ["Txn", "LeaseKeepAlive", "Status", "Watch"];
 
-/// Acquires many names and holds them: by how many leases and requests, and what that costs.
+/// Acquires many names and holds them. Prints the number of leases and requests, and their cost.
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let locks = Locks::connect(&server.url())?;

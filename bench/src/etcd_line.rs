@@ -1,4 +1,4 @@
-//! One name on etcd that several tasks in each of several processes want all the time.
+//! Several tasks in each of several processes contend for one name on etcd.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{Failure, child, contest::Contest, pairs::per_second};
 /// How long one measurement takes.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// How often a second all of them together get through sections on the name.
+/// How often a second all of them together complete a section on the name.
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let url = format!("etcd://127.0.0.1:{}", server.port());
@@ -32,7 +32,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// One of the processes.
+/// One of the contending processes.
 pub(crate) fn child(tasks: &str, url: &str) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks = Locks::connect(url)?;

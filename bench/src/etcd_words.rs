@@ -1,4 +1,4 @@
-//! What the bare client of etcd says and hears, as far as it needs it.
+//! The messages between the bare client and etcd, as far as the benches need them.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Grant {
@@ -12,7 +12,7 @@ pub(crate) struct Granted {
     pub(crate) id: i64,
 }
 
-/// What reads, watches and unlocks one key.
+/// A message with one key: the parameter of a read, a watch and an unlock.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Key {
     #[prost(bytes = "vec", tag = "1")]
@@ -79,7 +79,7 @@ impl Compare {
     }
 }
 
-/// One step of a transaction: one of these.
+/// One step of a transaction: exactly one of the fields is set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Step {
     #[prost(message, optional, tag = "1")]
@@ -173,13 +173,13 @@ pub(crate) struct Watched {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Event {
-    /// 0 put, 1 deletion.
+    /// 0: put, 1: deletion.
     #[prost(int32, tag = "1")]
     pub(crate) what: i32,
 }
 
 impl Watched {
-    /// How many deletions it tells.
+    /// The number of deletions in the message.
     pub(crate) fn deletions(&self) -> usize {
         self.events.iter().filter(|event| event.what == 1).count()
     }

@@ -12,9 +12,9 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process has come to wait.
+/// Long enough that the other process waits by then.
 const HOLD: Duration = Duration::from_millis(1);
-/// Long enough that a lock without a line goes to the other process.
+/// Long enough that a lock without a queue goes to the other process.
 const AWAY: Duration = Duration::from_micros(300);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -36,7 +36,7 @@ fn handovers(way: &str, place: &str, at: f64) -> Result<f64, Failure> {
     between([child::start(&["handover", way, place])?, child::start(&["handover", way, place])?], TURNS, at)
 }
 
-/// The same of two processes that print when each of their holds was granted and when it was released.
+/// The same for two child processes that print when each of their holds was granted and when it was released.
 pub(crate) fn between(children: [Child; 2], turns: usize, at: f64) -> Result<f64, Failure> {
     let mut holds = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
@@ -54,7 +54,7 @@ pub(crate) fn between(children: [Child; 2], turns: usize, at: f64) -> Result<f64
     Ok(quantile(&mut times, at))
 }
 
-/// Takes the lock again and again; prints when it was granted and when its release began.
+/// Takes the lock repeatedly; prints when it was granted and when its release began.
 pub(crate) fn child(way: &str, place: &str) -> Result<(), Failure> {
     let mut stamps = Vec::with_capacity(TURNS);
     if way == "flock" {

@@ -1,6 +1,6 @@
-//! Figures: each bench measures leasehold and a peer in turns, in one run, and prints medians and ratios.
+//! The benches: each measures leasehold and a peer in turns, in one run, and prints medians and ratios.
 //!
-//! `cargo run --release -p leasehold-bench -- BENCH...`; the results stand in `docs/benchmarks.md`.
+//! `cargo run --release -p leasehold-bench -- BENCH...`; the results are in `docs/benchmarks.md`.
 
 mod build;
 mod child;
@@ -45,7 +45,7 @@ mod zookeeper_socket;
 
 use std::process::ExitCode;
 
-/// Whatever stops a bench.
+/// The error that ends a bench.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A bench: its name on the command line, what it measures, and how.

@@ -1,4 +1,4 @@
-//! Acquire and release of free names on a MariaDB that waits for its disk: leasehold, and a bare client.
+//! Acquire and release of free names on a MariaDB that syncs to its disk: leasehold, and a bare client.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 const TASKS: usize = 16;
-/// How long one measurement takes, about: some hundred writes to the disk.
+/// The approximate length of one measurement: some hundred writes to the disk.
 const SLICE: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 15;
 
@@ -56,7 +56,8 @@ pub(crate) fn new_engine(server: &MariadbServer) -> Result<Arc<leasehold_sql::Sq
     Ok(Arc::new(engine(Config::from_url(&rest)?, &Env::system())))
 }
 
-/// What a program would say that locks with a table of its own: each task on a connection of its own, by prepared statements.
+/// The statements of a program that locks with a table of its own: each task on its own connection, with prepared
+/// statements.
 struct Bare {
     conns: Vec<Arc<Mutex<Conn>>>,
     token: Arc<AtomicI64>,

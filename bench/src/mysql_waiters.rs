@@ -1,4 +1,4 @@
-//! What a thousand claims that wait for one name cost a MariaDB while nothing moves.
+//! The load that a thousand claims that wait for one name put on a MariaDB while no hold changes.
 
 use std::{
     collections::HashMap,
@@ -12,12 +12,12 @@ use leasehold_testkit::server::MariadbServer;
 use crate::{Failure, contest::quantile, mysql_free::new_engine};
 
 const CLIENTS: usize = 4;
-/// In each client.
+/// The number of waiters in each client.
 const WAITERS: usize = 250;
-/// How long nothing moves before, and while it is measured.
+/// How long no hold changes before the measurement and during it.
 const SETTLED: Duration = Duration::from_secs(8);
 const IDLE: Duration = Duration::from_secs(20);
-/// How many hand-overs are timed after that.
+/// The number of hand-overs that are timed after that.
 const HANDED: usize = 20;
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -52,7 +52,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         tokio::time::sleep(SETTLED).await;
         let (before, begin) = (count("Questions")?, Instant::now());
         tokio::time::sleep(IDLE).await;
-        // The question itself is one, too.
+        // The query for the counter is one as well.
         let asked = count("Questions")? - before - 1;
         let connections = count("Threads_connected")? - 1;
         println!(
@@ -83,7 +83,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     })
 }
 
-/// What any of these clients hears to be granted next.
+/// The next grant that any of these clients is notified of.
 async fn granted(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
     let mut heard: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
     std::future::poll_fn(|context| {

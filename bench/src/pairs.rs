@@ -1,4 +1,4 @@
-//! How often tasks get through something that they do again and again, as acquire and release.
+//! Measures how often tasks complete an operation that they repeat, such as acquire and release.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use crate::Failure;
 
-/// Acquires and releases in `tasks` tasks for a while, a name each.
+/// Repeats acquire and release in `tasks` tasks for the time `slice`, each on its own name.
 pub(crate) fn pairs(runtime: &Runtime, slice: Duration, tasks: usize, locks: &Locks) -> Result<f64, Failure> {
     let locks = locks.clone();
     per_second(runtime, slice, tasks, move |task| {
@@ -19,7 +19,7 @@ pub(crate) fn pairs(runtime: &Runtime, slice: Duration, tasks: usize, locks: &Lo
     })
 }
 
-/// How often a second all tasks together get through what `make` makes for each.
+/// How often a second all tasks together complete the operation that `make` makes for each task.
 pub(crate) fn per_second<M, F>(
     runtime: &Runtime,
     slice: Duration,

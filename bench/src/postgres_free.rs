@@ -1,5 +1,5 @@
-//! Acquire and release of free names on PostgreSQL, beside a bare client that runs one upsert and one update, each committed, on a
-//! connection for each task.
+//! Acquire and release of free names on PostgreSQL, beside a bare client that runs one upsert and one update, each
+//! committed, on its own connection for each task.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     pairs::{pairs, per_second},
 };
 
-/// How long one measurement takes, about.
+/// The approximate length of one measurement.
 const SLICE: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 15;
 
@@ -36,7 +36,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a lock in one row costs at the least.
+/// The least that a lock in one row costs.
 struct Bare(Vec<Arc<(Client, Statement, Statement)>>);
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS bare

@@ -1,5 +1,5 @@
-//! Two processes take one lock on PostgreSQL in turns: the time from the release that leaves the one to the grant in the other, beside
-//! a bare client that commits a notification, and one in another process that hears it.
+//! Two processes take one lock on PostgreSQL in turns: the time from the sending of the release in one to the grant in
+//! the other, beside a bare client that commits a notification and one in another process that receives it.
 
 use std::{future::poll_fn, time::Duration};
 
@@ -16,9 +16,9 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times what a commit takes.
+/// Several times the duration of a commit.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Alone, nothing is to be written to the disk.
+/// A notification alone writes nothing to the disk.
 const ALONE: &str = "NOTIFY bare";
 const WITH_ROW: &str = "BEGIN; INSERT INTO turns VALUES (1); NOTIFY bare; COMMIT";
 
@@ -45,7 +45,7 @@ fn url(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/postgres")
 }
 
-/// Takes the lock again and again.
+/// Takes the lock repeatedly.
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres"))?;
@@ -78,7 +78,7 @@ fn notified(port: u16, words: &str, at: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, at))
 }
 
-/// The other process: when each notification came.
+/// The other process: prints when each notification arrived.
 pub(crate) fn hear(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,5 @@
-//! What notifications cost PostgreSQL at its highest rates: their commits stand in one line, for all get a place in one queue.
+//! The cost of notifications on PostgreSQL at its highest rates: their commits are serialised, because all
+//! notifications go into one queue.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -8,7 +9,7 @@ use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::{Failure, contest::Contest, pairs::per_second};
 
-/// How long one measurement takes, about.
+/// The approximate length of one measurement.
 const SLICE: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 15;
 const CONNECTIONS: usize = 16;
@@ -51,7 +52,7 @@ async fn conns(url: &str) -> Result<Vec<Arc<Conn>>, Failure> {
     Ok(conns)
 }
 
-/// They throw away what they hear.
+/// Clients that listen and discard the notifications.
 async fn listeners(url: &str) -> Result<Vec<Client>, Failure> {
     let mut listeners = Vec::new();
     for at in 0..LISTENERS {

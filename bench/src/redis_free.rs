@@ -1,5 +1,5 @@
-//! Acquire and release of free names on Redis: leasehold, the crate that others use, and a bare socket that sends the same
-//! commands, encoded before, in batches.
+//! Acquire and release of free names on Redis: leasehold, the crate `rslock`, and a bare socket that sends the same
+//! commands, encoded in advance, in batches.
 
 use std::{
     fmt::Write as _,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 const TASKS: usize = 256;
-/// How long one measurement takes, about.
+/// The approximate length of one measurement.
 const SLICE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 15;
 
@@ -52,7 +52,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// The client library that leasehold uses too, without leasehold.
+/// The client library of leasehold, without leasehold.
 #[derive(Clone)]
 struct Client {
     connection: redis::aio::MultiplexedConnection,
@@ -110,7 +110,7 @@ pub(crate) fn rslock_pairs(
     })
 }
 
-/// A bare connection: as many names in one call of a script as leasehold puts there.
+/// A bare connection. A call of a script has as many names as leasehold puts into one.
 struct Raw {
     stream: BufReader<TcpStream>,
     calls: Vec<RawCall>,
@@ -120,12 +120,12 @@ struct RawCall {
     names: usize,
     claim: Vec<u8>,
     release: Vec<u8>,
-    /// Where the tokens of the release stand: all of the same length.
+    /// The offsets of the tokens in the release. All tokens have the same length.
     tokens: Vec<usize>,
 }
 
 const BATCH: usize = 32;
-/// What a claim of [`pairs`] asks for.
+/// The parameters of a claim in [`pairs`].
 const ASKED: &str = "=30000 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
 const COUNTER: &str = "leasehold:{}tlock:";
 const TOKEN: &str = "0000000000000000";
@@ -159,7 +159,7 @@ impl Raw {
         self.line()
     }
 
-    /// The first line of what a command is answered.
+    /// The first line of the answer to a command.
     fn said(&mut self, command: &[&str]) -> Result<String, Failure> {
         let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
         self.stream.get_mut().write_all(&encode(&command))?;
@@ -177,9 +177,11 @@ impl Raw {
             for call in &mut calls {
                 let said = self.answers(call.names)?;
                 for (&at, token) in call.tokens.iter().zip(&said) {
-                    // Where the counter has run ahead, it is told as the only one of its claim.
+                    // The script marks a token with a minus sign if it minted fewer tokens than the claim asked for,
+                    // because the counter has run ahead of the clock.
                     let token = token.trim_start_matches('-').as_bytes();
-                    // Tokens that would be ahead of the server's clock are not given: their names are left undone.
+                    // The script gives no token that would be ahead of the server's clock: the names of such tokens are
+                    // left undone.
                     if token.len() == TOKEN.len() {
                         call.release.get_mut(at..at + TOKEN.len()).ok_or("too short")?.copy_from_slice(token);
                     }

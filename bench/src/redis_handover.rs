@@ -1,5 +1,5 @@
-//! Two processes take one lock on Redis in turns: the time from the release that leaves the one to the grant in the other,
-//! beside a bare message from one process to another.
+//! Two processes take one lock on Redis in turns: the time from the sending of the release in one to the grant in the
+//! other, beside a bare message from one process to another.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -19,9 +19,9 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process has come to wait.
+/// Long enough that the other process waits by then.
 const HOLD: Duration = Duration::from_millis(1);
-/// Long enough that the grant has come to the other process.
+/// Long enough that the grant has arrived at the other process.
 const AWAY: Duration = Duration::from_millis(1);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -46,7 +46,7 @@ fn handovers(keeper: &str, from: &str, port: u16, at: f64) -> Result<f64, Failur
     between([start()?, start()?], TURNS, at)
 }
 
-/// Takes the lock again and again; prints when it was granted, and when its release began or left.
+/// Takes the lock repeatedly; prints when it was granted, and when its release began or was sent.
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = RedisEngine::new(Config::from_url("redis", &format!("//127.0.0.1:{port}"))?, &env);
@@ -72,7 +72,7 @@ fn published(port: u16, at: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, at))
 }
 
-/// The other process: when each message came.
+/// The other process: prints when each message arrived.
 pub(crate) fn hear(port: &str) -> Result<(), Failure> {
     let mut server = Bare::connect(port.parse()?)?;
     server.ask(&["SUBSCRIBE", "bench"])?;
@@ -88,7 +88,7 @@ pub(crate) fn hear(port: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A connection without a library.
+/// A connection without a client library.
 struct Bare(BufReader<TcpStream>);
 
 impl Bare {
@@ -106,7 +106,8 @@ impl Bare {
         let mut line = self.line()?;
         let lines =
             match (line.as_bytes().first(), line.get(1..).and_then(|count| count.parse::<usize>().ok())) {
-                // Each string of a list stands on a line after that of its length; numbers and words on one.
+                // Each string of a list is on a line after the line with its length; numbers and plain words take one
+                // line.
                 (Some(b'*'), Some(2)) => 3,
                 (Some(b'*'), Some(3)) => 5,
                 (Some(b'$'), Some(_)) => 1,

@@ -1,4 +1,4 @@
-//! Very many names on one Redis.
+//! A very large number of names on one Redis.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::Failure;
 const HOLDS: usize = 100_000;
 const HELD: Duration = Duration::from_secs(300);
 const NAMES: usize = 1_000_000;
-/// Claims under way at one time.
+/// The number of claims in flight at one time.
 const AT_ONCE: usize = 1000;
 
-/// Acquires many names and holds them: how many are lost, and what that costs.
+/// Acquires many names and holds them. Prints how many are lost, and the cost.
 pub(crate) fn holds() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let locks = Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
@@ -26,14 +26,14 @@ pub(crate) fn holds() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires as many as are held, and says how long that took.
+/// Acquires all names, and returns a text that says how long it took.
 pub(crate) fn acquire_all(runtime: &Runtime, locks: &Locks) -> Result<(Vec<Guard>, String), Failure> {
     let begin = Instant::now();
     let guards = runtime.block_on(acquire(locks, 0..HOLDS))?;
     Ok((guards, format!("{HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64())))
 }
 
-/// Holds them for so long, and says how many were lost and what that cost.
+/// Holds them for `time`, and returns a text with the number of lost holds and the cost.
 pub(crate) fn held(guards: &[Guard], time: Duration) -> Result<String, Failure> {
     let (cpu, begin) = (cpu_seconds()?, Instant::now());
     std::thread::sleep(time);
@@ -42,13 +42,13 @@ pub(crate) fn held(guards: &[Guard], time: Duration) -> Result<String, Failure> 
     Ok(format!("after {time:?}: {lost} lost, {share:.1} % of a core in the client"))
 }
 
-/// How many of a server's connections are of clients that hold.
+/// How many of a server's connections belong to holding clients.
 pub(crate) fn connections(clients: &[String]) -> usize {
     let is_ours = |line: &&String| line.contains("lib-name=leasehold") || line.contains("cmd=evalsha");
     clients.iter().filter(is_ours).count()
 }
 
-/// Acquires and releases very many names, once each, and tells what is left on the server.
+/// Acquires and releases a very large number of names, once each, and prints what is left on the server.
 pub(crate) fn names() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let locks = Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
@@ -63,7 +63,7 @@ pub(crate) fn names() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires all of these, many at a time.
+/// Acquires all of these names, many at a time.
 pub(crate) async fn acquire(
     locks: &leasehold_core::Locks,
     names: std::ops::Range<usize>,
@@ -81,7 +81,7 @@ pub(crate) async fn acquire(
     Ok(guards)
 }
 
-/// What this process has used of a processor so far.
+/// The processor time that this process has used.
 pub(crate) fn cpu_seconds() -> Result<f64, Failure> {
     let used = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
     Ok(Duration::from(used).as_secs_f64())

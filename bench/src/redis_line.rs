@@ -1,4 +1,4 @@
-//! Names on Redis that many want.
+//! Names on Redis for which many tasks contend.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ const TASKS: usize = 32;
 const SLICE: Duration = Duration::from_millis(500);
 const CROWD: usize = 10_000;
 
-/// How often a second two processes together get through sections on one name.
+/// How often a second two processes together complete a section on one name.
 pub(crate) fn contended() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let url = format!("redis://127.0.0.1:{}", server.port());
@@ -50,7 +50,7 @@ pub(crate) fn contend(way: &str, url: &str) -> Result<(), Failure> {
                 while begin.elapsed() < SLICE {
                     match &peer {
                         Some(peer) => {
-                            // It gives up after some tries; then it is asked again.
+                            // The crate gives up after some tries; then the loop asks again.
                             if let Ok(lock) = peer.lock("contended-rslock", Duration::from_secs(30)).await {
                                 done.fetch_add(1, Relaxed);
                                 peer.unlock(&lock).await;
@@ -74,7 +74,7 @@ pub(crate) fn contend(way: &str, url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server's commands for each hand-over between processes, with few and with many tasks that wait in each.
+/// The server's commands for each hand-over between processes, with few and with many waiting tasks in each.
 pub(crate) fn crowds() -> Result<(), Failure> {
     for tasks in [10, 100, 1000, CROWD] {
         let server = RedisServer::start(&[]);

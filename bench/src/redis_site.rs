@@ -1,4 +1,4 @@
-//! A server alone or a cluster, and what its servers did.
+//! A single server or a cluster, with the counters of its servers.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use leasehold_testkit::server::{RedisCluster, RedisClusterOptions, RedisServer};
 
 use crate::Failure;
 
-/// Where locks are.
+/// The servers that have the locks.
 pub(crate) enum Site {
     One(RedisServer),
     Cluster(RedisCluster),
 }
 
-/// What all servers of a site did so far.
+/// The work of all servers of a site so far.
 pub(crate) struct Done {
-    /// How often each command was called, by clients and by scripts.
+    /// The number of calls of each command, by clients and by scripts.
     pub(crate) calls: BTreeMap<String, u64>,
     /// Processor time, in seconds.
     pub(crate) cpu: f64,
@@ -25,7 +25,7 @@ impl Site {
         Self::One(RedisServer::start(&[]))
     }
 
-    /// So many masters without replicas, which do not soon take each other for down.
+    /// A cluster of this many masters without replicas, which take long to consider each other down.
     pub(crate) fn cluster(masters: usize) -> Self {
         let node_timeout = std::time::Duration::from_secs(15);
         let options = RedisClusterOptions { masters, replicas: 0, node_timeout, ..Default::default() };
@@ -39,7 +39,7 @@ impl Site {
         }
     }
 
-    /// What each server answers to a command.
+    /// The answers of each server to a command.
     pub(crate) fn command(&self, words: &[&str]) -> Vec<Vec<String>> {
         match self {
             Self::One(server) => vec![server.command(words)],
@@ -68,7 +68,7 @@ impl Site {
 }
 
 impl Done {
-    /// What was done since then.
+    /// The work since `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         for (command, calls) in &mut self.calls {
             *calls -= before.calls.get(command).copied().unwrap_or_default();
@@ -78,12 +78,12 @@ impl Done {
         self
     }
 
-    /// Requests of clients that run scripts.
+    /// The number of clients' requests that run scripts.
     pub(crate) fn requests(&self) -> u64 {
         self.calls.get("evalsha").copied().unwrap_or_default()
     }
 
-    /// What scripts called.
+    /// The number of commands that scripts called.
     pub(crate) fn called(&self) -> u64 {
         const OF_OTHERS: [&str; 6] = ["evalsha", "info", "ping", "config|get", "script|load", "hello"];
         let of_scripts = |(command, _): &(&String, &u64)| {

@@ -1,5 +1,5 @@
-//! Acquire and release of free names on a Redlock: leasehold beside the crate that others use, on the same nodes; and with a node that
-//! hangs, beside none.
+//! Acquire and release of free names on a Redlock: leasehold beside the crate `rslock`, on the same nodes; and with a
+//! node that hangs, beside none.
 
 use std::{
     sync::Arc,
@@ -15,9 +15,9 @@ use crate::{Failure, contest::Contest, pairs::pairs, redis_free::rslock_pairs};
 const TASKS: usize = 64;
 const SLICE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 15;
-/// What the clocks of the nodes are ahead, in seconds: so long they seem to have run, and each has a vote.
+/// How far the clocks of the nodes are ahead, in seconds: the nodes then seem to have run for long, so each has a vote.
 const AGE: i64 = 1_000_000;
-/// For how long a node has hung when the measurement begins: it was found to be late.
+/// How long a node has hung when the measurement begins: by then it is known to be late.
 const SETTLED: Duration = Duration::from_millis(500);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -56,7 +56,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Uses the locks until the node that hangs has been found.
+/// Uses the locks until the node that hangs is known to be late.
 fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure> {
     let begun = Instant::now();
     while begun.elapsed() < SETTLED {

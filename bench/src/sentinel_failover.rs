@@ -1,4 +1,4 @@
-//! A master is killed under holds, and Sentinels name another: how soon that one grants, and what becomes of the holds.
+//! A master with holds is killed, and Sentinels name another: how soon that one grants, and how many holds are lost.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,18 +13,18 @@ use tokio::runtime::Runtime;
 use crate::{Failure, contest::quantile};
 
 const ROUNDS: usize = 7;
-/// Holds that replicas have, and holds that they lack.
+/// The number of holds that the replicas have, and of holds that they lack.
 const KEPT: usize = 100;
 const LACKED: usize = 20;
 const TTL: Duration = Duration::from_secs(12);
 
-/// What one round found, in ms.
+/// The results of one round, in ms.
 struct Found {
-    /// From the kill until a majority of Sentinels named a node that said it was a master.
+    /// From the kill until a majority of Sentinels named a node that reported to be a master.
     named: f64,
     /// From then until a name was granted.
     granted: f64,
-    /// From the kill until the last hold was told lost that the new master has not.
+    /// From the kill until the last hold that the new master lacks was reported as lost.
     told: f64,
     kept: usize,
     lost: usize,
@@ -82,7 +82,7 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     let (named, grants) = thread::scope(|scope| {
         let naming = scope.spawn(|| {
             let named = named(&group);
-            // Until one is granted for certain.
+            // By then one is granted for certain.
             thread::sleep(Duration::from_secs(3));
             over.store(true, Relaxed);
             named
@@ -96,7 +96,7 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     let lost = runtime.block_on(async {
         let mut lost = 0;
         for loss in losses {
-            // Its time is over then.
+            // The lease is over then.
             if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
                 told = told.max(when?);
                 lost += 1;
@@ -104,7 +104,7 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
         }
         Ok::<_, Failure>(lost)
     })?;
-    // As long as they may last without being renewed.
+    // The longest time that they may last without renewal.
     thread::sleep(TTL.saturating_sub(killed.elapsed()));
     let are_kept = runtime.block_on(async {
         let mut count = 0;
@@ -123,7 +123,7 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     })
 }
 
-/// When a majority of Sentinels named another node that said that it was a master.
+/// When a majority of Sentinels named another node that reported to be a master.
 fn named(group: &RedisSentinels) -> Instant {
     while group.master() == 0 {
         thread::sleep(Duration::from_millis(2));
@@ -139,7 +139,7 @@ async fn hold(locks: &Locks, kind: &str, count: usize) -> Result<Vec<Guard>, Fai
     Ok(guards)
 }
 
-/// Acquires one new name after the other, and tells when each was granted.
+/// Acquires one new name after another, and returns when each was granted.
 async fn granted(locks: &Locks, over: &AtomicBool) -> Result<Vec<Instant>, Failure> {
     let mut grants = Vec::new();
     for number in 0.. {

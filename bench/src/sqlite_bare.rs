@@ -1,4 +1,4 @@
-//! SQLite without leasehold: what one writer does that waits for the disk as long, and how soon another process sees it.
+//! SQLite without leasehold: one writer that waits for the disk as long, and how soon another process sees its commits.
 
 use std::{
     io::{BufRead, BufReader},
@@ -35,7 +35,7 @@ impl Bare {
         Ok(Self(connection))
     }
 
-    /// How long each taking and freeing took, in nanoseconds.
+    /// How long each pair of taking and freeing took, in nanoseconds.
     pub(crate) fn pairs(&self, slice: Duration) -> Result<Vec<u64>, Failure> {
         let begin = Instant::now();
         let mut times = Vec::new();
@@ -54,7 +54,8 @@ impl Bare {
     }
 }
 
-/// The wanted quantile of the time from before a commit to when another process saw it, woken by a change of the file's times.
+/// The wanted quantile of the time from before a commit until another process saw it, woken by a change of the file's
+/// times.
 pub(crate) fn seen(path: &Path, at: f64) -> Result<f64, Failure> {
     let bare = Bare::open(path)?;
     let first = bare.token()?;
@@ -74,7 +75,7 @@ pub(crate) fn seen(path: &Path, at: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, at))
 }
 
-/// The other process: says when it saw each commit.
+/// The other process: prints when it saw each commit.
 pub(crate) fn sees(path: &str, first: &str) -> Result<(), Failure> {
     let bare = Bare::open(Path::new(path))?;
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;

@@ -1,5 +1,5 @@
-//! Acquire and release of free names in an SQLite file: leasehold, of one process and of four, beside one bare writer that commits as
-//! often and alone.
+//! Acquire and release of free names in an SQLite file: leasehold, in one process and in four, beside one bare writer
+//! that commits as often and alone.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -18,14 +18,14 @@ use crate::{
     sqlite_bare::Bare,
 };
 
-/// How long one measurement takes, about: a disk has moods that last for a tenth of a second.
+/// The approximate length of one measurement: the speed of a disk varies in phases of a tenth of a second.
 const SLICE: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 11;
 const PROCESSES: usize = 4;
 
-/// How long each pair took, in nanoseconds, of all tasks.
+/// How long each pair took in nanoseconds, over all tasks.
 type Times = Result<Vec<u64>, Failure>;
-/// What is said of them.
+/// A figure that is computed from the times.
 type Figure = (&'static str, fn(Vec<u64>) -> f64);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -95,7 +95,7 @@ fn processes(path: &Path, tasks: usize) -> Times {
         output.read_line(&mut String::new())?;
         outputs.push(output);
     }
-    // All are ready: they begin together.
+    // All children are ready, and begin together.
     for child in &mut children {
         child.stdin.take().ok_or("no input")?.write_all(b"\n")?;
     }

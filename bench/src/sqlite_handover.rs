@@ -1,5 +1,5 @@
-//! Two processes take one lock in an SQLite file in turns: the time from the release that leaves the one to the grant in the other,
-//! beside a bare commit and another process that is woken to look.
+//! Two processes take one lock in an SQLite file in turns: the time from the sending of the release in one to the grant
+//! in the other, beside a bare commit and another process that is woken to look.
 
 use std::{path::Path, time::Duration};
 
@@ -15,9 +15,9 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process has come to wait, which takes a commit.
+/// Long enough that the other process waits by then, which takes a commit.
 const HOLD: Duration = Duration::from_millis(5);
-/// Long enough that the grant has come to the other process.
+/// Long enough that the grant has arrived at the other process.
 const AWAY: Duration = Duration::from_millis(5);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -40,7 +40,7 @@ fn handovers(keeper: &str, path: &Path, at: f64) -> Result<f64, Failure> {
     between([start()?, start()?], TURNS, at)
 }
 
-/// Takes the lock again and again; prints when it was granted, and when its release left.
+/// Takes the lock repeatedly; prints when it was granted, and when its release was sent.
 pub(crate) fn child(keeper: &str, path: &str) -> Result<(), Failure> {
     let engine = engine(Path::new(path), &Env::system())?;
     take_turns(engine, keeper, "sent", Turns { count: TURNS, hold: HOLD, away: AWAY })

@@ -1,4 +1,4 @@
-//! One of two processes that take one lock in turns, and an engine that notes when a release leaves it.
+//! One of two processes that take one lock in turns, and an engine wrapper that records when a release is sent.
 
 use std::{
     io::Write,
@@ -19,13 +19,13 @@ use crate::{Failure, handover::now};
 /// How often a process takes the lock, and for how long.
 pub(crate) struct Turns {
     pub(crate) count: usize,
-    /// Long enough that the other process has come to wait.
+    /// Long enough that the other process waits by then.
     pub(crate) hold: Duration,
-    /// Long enough that the grant has come to the other process.
+    /// Long enough that the grant has arrived at the other process.
     pub(crate) away: Duration,
 }
 
-/// Takes the lock again and again; prints when it was granted, and when its release began (`from` is `dropped`) or left.
+/// Takes the lock repeatedly; prints when it was granted, and when its release began (`from` is `dropped`) or was sent.
 pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: Turns) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stamped = Arc::new(Stamped { engine, left: AtomicU64::new(0) });
@@ -53,7 +53,7 @@ pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: T
     Ok(())
 }
 
-/// Notes when a release leaves.
+/// Records when a release is sent.
 struct Stamped<E> {
     engine: E,
     left: AtomicU64,

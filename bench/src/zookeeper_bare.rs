@@ -1,4 +1,4 @@
-//! A bare client of ZooKeeper: what a program would send that locks with nothing but the server's own requests.
+//! A bare client of ZooKeeper: the requests of a program that locks with nothing but the server's own operations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use zookeeper_client::{Acls, Client, CreateMode, EventType, MultiWriteResult};
 
 use crate::Failure;
 
-/// Longer than whatever else the machine does keeps a bench from its heartbeats.
+/// Longer than any pause of a busy machine that could keep a bench from sending heartbeats.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
-/// What stands in a node: about as much as with leasehold.
+/// The data of a node: about as long as leasehold's.
 const OWNER: &[u8] = b"30000 user@host:12345";
 
-/// Some sessions, among which tasks are dealt out.
+/// Some sessions. Tasks are distributed over them.
 #[derive(Clone)]
 pub(crate) struct Bare {
     sessions: Arc<[Client]>,
@@ -31,12 +31,13 @@ impl Bare {
         &self.sessions[task % self.sessions.len()]
     }
 
-    /// Makes a directory, with those above it.
+    /// Creates a directory and its parents.
     pub(crate) async fn make(&self, dir: &str) -> Result<(), Failure> {
         Ok(self.sessions[0].mkdir(dir, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?)
     }
 
-    /// Creates a numbered node, looks who is in line, deletes the node: three requests, each after the answer to the one before.
+    /// Creates a sequential node, lists the queue, deletes the node: three requests, each after the answer to the one
+    /// before.
     pub(crate) async fn pair(&self, task: usize, dir: &str) -> Result<(), Failure> {
         let session = self.session(task);
         let path = format!("{dir}/lock-");
@@ -45,18 +46,19 @@ impl Bare {
         Ok(session.delete(&format!("{path}{number}"), None).await?)
     }
 
-    /// The same, without waiting for the node before looking who is in line.
+    /// The same, without waiting for the creation before the queue is listed.
     pub(crate) async fn quick_pair(&self, task: usize, dir: &str) -> Result<(), Failure> {
         let session = self.session(task);
         let path = format!("{dir}/lock-");
-        // Both are sent here, in this order.
+        // Both requests are sent here, in this order.
         let (created, listed) = (session.create(&path, OWNER, &numbered()), session.list_children(dir));
         let (_, number) = created.await?;
         is_first(listed.await)?;
         Ok(session.delete(&format!("{path}{number}"), None).await?)
     }
 
-    /// The same for several names together: all nodes in one step, a look into each line, all gone in one step.
+    /// The same for several names together: all nodes in one transaction, a listing of each queue, all deletions in one
+    /// transaction.
     pub(crate) async fn joint_pairs(&self, task: usize, dirs: &[String]) -> Result<(), Failure> {
         let session = self.session(task);
         let mut create = session.new_multi_writer();
@@ -89,12 +91,12 @@ impl Bare {
         Ok(self.sessions[0].delete(path, None).await?)
     }
 
-    /// Whether a node is there.
+    /// Whether a node exists.
     pub(crate) async fn is_there(&self, path: &str) -> Result<bool, Failure> {
         Ok(self.sessions[0].check_stat(path).await?.is_some())
     }
 
-    /// Waits until a node is deleted, that is there or will be, and looks then who is in line.
+    /// Waits until a node, which exists or will exist, is deleted, and then lists the queue.
     pub(crate) async fn hear_deletion(&self, dir: &str, path: &str) -> Result<(), Failure> {
         loop {
             let (_, watcher) = self.sessions[0].check_and_watch_stat(path).await?;
@@ -110,7 +112,7 @@ fn numbered() -> zookeeper_client::CreateOptions<'static> {
     CreateMode::EphemeralSequential.with_acls(Acls::anyone_all())
 }
 
-/// That nobody else is in line is what makes it a lock.
+/// An error unless the own node is alone in the queue: that makes it a lock.
 fn is_first(line: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
     match line?.len() {
         1 => Ok(()),

@@ -1,4 +1,5 @@
-//! Acquire and release of free names on a ZooKeeper that waits for its disk: leasehold, and a bare client with as many sessions.
+//! Acquire and release of free names on a ZooKeeper that syncs to its disk: leasehold, and a bare client with as many
+//! sessions.
 
 use std::{
     sync::Arc,
@@ -19,17 +20,18 @@ use crate::{
     zookeeper_socket::Socket,
 };
 
-/// How long one measurement takes, about: some hundred writes to the disk.
+/// The approximate length of one measurement: some hundred writes to the disk.
 const SLICE: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 51;
-/// The same with one task: some dozen writes, and often, for it waits whenever the machine does something else.
+/// The same with one task: some dozen writes. It is measured often, because a single task waits whenever the machine is
+/// busy with something else.
 const LONE_SLICE: Duration = Duration::from_millis(60);
 const LONE_ROUNDS: usize = 151;
-/// The same for what a pair costs, which varies less.
+/// The number of rounds for the cost of a pair, which varies less.
 const COST_ROUNDS: usize = 15;
-/// For how many slices leasehold finds out how many sessions pay: on a busy machine one is too short.
+/// How many slices leasehold gets to find out how many sessions pay: on a busy machine one is too short.
 const WARMING: usize = 15;
-/// Names in one step of the client that does several together.
+/// The number of names in one transaction of the client that does several together.
 const FEW: usize = 2;
 const MANY: usize = 8;
 
@@ -43,7 +45,7 @@ const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for tasks in [64, 1] {
-        // One with no sessions of an earlier load, for they are counted.
+        // A new server has no sessions of an earlier load; the sessions are counted.
         load(&ZookeeperServer::durable(&[]), &runtime, tasks)?;
     }
     Ok(())
@@ -52,7 +54,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(), Failure> {
     let own = locks(server.port(), Keeper::thread())?;
     let ridden = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
-    // Which sessions pay it finds out under load.
+    // The engine finds out under load how many sessions pay.
     let sessions = settled(server, || pairs(runtime, SLICE, tasks, &own))?;
     let both = settled(server, || pairs(runtime, SLICE, tasks, &ridden))?;
     if both != 2 * sessions {
@@ -95,7 +97,7 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
         .way("leasehold", || cost(|| pairs(runtime, SLICE, tasks, &own)))
         .way(RIDDEN, || cost(|| pairs(runtime, SLICE, tasks, &ridden)))
         .run()?;
-    // Else the bare client had fewer than it was compared with.
+    // Otherwise the bare client had fewer sessions than the engine that it was compared with.
     if figure(server, "zk_global_sessions")? != 3 * sessions + u64::from(socket.is_some()) {
         return Err("the number of sessions changed while it was measured".into());
     }
@@ -105,7 +107,7 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
     Ok(())
 }
 
-/// How many sessions there are once there is enough of what is done.
+/// The number of sessions after enough work.
 fn settled(server: &ZookeeperServer, work: impl Fn() -> Result<f64, Failure>) -> Result<u64, Failure> {
     for _ in 0..WARMING {
         work()?;
@@ -120,14 +122,14 @@ pub(crate) fn locks(port: u16, keeper: Keeper) -> Result<Locks, Failure> {
     Ok(Locks::builder(Arc::new(engine)).keeper(keeper).build())
 }
 
-/// One of the figures by which a server is watched.
+/// One of the server's monitoring figures.
 pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failure> {
     let told = server.four_letters("mntr");
     let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
     Ok(line.ok_or_else(|| format!("the server does not tell {name}"))?.trim().parse::<f64>()? as u64)
 }
 
-/// How long a processor worked here for a pair, in microseconds.
+/// The processor time of a pair in this process, in microseconds.
 fn cost(measure: impl Fn() -> Result<f64, Failure>) -> Result<f64, Failure> {
     let (before, begin) = (cpu_seconds()?, Instant::now());
     let done = measure()? * begin.elapsed().as_secs_f64();
@@ -158,7 +160,7 @@ fn quick_pairs(runtime: &Runtime, slice: Duration, tasks: usize, bare: &Bare) ->
     })
 }
 
-/// As many names under way, but fewer tasks that do several each.
+/// As many names in flight, but fewer tasks with several names each.
 fn joint_pairs(runtime: &Runtime, tasks: usize, names: usize, bare: &Bare) -> Result<f64, Failure> {
     let rate = per_second(runtime, SLICE, tasks / names, |task| {
         let dirs: Arc<[String]> = (task * names..(task + 1) * names).map(dir).collect();

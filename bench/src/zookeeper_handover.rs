@@ -1,5 +1,6 @@
-//! Two processes take one lock on ZooKeeper in turns: the time from the release that leaves the one to the grant in the other,
-//! beside a bare client that deletes a node, and one in another process that watches it and then lists its directory once.
+//! Two processes take one lock on ZooKeeper in turns: the time from the sending of the release in one to the grant in
+//! the other, beside a bare client that deletes a node and one in another process that watches the node and then lists
+//! its directory once.
 
 use std::time::Duration;
 
@@ -16,9 +17,10 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times what a write to the disk takes: who is to be handed the lock has come to wait.
+/// Several times the duration of a write to the disk: the next holder waits by then.
 const HOLD: Duration = Duration::from_millis(20);
-/// Long enough that the grant has come to the other process, and short enough to be back in line before it releases.
+/// Long enough that the grant has arrived at the other process, and short enough to be back in the queue before the
+/// other process releases.
 const AWAY: Duration = Duration::from_millis(10);
 const DIR: &str = "/bare/handover";
 const KEY: &str = "/bare/handover/lock";
@@ -42,7 +44,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the lock again and again.
+/// Takes the lock repeatedly.
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
     let engine = ZookeeperEngine::new(config, &Env::system());
@@ -58,7 +60,7 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
         while !bare.is_there(READY).await? {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // It would outlive the listener, whose session ends some time after its process.
+        // The node would outlive the listener, whose session ends some time after its process.
         bare.delete(READY).await?;
         let mut sent = Vec::new();
         for _ in 0..2 * TURNS {
@@ -77,7 +79,7 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, at))
 }
 
-/// The other process: when it had listed after each deletion.
+/// The other process: prints when it had listed the directory after each deletion.
 pub(crate) fn hear(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

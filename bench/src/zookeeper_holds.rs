@@ -1,4 +1,4 @@
-//! Many holds on one ZooKeeper.
+//! The cost of many holds on one ZooKeeper.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -16,10 +16,10 @@ use crate::{
 };
 
 const HOLDS: usize = 10_000;
-/// Two leases: each hold is renewed some times.
+/// Two leases: each hold is renewed several times.
 const HELD: Duration = Duration::from_secs(60);
 
-/// Acquires many names and holds them: what that costs the process and the server.
+/// Acquires many names and holds them. Prints the cost for the process and the server.
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = ZookeeperServer::durable(&[]);
     let mut child = child::start(&["zookeeper-holds", &server.port().to_string()])?;
@@ -47,7 +47,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     if child.wait()?.success() { Ok(()) } else { Err("the process that holds ended badly".into()) }
 }
 
-/// In a process of its own, whose memory is nothing but this.
+/// Runs in a process of its own, so that its memory is used for nothing else.
 pub(crate) fn child(port: &str) -> Result<(), Failure> {
     let locks = locks(port.parse()?, Keeper::thread())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -61,7 +61,7 @@ pub(crate) fn child(port: &str) -> Result<(), Failure> {
     let lost = guards.iter().filter(|guard| !guard.check()).count();
     let bytes = (status("VmRSS:")? - memory) * 1024 / HOLDS as u64;
     println!("after {HELD:?}: {lost} lost, {bytes} bytes a hold, {share:.1} % of a core in this process");
-    // The server is asked before the holds end.
+    // The server's figures are read before the holds end.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

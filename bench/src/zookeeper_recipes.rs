@@ -1,5 +1,5 @@
-//! The recipes that others use on ZooKeeper, beside leasehold on the same server: Curator's mutex and kazoo's lock. A client is a
-//! session of its own in each of them, and all clients of one kind are in one process.
+//! Common lock recipes on ZooKeeper, beside leasehold on the same server: Curator's mutex and kazoo's lock. In each,
+//! every client has its own session, and all clients of one kind are in one process.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,12 +15,12 @@ use tokio::runtime::Runtime;
 
 use crate::{Failure, contest::Contest, pairs::per_second, zookeeper_free::locks};
 
-/// Long enough for the first of sixteen Python threads to be told that its time is over.
+/// Long enough for the first of sixteen Python threads to learn that the time is over.
 const SLICE: Duration = Duration::from_millis(1000);
 const ROUNDS: usize = 9;
-/// How often each does what is measured before that: Java compiles what runs often.
+/// How often each way is run before it is measured, because Java compiles code that runs often.
 const WARMING: usize = 4;
-/// As a server would run it, where the testkit has it start quickly.
+/// The options of a production server, in place of the testkit's options for a quick start.
 const FULL_JAVA: &str = "-XX:TieredStopAtLevel=4 -Xmx512m";
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -53,7 +53,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires and releases in as many tasks, which share what clients there are.
+/// Repeats acquire and release in `tasks` tasks, which share the clients.
 fn ours(runtime: &Runtime, what: &'static str, tasks: usize, clients: &Arc<[Locks]>) -> Result<f64, Failure> {
     per_second(runtime, SLICE, tasks, |task| {
         let name = if what == "free" { format!("bench-{task}") } else { "contended".to_owned() };
@@ -82,7 +82,7 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)
 }
 
-/// A program that is told line by line what to do.
+/// A program that takes commands line by line.
 struct Foreign {
     child: Child,
     orders: ChildStdin,

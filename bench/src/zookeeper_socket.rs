@@ -1,5 +1,5 @@
-//! The barest client of ZooKeeper: one socket that blocks, for one task. No runtime and no other thread stand between it and the
-//! server, where both leasehold and the client crate have one.
+//! The simplest client of ZooKeeper: one blocking socket for one task. There is no runtime and no other thread between
+//! it and the server, as there is in leasehold and in the client crate.
 
 use std::{
     io::{Read, Write},
@@ -9,14 +9,14 @@ use std::{
 
 use crate::Failure;
 
-/// Longer than it ever pauses: it sends no heartbeats.
+/// Longer than any of its pauses, because it sends no heartbeats.
 const SESSION_TIMEOUT_MILLIS: i32 = 60_000;
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const CHILDREN: i32 = 8;
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
 const ALL_RIGHTS: i32 = 31;
-/// The number of the request, the newest change, an error.
+/// The size of a header: the number of the request, the id of the newest transaction, an error code.
 const HEADER_BYTES: usize = 16;
 
 pub(crate) struct Socket {
@@ -30,17 +30,17 @@ impl Socket {
         stream.set_nodelay(true)?;
         let mut socket = Self { stream, requests: 0 };
         let mut hello = Vec::new();
-        // The version, and what is known of the server.
+        // The protocol version, and the last transaction that the client has seen.
         hello.extend([0; 12]);
         hello.extend(SESSION_TIMEOUT_MILLIS.to_be_bytes());
-        // No session yet, and its password.
+        // No session id yet, and an empty password.
         hello.extend([0; 8]);
         bytes(&mut hello, &[0; 16]);
         socket.say(&hello)?;
         Ok(socket)
     }
 
-    /// How many pairs a second it gets through: create, list, delete, each after the answer to the one before.
+    /// How many pairs a second it completes: create, list, delete, each after the answer to the one before.
     pub(crate) fn pairs(&mut self, slice: Duration, dir: &str) -> Result<f64, Failure> {
         let (begin, mut done) = (Instant::now(), 0);
         while begin.elapsed() < slice {
@@ -66,7 +66,7 @@ impl Socket {
         if self.ask(CHILDREN, &list)?.get(..4) != Some(&1_i32.to_be_bytes()) {
             return Err("others in a line where one was expected".into());
         }
-        // Its path, after which comes the version: any.
+        // The path of the node, and the version: any.
         self.ask(DELETE, &[&node[..], &(-1_i32).to_be_bytes()].concat())?;
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Socket {
         Ok(answer.split_off(HEADER_BYTES))
     }
 
-    /// One message there and one back.
+    /// Sends one message and reads one answer.
     fn say(&mut self, message: &[u8]) -> Result<Vec<u8>, Failure> {
         let mut framed = Vec::new();
         bytes(&mut framed, message);
@@ -93,7 +93,7 @@ impl Socket {
     }
 }
 
-/// Bytes after their length.
+/// Appends the length of `value` and its bytes.
 fn bytes(message: &mut Vec<u8>, value: &[u8]) {
     message.extend((value.len() as u32).to_be_bytes());
     message.extend(value);

@@ -1,4 +1,4 @@
-//! A client: a process, or in the memory of one process what stands for it, whose tasks work under locks until its time is up.
+//! A client: a process, or its stand-in within one process, whose tasks work under locks until the time is up.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,50 +14,50 @@ use crate::{Failure, heartbeat::Heartbeat, results::ResultStore, task};
 
 /// How many tasks each client has.
 const TASKS: u32 = 10;
-/// How many threads they run on.
+/// The number of threads that the tasks run on.
 pub const THREADS: usize = 2;
-/// How long `close` may take: longer than the slowest request and its clean-up.
+/// The time limit for `close`: longer than the slowest request and its clean-up.
 const CLOSE: Duration = Duration::from_secs(12);
 
-/// Where clients themselves are all that there is, one at a time.
+/// The schemes of engines without a server, where only one client at a time can proceed.
 const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
 
-/// What a client is told.
+/// The parameters of a client.
 #[derive(Clone, Debug)]
 pub struct Orders {
-    /// What it is: `client`, or the name of another crate.
+    /// Its role: `client`, or the name of another lock crate.
     pub role: String,
-    /// Where the locks are.
+    /// The URL of the engine.
     pub url: String,
-    /// The round.
+    /// The number of the round.
     pub run: u64,
     /// The seed of this client.
     pub seed: u64,
-    /// When to begin nothing new, by the clock of histories.
+    /// When it stops beginning new work, by the clock of histories.
     pub until: u64,
-    /// Where it writes down what it sees.
+    /// The file that it records its history to.
     pub history: PathBuf,
-    /// The protected resources.
+    /// The directory of the protected resources.
     pub results: PathBuf,
 }
 
-/// What the tasks of a client share.
+/// The state that the tasks of a client share.
 #[derive(Clone)]
 pub struct Desk {
-    /// Their locks.
+    /// The locks of the client.
     pub locks: Locks,
-    /// Where they write down what they see.
+    /// The recorder of the client's history.
     pub recorder: Arc<Recorder>,
     /// The protected resources.
     pub results: ResultStore,
     /// The seed of the client.
     pub seed: u64,
-    /// When to begin nothing new.
+    /// When the tasks stop beginning new work.
     pub until: u64,
 }
 
 impl Orders {
-    /// As arguments of the program.
+    /// The parameters as arguments of the program.
     #[must_use]
     pub fn args(&self) -> Vec<String> {
         let path = |path: &Path| path.display().to_string();
@@ -72,10 +72,10 @@ impl Orders {
         ]
     }
 
-    /// From the arguments behind the first.
+    /// Parses the arguments after the first.
     ///
     /// # Errors
-    /// When they are not such.
+    /// When they are not the parameters of a client.
     pub fn parse(args: &[&str]) -> Result<Self, Failure> {
         let &[url, run, seed, until, history, results] = args else {
             return Err("a client has six orders".into());
@@ -92,14 +92,14 @@ impl Orders {
     }
 }
 
-/// The program as a client.
+/// Runs the program as a client.
 ///
 /// # Errors
-/// What keeps it from beginning.
+/// When the client cannot start.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let orders = Orders::parse(args)?;
     let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
-    // What every program with such a runtime has for ever is there from now on.
+    // Creates everything that such a runtime keeps for the life of the process, so that it is there before the count.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, before) = (now_nanos(), own_things()?);
     {
@@ -113,11 +113,11 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         runtime.block_on(work(&desk));
     }
-    // Only who lives to the end can be asked what it left; so both are told at the end.
+    // Only a client that lives to the end can be asked what it has left, so both counts are recorded at the end.
     recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: before });
     let mut found = own_things()?;
     for _ in 0..100 {
-        // The keeper's thread ends by itself, once it has heard that nobody needs it.
+        // The keeper's thread ends by itself once it has learned that it has no users.
         if found.values().sum::<u64>() <= 1 {
             break;
         }
@@ -128,7 +128,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Works until the time is up, and everything that was begun has ended.
+/// Works until the time is up and everything that was begun has ended.
 pub async fn work(desk: &Desk) {
     let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(desk.clone(), task))).collect();
     for task in tasks {
@@ -141,7 +141,7 @@ pub async fn work(desk: &Desk) {
     desk.locks.close(CLOSE).await;
 }
 
-/// What this process has and must not keep: I6.
+/// I6: the process's own resources that must not be left at the end.
 fn own_things() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
     let threads = std::fs::read_dir("/proc/self/task")?.count() as u64;
     let sockets = std::fs::read_dir("/proc/self/fd")?

@@ -1,8 +1,10 @@
-//! Holds that were in doubt for a moment although exclusion is promised, and whether there was a reason.
+//! Finds the holds that were in doubt for a moment although exclusion is promised, and decides whether there was a
+//! reason.
 //!
-//! A process that is connected to a server which was started anew believes in none of its holds until that server has renewed them: it
-//! cannot know whether the server has its data still (R3). So one such start is a reason for one moment of doubt in each process, the
-//! same for all its holds. Whatever else is called lost and then valid is a violation.
+//! A process that is connected to a restarted server treats all its holds as in doubt until that server has renewed
+//! them: it cannot know whether the server still has its data (R3). So one restart is a reason for one moment of doubt
+//! in each process, the same for all its holds. Any other hold that is reported as lost and later as valid is a
+//! violation.
 
 use std::{
     cmp::Ordering,
@@ -11,17 +13,17 @@ use std::{
 
 use leasehold_testkit::history::{AttemptId, Event, What};
 
-/// What had a reason.
+/// The doubts that had a reason.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
-    /// Where `check()` said no, by the place of the event.
+    /// The indices of the events in which `check()` failed.
     pub(crate) denials: BTreeSet<usize>,
-    /// Whose hold was in doubt when its user got it.
+    /// The attempts whose hold was in doubt when its user got it.
     pub(crate) arrivals: BTreeSet<AttemptId>,
 }
 
 impl Doubts {
-    /// Those that faults of these `kinds` explain.
+    /// The doubts that faults of these `kinds` explain.
     pub(crate) fn explained(events: &[Event], kinds: &[&str]) -> Self {
         let begins = events.iter().filter_map(|event| match &event.what {
             What::NemesisBegin { kind } if kinds.contains(&kind.as_str()) => Some(event.t),
@@ -29,7 +31,7 @@ impl Doubts {
         });
         let begins: Vec<u64> = begins.collect();
         let mut explained = Self::default();
-        // The doubt before in each process: it came between these times.
+        // The previous doubt of each process: it began between these two times.
         let mut before: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for sight in sights(events) {
             let last = before.get(&sight.proc);
@@ -51,12 +53,12 @@ impl Doubts {
     }
 }
 
-/// A hold was seen in doubt.
+/// A hold that was seen in doubt.
 struct Sight {
     proc: u32,
-    /// After this the doubt came,
+    /// The doubt began after this time,
     clear: u64,
-    /// and before this.
+    /// and before this time.
     seen: u64,
     of: Of,
 }
@@ -66,21 +68,21 @@ enum Of {
     Denials(Vec<usize>),
 }
 
-/// What is known of a hold so far.
+/// The state of a hold so far.
 struct Known {
-    /// When it was not in doubt.
+    /// When it was last seen without doubt.
     clear: u64,
     /// The latest deadline that its user was told.
     deadline: Option<u64>,
     open: Option<Open>,
 }
 
-/// `check()` says no.
+/// `check()` fails.
 struct Open {
     proc: u32,
     clear: u64,
     seen: u64,
-    /// It did so before the deadline, so that the lease was not over.
+    /// It failed before the deadline, so the lease was not over.
     early: bool,
     places: Vec<usize>,
 }
@@ -92,7 +94,8 @@ impl Known {
 
     fn deny(&mut self, at: usize, event: &Event, read: Option<u64>) {
         let Some(deadline) = self.deadline else { return };
-        // Nothing was left of it, so that is when it was read; more was if it was renewed meanwhile.
+        // No time was left, so the reported deadline is the time of the reading; it is later if the hold was renewed
+        // meanwhile.
         let read = read.unwrap_or(event.t).max(event.t);
         let early = read < deadline;
         let seen = if early { read } else { event.t };
@@ -100,14 +103,14 @@ impl Known {
         self.open.get_or_insert_with(new).places.push(at);
     }
 
-    /// It was found to be `valid`, or nobody asks any more.
+    /// Ends the doubt: the hold was found to be `valid`, or its user asks no more.
     fn close(&mut self, valid: bool) -> Option<Sight> {
         let Open { proc, clear, seen, places, .. } = self.open.take().filter(|open| open.early || valid)?;
         Some(Sight { proc, clear, seen, of: Of::Denials(places) })
     }
 }
 
-/// All, by the time at which they were seen.
+/// All doubts, in the order in which they were seen.
 fn sights(events: &[Event]) -> Vec<Sight> {
     let (mut all, mut sights): (BTreeMap<AttemptId, Known>, Vec<Sight>) = Default::default();
     for (at, event) in events.iter().enumerate() {
@@ -139,7 +142,7 @@ fn sights(events: &[Event]) -> Vec<Sight> {
             _ => {}
         }
     }
-    // Of the killed.
+    // Doubts of killed processes.
     sights.extend(all.values_mut().filter_map(|known| known.close(false)));
     sights.sort_by_key(|sight| sight.seen);
     sights

@@ -4,19 +4,19 @@ use leasehold_testkit::history::HowHeld;
 use super::*;
 
 const KIND: &str = "started anew";
-/// The lease of all holds here ends then, unless it is renewed.
+/// The end of every lease here, unless it is renewed.
 const END: u64 = 1000;
 
 fn event(t: u64, proc: u32, attempt: AttemptId, what: What) -> Event {
     Event { run: 1, proc, seq: t, t, task: 1, lock: "m1".to_owned(), attempt, what }
 }
 
-/// The server is started anew.
+/// The server restarts.
 fn anew(t: u64) -> Event {
     event(t, 0, 0, What::NemesisBegin { kind: KIND.to_owned() })
 }
 
-/// An attempt is begun at `t`, and granted at once.
+/// An attempt begins at `t` and is granted at once.
 fn granted(t: u64, proc: u32, attempt: AttemptId, deadline: u64) -> [Event; 2] {
     let mode = HowHeld(Mode::Exclusive);
     let begun = What::AcqInv { mode, limit: None, within: None, retries: false };
@@ -33,7 +33,7 @@ fn granted(t: u64, proc: u32, attempt: AttemptId, deadline: u64) -> [Event; 2] {
     [event(t, proc, attempt, begun), event(t + 1, proc, attempt, granted)]
 }
 
-/// `check()` says yes, or no.
+/// `check()` succeeds, or fails.
 fn check(t: u64, proc: u32, attempt: AttemptId, valid: bool) -> Event {
     let deadline = if valid { t + END } else { t };
     event(t, proc, attempt, What::Check { valid, deadline: Some(deadline) })
@@ -43,7 +43,7 @@ fn lost(t: u64, proc: u32, attempt: AttemptId) -> Event {
     event(t, proc, attempt, What::Lost { err: "Lapsed".to_owned() })
 }
 
-/// When the denials were that had a reason, and who was granted a hold in doubt with one.
+/// The times of the denials that had a reason, and the attempts that were granted a hold in doubt with a reason.
 fn explained(events: impl IntoIterator<Item = Event>) -> (Vec<u64>, Vec<AttemptId>) {
     let mut events: Vec<_> = events.into_iter().collect();
     events.sort_by_key(|event| event.t);

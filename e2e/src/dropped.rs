@@ -1,5 +1,5 @@
-//! What happened to the attempts of an executor that was dropped: nobody wrote it down. Unlike those of a killed process their
-//! guards and futures were dropped with it, and so released and cancelled.
+//! Reconstructs the ends of attempts whose executor was dropped, because no code recorded them. Unlike those of a
+//! killed process, their guards and futures were dropped with the executor, and so released and cancelled.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub fn ends(events: &[Event], t: u64) -> Vec<Event> {
     let seq = events.iter().map(|event| event.seq + 1).max().unwrap_or(0);
     let end = |(seq, (granted, last)): (u64, (bool, &Event))| Event {
         seq,
-        // What ran when it was dropped went on to its next await.
+        // A task that ran at the time of the drop went on to its next await.
         t: t.max(last.t),
         what: if granted { What::RelInv { keep: None, sure: None } } else { What::Cancel },
         ..last.clone()

@@ -1,4 +1,5 @@
-//! Faults by the dice: every client and the server have trouble now and then, each on its own, in storms with calm between.
+//! A run of random faults: clients and the server each have faults of their own now and then. Phases of faults (storms)
+//! alternate with calm.
 
 use std::{collections::BTreeMap, sync::Arc, thread::sleep, time::Duration};
 
@@ -10,45 +11,45 @@ use crate::{
     world::{Fault, World},
 };
 
-/// How long faults begin.
+/// How long new faults begin.
 const FAULT_RUN: Duration = Duration::from_secs(8);
-/// How long none does after the traces of the storm are gone: time to see that all is well.
+/// How long there are no faults after the effects of the storm are gone: enough to see that everything works.
 const CALM: Duration = Duration::from_millis(2500);
-/// How often it is looked what is due.
+/// The interval at which due faults are looked for.
 const TICK: Duration = Duration::from_millis(3);
-/// For how many milliseconds a place has no trouble.
+/// The pause between two faults of one target, in milliseconds.
 const REST: std::ops::Range<u64> = 40..250;
 
-/// The kind under which the whole storm with its traces is written down.
+/// The kind under which a whole storm and its effects are recorded.
 const WHOLE: &str = "storm";
 
-/// The kind under which it is written down that clients begin to speak to an engine.
+/// The kind under which the clients' first requests to the engine are recorded.
 const START: &str = "start";
-/// How long that takes at most, on an idle machine.
+/// The longest time that they take on an idle machine.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
-/// A place for trouble: a client, or the server.
+/// A target of faults: a client, or the server.
 struct FaultTarget<W: 'static> {
     at: usize,
     faults: &'static [Fault<W>],
-    /// When something happens next: a fault ends, or the next begins.
+    /// When its fault ends, or its next fault begins.
     next: u64,
     now: Option<&'static Fault<W>>,
 }
 
-/// How long a round takes that has one storm, of which `traces` may be seen for so long after, and ends in the calm after it.
+/// The length of a round with one storm whose effects last for `traces`. It ends in the calm after the storm.
 #[must_use]
 pub fn time_of_one(traces: Duration) -> Duration {
     WARM_UP + CALM + FAULT_RUN + traces + CALM / 2
 }
 
-/// To be called before the first client begins to speak to an engine.
+/// Records the start. Call it before the first request of a client to the engine.
 pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }
 
-/// Strikes, after a calm, until the time is up, in storms of which `traces` may be seen for so long after; for how long in all, and how often
-/// each kind struck.
+/// Waits for a calm, and then injects faults until the time is up, in storms whose effects last for `traces`. Returns
+/// how long the storms lasted in all, and how often each fault happened.
 pub fn rage<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
@@ -66,8 +67,8 @@ pub fn rage<W: World>(
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     sleep(WARM_UP);
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
-    // Of a killed process something may stand for longer than any calm, so that no lock is free for sure: lost wake-ups show best
-    // while nobody was killed yet.
+    // The state of a killed process may last longer than any calm, so no lock is free for sure: lost wake-ups are found
+    // best while no process has been killed yet.
     sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();
@@ -76,7 +77,7 @@ pub fn rage<W: World>(
         for place in &mut places {
             place.next = now_nanos() + nanos(rng.millis(REST));
         }
-        // Each fault that has begun is ended before the storm is.
+        // Every fault that has begun ends before the storm does.
         while now_nanos() < end || places.iter().any(|place| place.now.is_some()) {
             let begins = now_nanos() < end;
             for place in &mut places {
@@ -103,7 +104,7 @@ fn step<W: World>(
     begins: bool,
     counts: &mut BTreeMap<&'static str, u64>,
 ) {
-    // Faults of two places of one kind are two disturbances.
+    // Faults of one kind at two targets are two disturbances.
     let kind = |fault: &Fault<W>| match place.at {
         usize::MAX => fault.name.to_owned(),
         at => format!("{} of client {at}", fault.name),

@@ -1,5 +1,5 @@
-//! Lost updates: holders that are paused for longer than their lease between the check and the write, against a file without
-//! a fence, a file with one, and a key in Redis with one.
+//! Measures lost updates: holders are paused for longer than their lease between the check and the write. They write to
+//! a file without a fence, a file with one, and a key in Redis with one.
 
 use std::{
     fmt,
@@ -22,14 +22,14 @@ use crate::{
     rng::Rng,
 };
 
-/// How many processes write.
+/// The number of writing processes.
 const WRITERS: usize = 4;
-/// So short that many pauses are longer.
+/// The lease: so short that many pauses are longer.
 const TTL: Duration = Duration::from_millis(400);
-/// The lock, and the resource that it protects.
+/// The name of the lock, and of the resource that it protects.
 const NAME: &str = "resource";
 
-/// Where updates go.
+/// The resource that updates go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// A file that checks nothing.
@@ -40,17 +40,17 @@ pub enum Destination {
     FencedKey,
 }
 
-/// All of them.
+/// All destinations.
 pub const PLACES: [Destination; 3] = [Destination::File, Destination::FencedFile, Destination::FencedKey];
 
-/// What became of the updates at one place.
+/// The results of the updates at one destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
-    /// Where.
+    /// The destination.
     pub place: Destination,
     /// How many increments and appends were acknowledged.
     pub acknowledged: u64,
-    /// How many were refused for their token.
+    /// How many updates were refused because of their token.
     pub refused: u64,
     /// How many acknowledged increments are missing.
     pub lost_increments: u64,
@@ -58,10 +58,10 @@ pub struct Tally {
     pub lost_appends: u64,
 }
 
-/// The program: the table, and 1 when a fence lost an update.
+/// Runs the program: prints the table, and returns 1 if an update behind a fence was lost.
 ///
 /// # Errors
-/// What keeps it from being done.
+/// When it cannot be run.
 pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     let (mut seconds, mut seed) = (20, Rng::random_seed());
     for pair in args.chunks(2) {
@@ -85,7 +85,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     Ok(if tallies.iter().any(lost) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Does it.
+/// Runs the writers.
 ///
 /// # Errors
 /// When a writer fails, and the operating system's.
@@ -123,7 +123,7 @@ pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Fail
     PLACES.iter().map(|&place| audit(place, &results, &server)).collect()
 }
 
-/// Whoever of them holds the lock just now.
+/// The writer process that holds the lock now, if any.
 fn holder(admin: &Locks, writers: &[Writer]) -> Result<Option<Pid>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let view = runtime.block_on(admin.show(NAME))?;
@@ -133,7 +133,7 @@ fn holder(admin: &Locks, writers: &[Writer]) -> Result<Option<Pid>, Failure> {
     Ok(held.map(|pid| Pid::from_raw(pid as i32)))
 }
 
-/// Killed when it is dropped.
+/// A writer process. It is killed when this is dropped.
 struct Writer(Child);
 
 impl Drop for Writer {
@@ -160,10 +160,10 @@ fn audit(place: Destination, results: &ResultStore, server: &RedisServer) -> Res
     Ok(Tally { place, acknowledged, refused, lost_increments, lost_appends })
 }
 
-/// The program as a writer: takes the lock, checks, reads, is perhaps paused, and writes.
+/// Runs the program as a writer: takes the lock, checks, reads, is perhaps paused, and writes.
 ///
 /// # Errors
-/// What keeps it from working.
+/// When it cannot work.
 pub fn writer(args: &[&str]) -> Result<(), Failure> {
     let &[url, dir, until, seed] = args else { return Err("a writer has four orders".into()) };
     let (until, mut rng): (u64, _) = (until.parse()?, Rng::new(seed.parse()?, 1));
@@ -187,7 +187,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
                 results.acknowledge(&format!("{place:?}-refused"), 1)?;
             }
         }
-        // Of a holder that was paused it answers that it was lost.
+        // The release of a holder that was paused reports the loss.
         let _ = guard.release_blocking();
     }
     Ok(())
@@ -198,7 +198,7 @@ struct Work<'a> {
     place: Destination,
     results: &'a ResultStore,
     element: u64,
-    /// How long it takes from the read to the write.
+    /// The time between the read and the write.
     between: Duration,
 }
 
@@ -216,7 +216,7 @@ impl Work<'_> {
     async fn on_redis(&self, guard: &Guard, fence: &RedisFence, counts: bool) -> Result<Content, Failure> {
         let key = format!("{:?}-{}", self.place, if counts { "counter" } else { "list" });
         let done = async {
-            // Seals, and reads.
+            // Seals the key and reads it.
             let seen = fence.write(guard.token(), &[&["GET", &key]]).await?;
             let text = seen[0].text().unwrap_or_default();
             let next = if counts {

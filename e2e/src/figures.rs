@@ -5,62 +5,63 @@ use std::{collections::BTreeMap, fmt};
 use leasehold_testkit::history::{AttemptId, Event, What};
 use serde::{Deserialize, Serialize};
 
-/// The figures of one round, or of many.
+/// The figures of one round, or summed over many rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// The engine.
     pub engine: String,
-    /// The seed; of many rounds the last one.
+    /// The seed; for many rounds the last one.
     pub seed: u64,
-    /// How many rounds.
+    /// The number of rounds.
     pub rounds: u64,
-    /// How long faults were made: the calm between storms does not count.
+    /// How long faults were injected: the calm between storms does not count.
     pub seconds: f64,
     /// Acquires and releases that were called.
     pub operations: u64,
-    /// Answers of `check()`.
+    /// The number of `check()` calls.
     pub checks: u64,
     /// Acquires that were granted.
     pub grants: u64,
-    /// Grants to who had waited for the one before to let go.
+    /// Grants to a waiter for which the previous holder released.
     pub hand_overs: u64,
-    /// Acquires that were dropped.
+    /// Acquires that were dropped before their end.
     pub cancelled: u64,
-    /// Holds that were told lost.
+    /// Holds that were reported as lost.
     pub lost: u64,
     /// The longest wait that ended in a grant, in milliseconds.
     pub longest_wait: u64,
-    /// From the release to the next grant, where somebody waited, in microseconds; of many rounds the largest.
+    /// The median time from the release to the next grant, where a claim waited, in microseconds; for many rounds the
+    /// largest.
     pub hand_over_p50: u64,
-    /// The same, of the slowest of a hundred.
+    /// The 99th percentile of the same time.
     pub hand_over_p99: u64,
     /// Appends under the lock that a fenced file acknowledged.
     pub appends: u64,
-    /// How many of them it does not hold in the end.
+    /// How many of them are missing from the file at the end.
     pub appends_lost: u64,
     /// Overlaps where no exclusion was promised.
     pub overlaps_not_promised: u64,
-    /// Answers of `check()` that said no for a moment, until the hold was renewed.
+    /// Failed `check()`s of holds that were in doubt for a moment, until they were renewed.
     pub doubts: u64,
-    /// For how many seconds the machine did not serve all clients, which excuses waits.
+    /// For how many seconds the machine did not run all clients, which excuses waits.
     #[serde(default)]
     pub stalled: f64,
-    /// Faults by kind.
+    /// The number of faults, by kind.
     pub faults: BTreeMap<String, u64>,
-    /// What was checked, by invariant.
+    /// The number of checks, by invariant.
     pub checked: BTreeMap<String, u64>,
-    /// Violations by invariant.
+    /// The number of violations, by invariant.
     pub violations: BTreeMap<String, u64>,
-    /// Segments on which the checker gave up.
+    /// The number of segments on which the checker gave up.
     pub undecided: u64,
 }
 
 impl Figures {
-    /// What the events themselves say.
+    /// The figures that follow from the events alone.
     #[must_use]
     pub fn of(events: &[Event]) -> Self {
         let mut figures = Self { rounds: 1, ..Self::default() };
-        // When each attempt was called, and of each lock when its last holder let go.
+        // When each attempt was called, and when the last holder of each lock released.
         let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
         let mut left: BTreeMap<&str, u64> = BTreeMap::new();
         let mut gaps = Vec::new();
@@ -100,7 +101,7 @@ impl Figures {
         figures
     }
 
-    /// Adds another round to these.
+    /// Adds the figures of another round.
     pub fn add(&mut self, other: &Self) {
         self.engine.clone_from(&other.engine);
         self.seed = other.seed;
@@ -132,19 +133,19 @@ impl Figures {
         }
     }
 
-    /// How many faults there were.
+    /// The number of all faults.
     #[must_use]
     pub fn all_faults(&self) -> u64 {
         self.faults.values().sum()
     }
 
-    /// How many violations there were.
+    /// The number of all violations.
     #[must_use]
     pub fn all_violations(&self) -> u64 {
         self.violations.values().sum()
     }
 
-    /// Whether nothing was violated and nothing left open.
+    /// Whether nothing was violated and no segment is undecided.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.all_violations() == 0 && self.undecided == 0

@@ -1,8 +1,8 @@
-//! Measures when the machine did not serve, although nobody stopped anything: on a busy machine that happens, and no lock can
-//! help it. The checker takes what is written down here as an excuse, for exactly as long as it lasted.
+//! Measures when the machine did not run a process although no fault stopped it. That happens on a busy machine, and no
+//! lock can help it. The checker accepts the recorded stalls as an excuse, for exactly as long as they lasted.
 //!
-//! A client measures its own process. The round measures what all clients share: itself, with the proxies in it, the servers,
-//! and the disk that they wait for.
+//! A client measures its own process. The round measures everything that all clients share: itself, with the proxies in
+//! it, the servers, and the disk that they wait for.
 
 use std::{
     fs::{self, File},
@@ -24,32 +24,33 @@ use crate::{
     waits::{Waits, descendants},
 };
 
-/// How often it beats.
+/// The interval of the measurement.
 const BEAT: Duration = Duration::from_millis(15);
-/// To wait for so much of a beat is a stall: on a machine that is shared by many they come in slices. Less happens on an idle one.
+/// A wait of this length within an interval is a stall: on a machine that many share, stalls come in time slices. An
+/// idle machine has shorter waits.
 const LATE: Duration = Duration::from_millis(2);
-/// What is written is on the disk sooner, unless others keep the disk busy.
+/// Data is on the disk sooner, unless other programs keep the disk busy.
 const LATE_ON_DISK: Duration = Duration::from_millis(10);
-/// After how many beats it is looked which servers there are.
+/// The number of intervals after which the servers are looked up again.
 const FRESH: u32 = 20;
 
-/// Writes stalls down until it is dropped.
+/// Records stalls until it is dropped.
 pub struct Heartbeat {
     ends: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-/// What a thread of it needs.
+/// The data of one measuring thread.
 struct Beat {
     recorder: Arc<Recorder>,
-    /// Who is stalled; `None`: everybody.
+    /// The process that is stalled. `None`: all clients are affected.
     victim: Option<u32>,
     ends: Arc<AtomicBool>,
 }
 
 impl Heartbeat {
-    /// Begins to measure this process, in which all is done that `victim` stands for in the history. `None`: others wait while it
-    /// is stalled, for there is no server, and it may have the file that all share.
+    /// Begins to measure this process, which the history calls `victim`. `None`: all clients wait while it is stalled,
+    /// because there is no server and the process may have the shared file locked.
     #[must_use]
     pub fn of_process(recorder: Arc<Recorder>, victim: Option<u32>) -> Self {
         let (mut heartbeat, beat) = Self::new(recorder, victim);
@@ -57,11 +58,11 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// Begins to measure what all clients share. Children of this process that run `program` are clients, all others are servers,
-    /// which wait for the disk below `disk`, if for any.
+    /// Begins to measure everything that all clients share. Children of this process that run `program` are clients;
+    /// all others are servers, which wait for the disk below `disk`, if that is given.
     ///
     /// # Errors
-    /// When nothing can be written there.
+    /// When no file can be written there.
     pub fn of_all(recorder: Arc<Recorder>, program: &Path, disk: Option<&Path>) -> Result<Self, Failure> {
         let (mut heartbeat, beat) = Self::new(recorder, None);
         heartbeat.start(beat(), |beat| beat.process());
@@ -95,13 +96,13 @@ impl Drop for Heartbeat {
 }
 
 impl Beat {
-    /// Sleeps for a beat; whether there is another.
+    /// Sleeps for one interval. Returns whether to measure again.
     fn goes_on(&self) -> bool {
         sleep(BEAT);
         !self.ends.load(Relaxed)
     }
 
-    /// Writes a stall down that ends now, if it is one.
+    /// Records a stall from `from` until now if it lasted longer than `late`.
     fn stalled(&self, from: u64, late: Duration, of: &str) {
         let until = now_nanos();
         if until.saturating_sub(from) > nanos(late) {
@@ -110,7 +111,7 @@ impl Beat {
         }
     }
 
-    /// This thread wakes late, or one of this process could run and is not let.
+    /// Measures whether this thread wakes late, or a thread of this process is ready and does not run.
     fn process(self) {
         let (mut waits, mut before) = (Waits::default(), now_nanos());
         while self.goes_on() {
@@ -121,7 +122,7 @@ impl Beat {
         }
     }
 
-    /// A thread of a server could run and is not let.
+    /// Measures whether a thread of a server is ready and does not run.
     fn servers(self, clients: &Path) {
         let (mut waits, mut servers) = (Waits::default(), Vec::new());
         for beat in 0.. {
@@ -140,11 +141,11 @@ impl Beat {
         }
     }
 
-    /// What is written is on the disk late.
+    /// Measures whether data reaches the disk late.
     fn disk(self, mut file: File) {
         while self.goes_on() {
             let begin = now_nanos();
-            // It grows: so this waits for what a server waits for that writes to its log.
+            // The file grows, so this waits for the same as a server that writes to its log.
             if file.write_all(&[0; 64]).and_then(|()| file.sync_all()).is_err() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! A process that holds a lock and does what it is told, line by line: the one that the rows of the matrix stop and kill.
+//! A process that holds a lock and obeys commands, line by line. The tests of the fault matrix stop and kill it.
 
 use std::{
     io::{BufRead, Write},
@@ -9,10 +9,10 @@ use leasehold::{Error, Guard, Locks};
 
 use crate::Failure;
 
-/// The program as a holder: of which locks, which name, for how many milliseconds at a time.
+/// Runs the program as a holder. The arguments are the URL of the locks, the name, and the lease in milliseconds.
 ///
 /// # Errors
-/// What keeps it from holding.
+/// When it cannot hold.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let &[url, name, ttl] = args else { return Err("a holder has three orders".into()) };
     let locks = Locks::connect(url)?;
@@ -41,12 +41,13 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks again and again until it was not running for so long; what the first look after that said.
+/// Checks the hold in a loop until the process was not running for `longest`. Returns the result of the first check
+/// after that.
 fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
     say("spinning")?;
     let mut before = Instant::now();
     loop {
-        // The clock first: whatever was between two looks has passed when the second one begins.
+        // The clock is read first: the time between two checks has passed when the second one begins.
         let now = Instant::now();
         let valid = guard.check();
         if now - before > longest {

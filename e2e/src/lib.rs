@@ -1,10 +1,13 @@
-//! Real engines under faults. `cargo xtask torture` is the door; each row of the fault matrix is a test in `tests/`.
+//! Tests real engines under faults. `cargo xtask torture` is the entry point; each row of the fault matrix is a test in
+//! `tests/`.
 //!
-//! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
+//! - [`client`]: a process that works under locks and records what it sees; [`task`], [`section`]: its work.
 //! - [`results`]: the protected resources, with a fence and without.
-//! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
-//!   may meet, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`], [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: how quick it is.
-//! - [`holder`]: a process that does what a row of the matrix tells it. [`turns`]: one that takes turns with programs of others.
+//! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: the parts and the faults of an
+//!   engine, in a file for each: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`];
+//!   [`struck`]: three servers of one cluster; [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: its leases and delays.
+//! - [`holder`]: a process that obeys the tests of the fault matrix. [`turns`]: a process that takes turns with other
+//!   programs.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
 pub mod client;
@@ -30,6 +33,7 @@ pub mod section;
 pub mod served;
 pub mod speed;
 pub mod sqlite;
+pub mod struck;
 pub mod task;
 pub mod torture;
 pub mod totals;
@@ -41,5 +45,5 @@ pub mod workers;
 pub mod world;
 pub mod zookeeper;
 
-/// Whatever stops a round.
+/// The error that ends a round.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

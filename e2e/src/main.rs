@@ -1,4 +1,4 @@
-//! The program behind `cargo xtask torture`, and, started by itself, each of its clients.
+//! The program behind `cargo xtask torture`. It starts itself as each of its clients.
 
 use std::process::ExitCode;
 

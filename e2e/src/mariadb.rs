@@ -67,7 +67,7 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
         ]
     }
 
-    fn start(_: u64) -> Self {
+    fn start(_: u64, _: Promise) -> Self {
         Self(MariadbServer::start(&["--innodb-flush-log-at-trx-commit=2"]))
     }
 

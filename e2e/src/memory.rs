@@ -1,5 +1,5 @@
-//! Memory: clients in this process, each with a store behind a wire that loses, delays and doubles, on a runtime that is
-//! blocked and dropped.
+//! The memory engine under faults: clients in this process, each with a store behind a wrapper that loses, delays and
+//! doubles calls, on a runtime that is blocked and dropped.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -28,9 +28,9 @@ use crate::{
 
 /// How many clients a round has.
 const CLIENTS: usize = 4;
-/// How many calls of each verb a fault of the wire meets.
+/// The number of calls of each verb that one fault affects.
 const BURST: usize = 3;
-/// For how long an executor is blocked: beyond a lease.
+/// For how long an executor is blocked: longer than a lease.
 const BLOCKED: Duration = Duration::from_millis(1300);
 /// How much time of the machine a client may take to end after its time is up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub struct Memory {
     store: Arc<MemoryStore>,
     setting: Setting,
     clients: Vec<Client>,
-    /// All there ever were, and when the executor of some was dropped.
+    /// The recorders of all clients so far, and when the executor of some was dropped.
     recorders: Vec<Arc<Recorder>>,
     dropped: BTreeMap<u32, u64>,
 }
@@ -78,7 +78,7 @@ impl Memory {
     fn launch(&mut self) -> Result<Client, Failure> {
         let Setting { seed, dir, .. } = &self.setting;
         let until = self.setting.until();
-        // The first is the number of the round's own recorder.
+        // Number 0 is the round's own recorder.
         let proc = self.recorders.len() as u32 + 1;
         let recorder = Arc::new(Recorder::in_memory(*seed, proc));
         self.recorders.push(Arc::clone(&recorder));
@@ -93,7 +93,7 @@ impl Memory {
         Ok(Client { proc, wire, runtime: Some(runtime), work, _heartbeat: heartbeat })
     }
 
-    /// Plans a fault for the next calls of each verb.
+    /// Schedules a fault for the next calls of each verb.
     fn trouble(&mut self, at: usize, fault: Wire) {
         for verb in [Verb::Claim, Verb::Renew, Verb::Release, Verb::Notification] {
             for _ in 0..BURST {
@@ -102,7 +102,7 @@ impl Memory {
         }
     }
 
-    /// The wire is well again, and what was late arrives.
+    /// Ends the faults; delayed calls arrive.
     fn heal(&mut self, at: usize) {
         let wire = Arc::clone(&self.clients[at].wire);
         wire.forgive();
@@ -111,7 +111,7 @@ impl Memory {
         }
     }
 
-    /// All threads of the user's executor do something else.
+    /// Blocks all threads of the user's executor.
     fn block(&mut self, at: usize) {
         let client = &self.clients[at];
         let Some(runtime) = &client.runtime else { return };
@@ -125,7 +125,7 @@ impl Memory {
         self.setting.recorder.note(What::Cont { victim: self.clients[at].proc });
     }
 
-    /// The executor is dropped with all that runs on it.
+    /// Drops the executor with all tasks on it.
     fn crash(&mut self, at: usize) {
         if let Some(runtime) = self.clients[at].runtime.take() {
             self.dropped.insert(self.clients[at].proc, now_nanos());
@@ -209,7 +209,7 @@ impl World for Memory {
                 runtime.shutdown_background();
             }
         }
-        // Their pulses end with them: nothing is recorded any more.
+        // Their heartbeats end with them, so nothing is recorded any more.
         self.clients.clear();
         let mut events = Vec::new();
         for (proc, recorder) in (1..).zip(&self.recorders) {

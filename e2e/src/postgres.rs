@@ -53,7 +53,7 @@ impl System for Postgres {
         ]
     }
 
-    fn start(_: u64) -> Self {
+    fn start(_: u64, _: Promise) -> Self {
         Self(PostgresServer::start(&[]))
     }
 

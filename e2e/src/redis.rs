@@ -11,9 +11,10 @@ pub use cluster::{CLUSTER, Cluster};
 pub use redlock::{Nodes, REDLOCK};
 pub use sentinel::{Group, SENTINEL};
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, thread::sleep, time::Duration};
 
 use leasehold_core::{Guarantee, Level};
+use leasehold_testkit::server::{RedisServer, redis_command};
 
 use crate::world::Promise;
 
@@ -22,11 +23,26 @@ use crate::world::Promise;
 const STOPPED: u64 = 3500;
 const HELD: u64 = 2500;
 
+/// How often a server that is loading is told something, and how soon again.
+const MOST_TRIES: usize = 1000;
+const RETRY: Duration = Duration::from_millis(5);
+
 /// Where masters have trouble, no exclusion is promised: a replica takes their place that may lack what they acknowledged. That of
 /// others harms no hold.
 #[must_use]
 pub const fn promise_of_many(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
+}
+
+/// Tells a server that may still be loading what it kept.
+fn tell(server: &RedisServer, command: &[&str]) {
+    for _ in 0..MOST_TRIES {
+        if redis_command(server.port(), command).status.success() {
+            return;
+        }
+        sleep(RETRY);
+    }
+    panic!("the server does not hear {command:?}");
 }
 
 /// Whatever happens, several servers are best effort.

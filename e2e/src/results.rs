@@ -1,4 +1,4 @@
-//! Protected resources in files: texts that holders change by reading them and writing them anew.
+//! Protected resources in files: texts that holders read, change and write back.
 
 use std::{
     collections::BTreeSet,
@@ -13,12 +13,12 @@ use leasehold::Token;
 #[derive(Clone, Debug)]
 pub struct ResultStore(PathBuf);
 
-/// What a text said to a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// It is written.
+    /// The text is written.
     Done,
-    /// A larger token was here: nothing was written.
+    /// The fence has seen a larger token: nothing was written.
     Fenced,
 }
 
@@ -64,7 +64,7 @@ impl ResultStore {
         Ok(said)
     }
 
-    /// Notes that a write was acknowledged: after it, and in one step.
+    /// Records that a write was acknowledged: after the write, and in one step.
     ///
     /// # Errors
     /// The operating system's.
@@ -73,7 +73,7 @@ impl ResultStore {
         file.write_all(format!("{element}\n").as_bytes())
     }
 
-    /// How many changes were acknowledged.
+    /// The elements of all acknowledged changes.
     ///
     /// # Errors
     /// The operating system's.
@@ -102,8 +102,8 @@ impl ResultStore {
         Ok((self.acknowledged(counter)?.len() as u64).saturating_sub(count))
     }
 
-    /// Reads, does `between`, writes. With the fence it *seals* before it reads (F79): it shows its token, so that smaller ones
-    /// are refused from then on.
+    /// Reads, does `between`, writes. With the fence it *seals* before it reads (F79): it shows its token, so that
+    /// smaller ones are refused from then on.
     fn change(
         &self,
         name: &str,
@@ -127,7 +127,7 @@ impl ResultStore {
         Ok(Content::Done)
     }
 
-    /// Shows the fence a token; whether it lets it pass.
+    /// Shows the fence a token. Returns whether the fence accepts it.
     fn show(&self, name: &str, fence: Option<Token>) -> io::Result<bool> {
         let Some(token) = fence else { return Ok(true) };
         let seen = number(&read(&self.file(name, "fence"))?);
@@ -137,7 +137,7 @@ impl ResultStore {
         Ok(token.number >= seen)
     }
 
-    /// One step of the resource: nobody else is in one meanwhile.
+    /// Locks the text for one step of the resource, so that no other process is in a step meanwhile.
     fn alone(&self, name: &str) -> io::Result<File> {
         let path = self.file(name, "step");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
@@ -145,7 +145,7 @@ impl ResultStore {
         Ok(file)
     }
 
-    /// In one step, so that a killed writer leaves the old text or the new one.
+    /// Replaces the file in one step, so that a killed writer leaves the old text or the new one.
     fn replace(&self, name: &str, kind: &str, text: &str) -> io::Result<()> {
         let draft = self.file(name, &format!("{kind}.draft"));
         fs::write(&draft, text)?;

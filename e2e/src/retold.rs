@@ -1,4 +1,4 @@
-//! A history as the checker takes it: what it cannot know of a storm is told otherwise, or left out.
+//! Prepares a history for the checker: events of a storm that the checker cannot know about are changed or left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,20 @@ use leasehold_testkit::history::{AttemptId, Event, History, Phase, What};
 
 use crate::{doubts::Doubts, world::Promise};
 
-/// Another program holds the lock meanwhile.
+/// The fault in which another program holds the lock.
 const STRANGER: &str = "foreign flock";
 
-/// The history, told anew.
+/// A changed history.
 pub struct Retold {
-    /// All of it: the record must be whole.
+    /// All events: the checker requires a complete record.
     pub history: History,
-    /// How many answers of `check()` said no for a moment.
+    /// The number of `check()`s that failed for a moment.
     pub doubts: u64,
 }
 
 impl Retold {
-    /// Tells it anew. Where exclusion is promised, only faults of these kinds are a reason to doubt a hold.
+    /// Changes the history. Where exclusion is promised, only faults of the kinds `doubted_after` are a reason to doubt
+    /// a hold.
     #[must_use]
     pub fn of(history: &History, promise: Promise, doubted_after: &[&str]) -> Self {
         let events = history.events();
@@ -30,7 +31,7 @@ impl Retold {
         let stranger = || What::AcqFail { err: "a stranger held it".to_owned() };
         anew.extend(refusals_for_strangers(events).into_iter().map(|at| (at, stranger())));
         anew.extend(keeps_of_readers(events));
-        // A clock stepped, or another server may have the locks now: what is held is unconfirmed until it was renewed.
+        // A clock has stepped, or another server may have the locks now: holds are unconfirmed until they are renewed.
         let excused = match promise {
             Promise::Exclusion => Doubts::explained(events, doubted_after),
             _ => Doubts { denials: doubts, arrivals: doubted_on_arrival(events) },
@@ -45,7 +46,7 @@ impl Retold {
     }
 }
 
-/// What says nothing in the place of an event.
+/// An event without meaning, in the place of `event`.
 fn nothing(event: &Event) -> What {
     match event.attempt {
         0 => What::Probe { phase: Phase::Running, found: BTreeMap::new() },
@@ -53,7 +54,7 @@ fn nothing(event: &Event) -> What {
     }
 }
 
-/// Answers of `check()` that said no for a moment, until the hold was renewed, found to be lost, or released.
+/// Failed `check()`s of holds that were renewed, found to be lost, or released after that.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
     let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
@@ -69,7 +70,7 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
     doubts
 }
 
-/// Whose holds were in doubt when their users got them, and may not have been over.
+/// The attempts whose holds were in doubt when their users got them, and may not have been over.
 fn doubted_on_arrival(events: &[Event]) -> BTreeSet<AttemptId> {
     let arrivals = events.iter().filter_map(|event| match event.what {
         What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t => Some(event.attempt),
@@ -78,7 +79,7 @@ fn doubted_on_arrival(events: &[Event]) -> BTreeSet<AttemptId> {
     arrivals.collect()
 }
 
-/// All that was told of what these attempts were granted: nobody knows whether it was.
+/// The changed events of these attempts: it is unknown whether they were granted.
 fn uncertain(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize, What> {
     let (mut granted, mut told) = (BTreeSet::new(), BTreeMap::new());
     for (at, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
@@ -91,7 +92,7 @@ fn uncertain(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize
     told
 }
 
-/// Stops within stops, and their ends: to the checker the first end is the end.
+/// Stops within stops, and their ends: the checker would take the first end for the end of all.
 fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
     let mut inner = BTreeSet::new();
@@ -117,7 +118,8 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     inner
 }
 
-/// Releases of readers that keep the name: the hold may have other guards in its process, and end with them, or with that.
+/// Releases of readers that keep the name for a time: the hold may have other guards in its process, and end with them,
+/// or with the process.
 fn keeps_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     let (mut readers, mut keeps) = (BTreeSet::new(), BTreeMap::new());
     for (at, event) in events.iter().enumerate() {
@@ -132,10 +134,10 @@ fn keeps_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     keeps
 }
 
-/// Answers of "taken" while a foreign program, which stands in no history, may have held the lock.
+/// Answers of "taken" while a foreign program, which is in no history, may have held the lock.
 fn refusals_for_strangers(events: &[Event]) -> BTreeSet<usize> {
     let (mut since, mut begins, mut told) = (None, BTreeMap::new(), BTreeSet::new());
-    // When the last one let go.
+    // When the foreign program released last.
     let mut gone = 0;
     for (at, event) in events.iter().enumerate() {
         match &event.what {
@@ -162,7 +164,8 @@ mod tests {
         Event { run: 1, proc: 1, seq, t: seq, task: 1, lock, attempt: 7, what }
     }
 
-    /// Where another server may have taken the place of the master, every hold is unconfirmed until the new one has renewed it.
+    /// Where another server may have replaced the master, every hold is unconfirmed until the new master has renewed
+    /// it.
     #[test]
     fn a_hold_that_was_unconfirmed_for_a_moment_was_not_called_lost() {
         let history = History::from_events(vec![check(1, true), check(2, false), check(3, true)]);

@@ -1,4 +1,4 @@
-//! Chance that can be repeated: everything random of a round comes from its seed.
+//! Repeatable random numbers: everything random of a round comes from its seed.
 
 use std::{ops::Range, time::Duration};
 
@@ -7,7 +7,7 @@ use std::{ops::Range, time::Duration};
 pub struct Rng(u64);
 
 impl Rng {
-    /// The dice of `part` of a round with this seed: parts roll independently of each other.
+    /// The random numbers for `part` of a round with this seed. Parts are independent of each other.
     #[must_use]
     pub fn new(seed: u64, part: u64) -> Self {
         let mut rng = Self(seed ^ part.wrapping_mul(0xD1B5_4A32_D192_ED03));
@@ -15,7 +15,7 @@ impl Rng {
         rng
     }
 
-    /// A seed that nobody chose.
+    /// A random seed.
     ///
     /// # Panics
     /// When the clock stands before 1970.
@@ -31,20 +31,20 @@ impl Rng {
         self.roll() % sides
     }
 
-    /// Whether something of so many in a hundred happens.
+    /// True in `of_hundred` of a hundred cases.
     pub fn percent(&mut self, of_hundred: u64) -> bool {
         self.below(100) < of_hundred
     }
 
-    /// So many milliseconds.
+    /// A random duration in milliseconds.
     pub fn millis(&mut self, range: Range<u64>) -> Duration {
         Duration::from_millis(range.start + self.below(range.end - range.start))
     }
 
-    /// One of them.
+    /// One element of `all`.
     ///
     /// # Panics
-    /// When there is none.
+    /// When it is empty.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! One round: clients work, faults strike, and at the end everything that anybody saw is judged.
+//! One round: clients work, faults happen, and at the end everything that was recorded is judged.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     redis::{self, Cluster, Group, Nodes, Redis},
     results::ResultStore,
     rng::Rng,
-    served::Served,
+    served::{Served, System},
     speed::EngineSpeed,
     sqlite::Sqlite,
     task::LOCKS,
@@ -30,45 +30,45 @@ use crate::{
     zookeeper::{ENSEMBLE, Ensemble, One},
 };
 
-/// What stands before the name of another crate that is put in the place of leasehold on Redis.
+/// The prefix of the name of another lock crate that takes the place of leasehold on Redis.
 pub const PEER: &str = "peer ";
 /// The same on three independent masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
-/// How much time of the machine what lapses may take to lapse: leases, kept names, places of dead waiters, of which one that speaks
-/// seldom has a minute (`MAX_ENTRY_LIFE`).
+/// How much time of the machine may pass until everything has lapsed: leases, names held by nobody until a time, queue
+/// entries of dead waiters, of which one with a long poll interval has a minute (`MAX_ENTRY_LIFE`).
 const REST: Duration = Duration::from_secs(75);
 
-/// How often it is looked whether it has.
+/// The interval at which that is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What to do.
+/// The parameters of a round.
 #[derive(Clone, Debug)]
 pub struct Round<'a> {
-    /// On which engine.
+    /// The engine.
     pub engine: &'a str,
-    /// From which seed.
+    /// The seed of the round.
     pub seed: u64,
-    /// For how long.
+    /// The length of the round.
     pub time: Duration,
     /// The program that is started again as clients.
     pub program: &'a Path,
 }
 
-/// How it went.
+/// The result of a round.
 pub struct Outcome {
-    /// In figures.
+    /// The figures of the round.
     pub figures: Figures,
-    /// In words, what was violated.
+    /// A text for each violation.
     pub complaints: Vec<String>,
-    /// Where everything is that was written down.
+    /// The directory with everything that was recorded.
     pub dir: tempfile::TempDir,
 }
 
 impl Round<'_> {
-    /// Does it. `tell` hears of each moment how many faults there were.
+    /// Runs the round. Calls `tell` repeatedly with the number of faults so far.
     ///
     /// # Errors
-    /// When it cannot be done, or a client hangs.
+    /// When it cannot be run, or a client hangs.
     pub fn run(&self, tell: impl FnMut(u64)) -> Result<Outcome, Failure> {
         let dir = in_memory()?;
         let setting = Setting {
@@ -81,51 +81,23 @@ impl Round<'_> {
         };
         start(&setting.recorder);
         let (figures, complaints) = match self.engine {
-            "redis" | redis::REDISSON => {
-                let world = Redis::start(&setting, promise_of(self.seed), self.engine, "client")?;
-                self.through(&setting, world, tell)?
-            }
-            redis::SENTINEL => {
-                let world = Served::<Group>::start(&setting, redis::promise_of_many(self.seed))?;
-                self.through(&setting, world, tell)?
-            }
-            redis::CLUSTER => {
-                let world = Served::<Cluster>::start(&setting, redis::promise_of_many(self.seed))?;
-                self.through(&setting, world, tell)?
-            }
-            redis::REDLOCK => {
-                let world = Served::<Nodes>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            "etcd" => {
-                let world = Served::<Alone>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            CLUSTER => {
-                let world = Served::<Three>::start(&setting, etcd::promise_of(self.seed))?;
-                self.through(&setting, world, tell)?
-            }
-            "zookeeper" => {
-                let world = Served::<One>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            ENSEMBLE => {
-                let world = Served::<Ensemble>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
-            "postgres" => {
-                let world = Served::<Postgres>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
-            }
+            "redis" => self.on::<Redis<false>>(&setting, promise_of(self.seed), tell)?,
+            redis::REDISSON => self.on::<Redis<true>>(&setting, promise_of(self.seed), tell)?,
+            redis::SENTINEL => self.on::<Group>(&setting, redis::promise_of_many(self.seed), tell)?,
+            redis::CLUSTER => self.on::<Cluster>(&setting, redis::promise_of_many(self.seed), tell)?,
+            redis::REDLOCK => self.on::<Nodes>(&setting, Promise::Exclusion, tell)?,
+            "etcd" => self.on::<Alone>(&setting, Promise::Exclusion, tell)?,
+            CLUSTER => self.on::<Three>(&setting, etcd::promise_of(self.seed), tell)?,
+            "zookeeper" => self.on::<One>(&setting, Promise::Exclusion, tell)?,
+            ENSEMBLE => self.on::<Ensemble>(&setting, Promise::Exclusion, tell)?,
+            "postgres" => self.on::<Postgres>(&setting, Promise::Exclusion, tell)?,
             "mariadb" => {
                 Mariadb::is_there()?;
-                let world = Served::<Mariadb>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
+                self.on::<Mariadb>(&setting, Promise::Exclusion, tell)?
             }
             "mysql" => {
                 Mysql::is_there()?;
-                let world = Served::<Mysql>::start(&setting, Promise::Exclusion)?;
-                self.through(&setting, world, tell)?
+                self.on::<Mysql>(&setting, Promise::Exclusion, tell)?
             }
             "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
@@ -144,10 +116,21 @@ impl Round<'_> {
                     redis::CLUSTER,
                     redis::REDLOCK
                 ))?;
-                self.through(&setting, Redis::start(&setting, Promise::Exclusion, other, peer)?, tell)?
+                let world = Served::<Redis<false>>::start_as(&setting, Promise::Exclusion, peer)?;
+                self.through(&setting, world, tell)?
             }
         };
         Ok(Outcome { figures, complaints, dir })
+    }
+
+    /// Runs the round on servers of this system, with clients of leasehold.
+    fn on<S: System>(
+        &self,
+        setting: &Setting,
+        promise: Promise,
+        tell: impl FnMut(u64),
+    ) -> Result<(Figures, Vec<String>), Failure> {
+        self.through(setting, Served::<S>::start(setting, promise)?, tell)
     }
 
     fn through<W: World>(
@@ -161,7 +144,7 @@ impl Round<'_> {
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let disk = world.disk();
         let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
-        // Of the locks of other crates it knows nothing.
+        // The admin client knows nothing of the locks of other crates.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
@@ -189,12 +172,13 @@ impl Round<'_> {
     }
 }
 
-/// Where clients write down what they see: not on a disk, for which all of them would wait while servers sync their data.
+/// A directory for the clients' histories. Not on a disk, because all clients would wait for it while servers sync
+/// their data.
 fn in_memory() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// Every third and fourth round on Redis is on a server that promises no exclusion.
+/// The promise of the round: every third and fourth round on Redis is on a server that promises no exclusion.
 pub(crate) const fn promise_of(seed: u64) -> Promise {
     match seed % 4 {
         2 => Promise::Doubt,
@@ -203,7 +187,7 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
     }
 }
 
-/// What is left when nobody works any more, once everything that lapses had its time.
+/// The state that is left when no client works any more and everything that lapses has had its time.
 fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let watch = Stopwatch::start();
@@ -218,7 +202,7 @@ fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMa
     }
 }
 
-/// I5: what the fenced files acknowledged is in them.
+/// I5: checks that the fenced files contain everything that they acknowledged.
 fn audit(results: &ResultStore, figures: &mut Figures, complaints: &mut Vec<String>) -> Result<(), Failure> {
     for lock in LOCKS {
         figures.appends += results.acknowledged(lock)?.len() as u64;

@@ -1,4 +1,4 @@
-//! What is done under a lock, and how it is let go.
+//! The work of a task under a lock, and the ways in which it releases the lock.
 
 use std::{
     pin::pin,
@@ -18,23 +18,23 @@ use crate::{
     task::{TTL, is_tidy, ttl},
 };
 
-/// How often a long section looks whether it is still alone.
+/// How often a long section checks whether it still holds the lock.
 const LOOK: Duration = Duration::from_millis(5);
 /// The shortest sleep of the runtime.
 const LEAST: Duration = Duration::from_millis(1);
-/// A deadline that moved by less was not renewed: it is read with an error.
+/// A deadline that moved by less was not renewed: readings have an error.
 const MOVED: Duration = Duration::from_millis(50);
 
-/// Works under a lock for a while, looks all the time whether it is still held, and lets it go.
+/// Works under a lock for a while, checks repeatedly whether it is still held, and releases it.
 pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
     let length = match rng.below(1000) {
         0..920 => rng.millis(0..2),
         920..992 => rng.millis(2..25),
         992..998 => rng.millis(100..600),
-        // Of leases: so that some are over while it lasts.
+        // Measured in leases, so that some end during the section.
         _ => ttl(&desk.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
     };
-    // A refusal is what the fence is for; whether an acknowledged append was lost is seen at the end.
+    // A refusal is the purpose of the fence. Lost appends are counted at the end.
     let work = (guard.mode() == Mode::Exclusive && rng.percent(5)).then(|| {
         let (results, lock, element, token) =
             (desk.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
@@ -56,7 +56,7 @@ async fn stay(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, bus
         if let (Some(before), Some(now)) = (known, deadline(guard))
             && now > before + MOVED
         {
-            // Of a hold that is over nothing is left, however late it is read.
+            // A hold that is over has no time left, however late it is read.
             active_hold.renewed(|| left(guard).filter(|left| *left > 0));
             known = Some(now);
         }
@@ -93,7 +93,7 @@ async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut 
             let _unanswered = active_hold.releasing(None);
             drop(guard);
         }
-        // F17: nobody waits for the answer to the end.
+        // F17: the user does not wait for the answer.
         _ => {
             let leaving = active_hold.releasing(None);
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
@@ -103,8 +103,8 @@ async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut 
     }
 }
 
-/// A loss that the guard `knew` of, if only by its clock, is answered at once and says nothing of the server, where the hold may
-/// outlive belief by far.
+/// Records the answer to a release. A loss that the guard `knew` of, if only by its clock, is answered at once and says
+/// nothing about the server, where the hold may last much longer than the guard's validity.
 fn told(leaving: Leaving<'_>, knew: bool, answer: Result<(), Error>) {
     match answer {
         Ok(()) => leaving.freed(),
@@ -113,7 +113,7 @@ fn told(leaving: Leaving<'_>, knew: bool, answer: Result<(), Error>) {
     }
 }
 
-/// For how many nanoseconds the guard may be believed still.
+/// For how many nanoseconds the guard is still valid.
 pub fn left(guard: &Guard) -> Option<u64> {
     guard.remaining().map(|left| left.as_nanos() as u64)
 }

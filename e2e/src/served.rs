@@ -27,8 +27,8 @@ pub trait System: Sized + 'static {
     /// What may happen to it where exclusion is promised, and where it is not.
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
 
-    /// Starts it; chance of its own comes from the seed.
-    fn start(seed: u64) -> Self;
+    /// Starts it, as what is promised needs it; chance of its own comes from the seed.
+    fn start(seed: u64, promise: Promise) -> Self;
 
     /// Where they listen.
     fn ports(&self) -> Vec<u16>;
@@ -75,7 +75,7 @@ impl<S: System> Served<S> {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_as(setting: &Setting, promise: Promise, role: &str) -> Result<Self, Failure> {
-        let system = S::start(setting.seed);
+        let system = S::start(setting.seed, promise);
         let admin = leasehold::Locks::connect(&system.lead(&system.ports()))?;
         let said = block_on(admin.guarantee())?;
         if !system.deserves(&said, promise) {

@@ -1,4 +1,4 @@
-//! How quick an engine is: how long its shortest leases are, and how exactly it ends and tells them.
+//! The time scale of an engine: its shortest leases, and how exactly it ends and reports them.
 
 use std::time::Duration;
 
@@ -6,30 +6,31 @@ use leasehold_core::lock_state::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
 
 use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 
-/// How quick an engine is.
+/// The time scale of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSpeed {
     /// The leases of a round: so short that faults end them.
     pub ttl: Duration,
-    /// For how long after the last fault its traces may be seen: a lease, and twice the slowest pace of asking.
+    /// For how long effects may be seen after the last fault: a lease, and twice the slowest poll interval.
     pub traces: Duration,
-    /// How coarse the server tells when a lease ends.
+    /// The precision with which the server reports the end of a lease.
     pub precision: Duration,
-    /// How much longer than its time something may stand on the server.
+    /// How much longer than its time a record may stay on the server.
     pub overdue: Duration,
-    /// For how long a server that is cut off from the others may tell an administrator what was.
+    /// For how long a server that is cut off from the others may report old state to an admin client.
     pub stale: Duration,
-    /// How long a free lock may stand beside a live waiter: I7.
+    /// I7: how long a lock may be free while a live claim waits.
     pub wake: Duration,
-    /// How long a place in line lasts at least after its claim last spoke.
+    /// How long a queue entry lasts at least after the last request of its claim.
     pub place: Duration,
-    /// How much longer where nothing rings, as when a name is not kept any more.
+    /// The additional wait for events without a notification, such as a name held by nobody that becomes free.
     pub poll: Duration,
-    /// Faults after each of which every process believes in none of its holds for a moment, until they were renewed.
+    /// The faults after each of which every process treats all its holds as in doubt for a moment, until they are
+    /// renewed.
     pub doubted_after: &'static [&'static str],
 }
 
-/// One that counts in milliseconds.
+/// An engine with a precision of milliseconds.
 const FINE: EngineSpeed = EngineSpeed {
     ttl: TTL,
     traces: Duration::from_secs(3),
@@ -42,24 +43,24 @@ const FINE: EngineSpeed = EngineSpeed {
     doubted_after: &[],
 };
 
-/// What I7 says.
+/// The limit of I7.
 const WAKE: Duration = Duration::from_millis(250);
 
-/// Nobody can tell by its connection whether a Redis that was started anew has what it acknowledged.
+/// A client cannot tell by its connection whether a restarted Redis still has the data that it acknowledged.
 const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::ANEW], ..FINE };
 
-/// Whoever waits for a row looks once a second whether what it waits for is over.
+/// A claim that waits for a row checks once a second whether the wait is over.
 const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
 
-/// Who is notified on PostgreSQL speaks for its place twice a minute.
+/// A PostgreSQL client that gets notifications refreshes its queue entry twice a minute.
 const POSTGRES: EngineSpeed = EngineSpeed { place: MAX_ENTRY_LIFE, ..SQL };
 
-/// Besides, those who write to one file stand in no line: while others have their turns, a process hears of nothing.
+/// In addition, writers of one file have no queue: while other processes write, a process learns of nothing.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
-/// etcd counts whole seconds, of which it tells only those that are complete. It looks twice a second for leases that are over,
-/// and what is kept for less than its shortest lease stands for as long as that if nobody is left to end it. A server that is
-/// started gives every lease its whole time again.
+/// etcd counts in whole seconds, and reports only complete ones. It looks for expired leases twice a second. A name
+/// that is held by nobody for less than the shortest lease stays taken for the shortest lease if no client is left to
+/// end it. A restarted server gives every lease its whole time again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(8),
@@ -72,8 +73,8 @@ const ETCD: EngineSpeed = EngineSpeed {
     doubted_after: &[],
 };
 
-/// A ZooKeeper ends sessions in steps of its tick, half a second here, and gives each its whole time again when it is started or has
-/// a new leader, which takes some seconds to be found. How long a session has left it does not tell.
+/// A ZooKeeper ends sessions in steps of its tick, half a second here. It gives each session its whole time again when
+/// it starts or has a new leader, whose election takes some seconds. It does not report how long a session has left.
 const ZOOKEEPER: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(12),
@@ -86,11 +87,12 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     doubted_after: &[],
 };
 
-/// The same of three servers: one that is cut off answers looks by itself until it notices, after `syncLimit` ticks: ten of half a second.
+/// The same for three servers. One that is cut off answers reads by itself until it notices, after `syncLimit` ticks:
+/// ten of half a second.
 const ENSEMBLE: EngineSpeed = EngineSpeed { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
-/// Another server of Redis takes the place of one that is lost some seconds later; until then nobody can be granted what it had, and
-/// one that was cut off tells what had been.
+/// A Redis replica replaces a lost master some seconds later. Until then no lock of the lost master can be granted, and
+/// a master that was cut off reports old state.
 const GROUP: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(12),
@@ -100,7 +102,7 @@ const GROUP: EngineSpeed = EngineSpeed {
 };
 
 impl EngineSpeed {
-    /// Of the engine of this name.
+    /// The time scale of the engine of this name.
     #[must_use]
     pub fn of(engine: &str) -> Self {
         if engine == "redis" || engine == redis::REDISSON {

@@ -1,4 +1,4 @@
-//! What one task does: asks for locks in every way that there is, and works under them.
+//! One task of a client: asks for locks in every way that the API offers, and works under them.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
@@ -8,19 +8,21 @@ use tokio::time::{sleep, timeout};
 
 use crate::{client::Desk, rng::Rng, section, truth::sign};
 
-/// So short that faults end leases; an engine with a longer shortest one has that.
+/// The lease: so short that faults end it. An engine with a longer shortest lease uses that one.
 pub const TTL: Duration = Duration::from_secs(1);
 
-/// The names that all clients contend for: mutexes, read-write locks and semaphores by their first letter.
+/// The names that all clients contend for. The first letter says which are mutexes, read-write locks and semaphores.
 pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
 
-/// Where nobody goes without a certain answer, so that it is known at any time whether the lock is free: I7.
+/// Whether users of this lock always wait for a certain answer, so that it is known at any time whether the lock is
+/// free: I7.
 #[must_use]
 pub fn is_tidy(lock: &str) -> bool {
     lock.ends_with(['0', '2', '4'])
 }
 
-/// Where nobody gives up either: what gave up may have been granted in the end, and stand until it is cleaned up.
+/// Whether users of this lock never give up either: a claim that was given up may have been granted in the end, and
+/// stay until it is cleaned up.
 fn is_patient(lock: &str) -> bool {
     lock.ends_with(['2', '4'])
 }
@@ -33,7 +35,7 @@ enum Patience {
     Try,
     Within(Duration),
     Endless,
-    /// Until it is dropped.
+    /// Until the acquire is dropped.
     Cancelled(Duration),
 }
 
@@ -65,7 +67,7 @@ async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
         Patience::Endless | Patience::Cancelled(_) => None,
     };
     let attempt = desk.recorder.attempt(task, lock, mode, limit);
-    // Whoever may leave a claim behind, and some others.
+    // Requests that may leave a claim behind carry the id of their attempt; so do some others.
     let signs = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if signs { request.owner(sign(attempt.id()).as_str()) } else { request };
     let ended = match patience {
@@ -84,7 +86,7 @@ async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
         }
         Err(error) => {
             failed(attempt, &error);
-            // A server that is away must not be hammered by an endless loop.
+            // An endless loop must not overload a server that is unreachable.
             if !error.is_taken() {
                 sleep(rng.millis(5..50)).await;
             }
@@ -128,11 +130,12 @@ pub fn ttl(locks: &Locks) -> Duration {
 
 fn facts(guard: &Guard, ttl: Duration) -> Granted {
     let ttl_nanos = guard.remaining().map(|_| ttl.as_nanos() as u64);
-    // Also without renewals a deadline may move once: a pushed grant is short until it is taken up.
+    // A deadline may move once even without renewals: a pushed grant is short until its client confirms it.
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
 }
 
-/// Only "taken" and "refused" are a certain no: what could not be reached may have been reached before.
+/// Records a failure. Only "taken" and "refused" are certainly no grant: an engine that is unreachable now may have
+/// been reached before.
 fn failed(attempt: Attempt<'_>, error: &Error) {
     if error.is_taken() {
         return attempt.taken();

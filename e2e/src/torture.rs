@@ -1,4 +1,5 @@
-//! `cargo xtask torture --engine redis --minutes 20 --seed 1`: rounds from one seed on, with a line of progress, and a table.
+//! `cargo xtask torture --engine redis --minutes 20 --seed 1`: rounds from one seed on, with a line of progress, and a
+//! table.
 
 use std::{
     io::{IsTerminal, Write},
@@ -22,12 +23,12 @@ use crate::{
     world::Promise,
 };
 
-/// How long a round is: several storms, and a history that is checked within seconds.
+/// The length of a round: several storms, and a history that can be checked within seconds.
 const ROUND: Duration = Duration::from_secs(38);
-/// Where figures and the histories of failed rounds are kept, unless it is said.
+/// The default directory for figures and for the histories of failed rounds.
 const KEPT: &str = "target/torture";
 
-/// As typed.
+/// The command line, parsed.
 struct Typed {
     engine: String,
     minutes: f64,
@@ -37,10 +38,10 @@ struct Typed {
     judge: Option<PathBuf>,
 }
 
-/// The program: 0 when every round held, 1 on a violation or an undecided segment.
+/// Runs the program: 0 when every round held, 1 on a violation or an undecided segment.
 ///
 /// # Errors
-/// What keeps a round from being done.
+/// When a round cannot be run.
 pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     let typed = parse(args)?;
     if let Some(history) = &typed.judge {
@@ -106,7 +107,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
     Ok(typed)
 }
 
-/// Judges what a violated round wrote down once more, by the checker of today.
+/// Judges the kept history of a violated round once more, with the current checker.
 fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
     let history = History::merge([history])?;
     let seed = history.events().first().map_or(0, |event| event.run);
@@ -136,7 +137,7 @@ fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
     }
 }
 
-/// Tells what was violated, and keeps what was written down.
+/// Prints the violations, and keeps the record of the round.
 fn complain(outcome: &Outcome, seed: u64, keep: &Path) -> Result<(), Failure> {
     let figures = &outcome.figures;
     eprintln!(

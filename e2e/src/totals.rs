@@ -1,4 +1,4 @@
-//! The file that keeps the figures of all rounds: a line of JSON for each.
+//! The file with the figures of all rounds: a line of JSON for each.
 
 use std::{
     fs::{self, OpenOptions},
@@ -12,7 +12,7 @@ use crate::{Failure, figures::Figures};
 pub struct Totals(PathBuf);
 
 impl Totals {
-    /// Kept below this directory.
+    /// The file below this directory.
     #[must_use]
     pub fn of(dir: &Path, engine: &str) -> Self {
         Self(dir.join(format!("{engine}.jsonl")))
@@ -33,7 +33,7 @@ impl Totals {
     /// The sum of all rounds.
     ///
     /// # Errors
-    /// The operating system's; or a line that is no round.
+    /// The operating system's; or a line that is not a round.
     pub fn sum(&self) -> Result<Figures, Failure> {
         let text = match fs::read_to_string(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -42,7 +42,7 @@ impl Totals {
             read => read?,
         };
         let mut sum = Figures::default();
-        // A last line without its end was cut off with the run that wrote it.
+        // A last line without an end was cut off together with the run that wrote it.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines() {
             sum.add(&serde_json::from_str(line)?);

@@ -1,4 +1,5 @@
-//! What the server itself says of who holds: asked by an administrator all the time, put into the history at the end.
+//! The holders as the server itself reports them: an admin client asks all the time, and the answers are added to the
+//! history at the end.
 
 use std::{
     sync::{
@@ -15,10 +16,11 @@ use tokio::runtime::Runtime;
 
 use crate::task::LOCKS;
 
-/// How often each name is looked at.
+/// The interval at which each name is looked at.
 const SPEED: Duration = Duration::from_millis(20);
 
-/// What a request calls itself so that the server tells whose its claim is. Holds are not handed on between such.
+/// The owner name of a request that carries its attempt id, so that the server's reports can be attributed. Holds are
+/// not handed over between requests with different owners.
 #[must_use]
 pub fn sign(attempt: AttemptId) -> String {
     format!("attempt {attempt:x}")
@@ -28,13 +30,13 @@ fn signed(owner: &str) -> Option<AttemptId> {
     AttemptId::from_str_radix(owner.strip_prefix("attempt ")?, 16).ok()
 }
 
-/// An administrator that looks.
+/// An admin client that looks.
 pub struct Looker {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Look>>,
 }
 
-/// What was seen, and when it was asked and answered.
+/// One answer, and when it was asked for and received.
 struct Look {
     at: u64,
     until: u64,
@@ -43,7 +45,7 @@ struct Look {
 }
 
 impl Looker {
-    /// Begins to look.
+    /// Starts the thread that looks.
     #[must_use]
     pub fn begin(locks: Locks, runtime: Runtime) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
@@ -53,7 +55,7 @@ impl Looker {
             while !ended.load(Relaxed) {
                 for lock in LOCKS {
                     let at = now_nanos();
-                    // A server that is away says nothing.
+                    // A server that is unreachable gives no answer.
                     if let Ok(view) = runtime.block_on(locks.show(lock)) {
                         looks.push(Look { at, until: now_nanos(), lock, view });
                     }
@@ -65,17 +67,17 @@ impl Looker {
         Self { ends, thread }
     }
 
-    /// Ends it, and records what it saw: who held, by the tokens, and who waited, of those that signed.
+    /// Stops, and records the answers: the holders with their tokens, and the waiters whose requests carry attempt ids.
     ///
     /// # Panics
-    /// When looking panicked.
+    /// When the looking thread panicked.
     pub fn record(self, recorder: &Recorder) {
         self.ends.store(true, Relaxed);
         let looks = self.thread.join().expect("looking cannot panic");
         for look in looks {
             let mut holders = Vec::new();
             for holder in &look.view.holders {
-                // By when it ends at the latest: counted from the answer.
+                // The latest possible end: counted from the answer.
                 let expires = holder.remaining.map(|left| look.until + left.as_nanos() as u64);
                 let attempt = signed(&holder.owner).unwrap_or(0);
                 holders.extend(holder.token.map(|token| Held { attempt, token: Some(token), expires }));

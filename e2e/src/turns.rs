@@ -1,4 +1,4 @@
-//! A process that takes turns with programs of others under one lock, and writes down each turn, until it is told that it is over.
+//! A process that takes turns with other programs under one lock, and records each turn, until it is told to end.
 
 use std::{
     fs::{File, OpenOptions, read_to_string},
@@ -12,15 +12,15 @@ use leasehold::Locks;
 
 use crate::Failure;
 
-/// How often whoever lingers in its turn looks around.
+/// The interval at which a process that stays in its turn checks for a change.
 const LOOK: Duration = Duration::from_millis(10);
-/// What others hold between two turns of ours.
+/// The time between two of our turns, in which other programs can hold the lock.
 const BETWEEN: Duration = Duration::from_millis(20);
-/// How long one turn is waited for before it is looked whether all is over.
+/// How long the process waits for one turn before it checks whether it has to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The directory in which programs of both sides write down their turns. Files tell what to do: `over` to end, `linger` who is to
-/// stay inside.
+/// The directory in which all programs record their turns. Files in it are commands: `over` to end, `linger` with the
+/// name of the process that is to stay in its turn.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -37,20 +37,21 @@ impl Shared {
     }
 }
 
-/// Lines are in the order in which they were written, whoever wrote them.
+/// A shared journal. Its lines are in the order in which they were written, by any program.
 struct Journal(File);
 
 impl Journal {
-    /// In one step, so that no other line comes between.
+    /// Writes a line in one call, so that no other line is mixed into it.
     fn note(&mut self, line: &str) -> std::io::Result<()> {
         self.0.write_all(format!("{line}\n").as_bytes())
     }
 }
 
-/// The program: of which locks, which name, for how many milliseconds at a time, in which directory, as whom, such as `ours-1`.
+/// Runs the program. The arguments are the URL of the locks, the name, the lease in milliseconds, the directory, and
+/// the name of this process, such as `ours-1`.
 ///
 /// # Errors
-/// What keeps it from working, but not what keeps it from one turn.
+/// When the process cannot work at all; an error of one turn does not end it.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let &[url, name, ttl, dir, who] = args else { return Err("who takes turns has five orders".into()) };
     let ttl = Duration::from_millis(ttl.parse()?);
@@ -72,12 +73,12 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
         }
         let how = match guard.check() {
             true => "held",
-            // A machine that did not let it run is no fault of a lock.
+            // The machine did not run the process for too long: that is not a fault of the lock.
             false if longest.max(looked.elapsed()) > ttl / 2 => "slept",
             false => "lost",
         };
         journal.note(&format!("leave {who} {how}"))?;
-        // What was lost is told lost.
+        // The loss was reported already.
         let _ = guard.release_blocking();
         sleep(BETWEEN);
     }

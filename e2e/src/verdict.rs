@@ -1,4 +1,4 @@
-//! The verdict on a round: the only place that knows the checker.
+//! The verdict on a round. This is the only module that uses the checker.
 
 use std::time::Duration;
 
@@ -10,23 +10,24 @@ use leasehold_testkit::{
 
 use crate::{figures::Figures, retold::Retold, speed::EngineSpeed, world::Promise};
 
-/// After these, nothing is left of what was held before.
+/// The faults after which the server has lost all earlier holds.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
 
-/// For how long a grant is pushed at most, until its waiter must have spoken.
+/// The longest lease of a pushed grant before its client has to confirm it.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
-/// By how much a wait may be longer than its limit besides what the machine stalled. I12 says a tenth of a second, to which the
-/// simulation judges. What is done goes through several threads and processes, each of which may wait a little for the one before:
-/// of what they wait one after the other, only the longest in each beat is measured as a stall.
+/// By how much a wait may exceed its limit, in addition to the stalls of the machine. I12 says a tenth of a second, and
+/// the simulation judges by that. Here an operation goes through several threads and processes, each of which may wait
+/// a little for the one before. Of several such waits in sequence, only the longest in each interval is measured as a
+/// stall.
 const OVER_LIMIT: Duration = Duration::from_millis(250);
 
-/// Judges the events of a round; the figures, and in words what was violated.
+/// Judges the events of a round. Returns the figures, and a text for each violation.
 #[must_use]
 pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
-    // When the place of who died is about to end, its turn may come.
+    // The queue entry of a dead waiter may be granted shortly before it ends.
     terms.place = entry_life(speed.ttl).max(speed.place) + CLAIM_TIME.min(speed.ttl);
     terms.precision = speed.precision;
     terms.overdue = speed.overdue;
@@ -69,17 +70,18 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
 }
 
 fn promised(invariant: Invariant, promise: Promise) -> bool {
-    // A server that forgets frees what is held; and it forgets the waiters as well, which come back at their own pace.
+    // A server that loses its data frees all holds. It also loses the waiters, which come back at their own poll
+    // intervals.
     promise == Promise::Exclusion || !matches!(invariant, Invariant::Exclusion | Invariant::Releases)
 }
 
-/// Holds that the server forgot, and that were believed for longer than their lease all the same.
+/// Counts holds that the server lost, and reports those that were called valid for longer than their lease after that.
 fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
     let (mut checked, mut untold) = (0, Vec::new());
     let mut begin = 0;
     for end in events {
         match &end.what {
-            // A server that is there again may grant before the fault is written down as over.
+            // A server that is back may grant before the end of the fault is recorded.
             What::NemesisBegin { kind } if FORGETTING.contains(&kind.as_str()) => {
                 begin = end.t;
                 continue;
@@ -88,11 +90,12 @@ fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
             _ => continue,
         }
         let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < begin;
-        // Only what was granted shortly before can live so long; and of that, only what nobody granted again since.
+        // Only holds that were granted shortly before can still be valid; and of these, only those that were not
+        // granted again since.
         let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
         let before: Vec<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
-        // Its stamp is of before it looked at the clock, so nothing has to be allowed for the machine.
+        // The event is stamped before its process reads the clock, so no allowance for the machine is needed.
         let late = end.t + nanos(ttl);
         checked += before.len() as u64;
         for event in events.iter().filter(|event| event.t > late && before.contains(&event.attempt)) {

@@ -1,13 +1,13 @@
-//! How long threads could have run and were not let, as the kernel counts it; and which processes there are.
+//! How long threads were ready and did not run, as the kernel counts it; and which processes there are.
 
 use std::{collections::HashMap, fs, path::Path};
 
-/// What each thread had waited when it was last asked, in nanoseconds.
+/// The total wait of each thread at the last call, in nanoseconds.
 #[derive(Default)]
 pub(crate) struct Waits(HashMap<(u32, u32), u64>);
 
 impl Waits {
-    /// The longest wait of a thread of these processes since this was last asked. Of one that was not there then: nothing.
+    /// The longest wait of a thread of these processes since the last call. Threads that are new do not count.
     pub(crate) fn longest(&mut self, processes: &[u32]) -> u64 {
         let (mut longest, mut now) = (0, HashMap::new());
         for &process in processes {
@@ -26,7 +26,7 @@ impl Waits {
     }
 }
 
-/// All children of a process, and theirs.
+/// All children of a process, and their children.
 pub(crate) fn descendants(process: u32) -> Vec<u32> {
     let mut parents: HashMap<u32, Vec<u32>> = HashMap::new();
     for child in numbers(Path::new("/proc")) {
@@ -45,7 +45,7 @@ pub(crate) fn descendants(process: u32) -> Vec<u32> {
 
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name of the program may hold anything, also brackets; the state follows the last one.
+    // The name of the program may contain anything, also brackets; the state follows the last one.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -78,7 +78,7 @@ mod tests {
         child.wait().expect("it ends with its child");
     }
 
-    /// More threads want to run than there are processors, so one of them waits.
+    /// There are more ready threads than processors, so one of them waits.
     #[test]
     fn a_crowd_of_threads_waits_for_processors() {
         let mut waits = Waits::default();

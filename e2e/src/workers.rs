@@ -1,4 +1,4 @@
-//! The client processes of a round, and what happens to processes.
+//! The client processes of a round, and the faults of processes.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ use crate::{Failure, client::Orders, world::Setting};
 /// How much time of the machine a client may take to end after its time is up: the longest section, and the close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The client processes of a round. Those that live are killed when this is dropped.
+/// The client processes of a round. Those that are alive are killed when this is dropped.
 pub struct Workers {
     program: PathBuf,
     recorder: Arc<Recorder>,
@@ -37,7 +37,7 @@ struct Member {
 }
 
 impl Workers {
-    /// Starts a client in this role for each of the places where it finds the locks.
+    /// Starts a client in this role for each URL.
     ///
     /// # Errors
     /// The operating system's.
@@ -67,10 +67,10 @@ impl Workers {
     fn launch(&mut self, orders: &Orders) -> std::io::Result<Child> {
         let own = orders.history.with_extension(format!("{}.jsonl", self.histories.len()));
         let orders = Orders { history: own.clone(), ..orders.clone() };
-        // It may be killed before it writes anything.
+        // The client may be killed before it writes anything.
         File::create(&own)?;
         self.histories.push(own);
-        // Gone with the thread that started it: a killed round leaves no process behind.
+        // The client is killed when the thread that started it ends, so a killed round leaves no process behind.
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(&self.program)
@@ -79,14 +79,14 @@ impl Workers {
             .spawn()
     }
 
-    /// Stops a process from running.
+    /// Stops a process (SIGSTOP).
     pub fn stop(&mut self, at: usize) {
         let victim = self.members[at].process.id();
         self.recorder.note(What::Stop { victim });
         signal(victim, Signal::SIGSTOP);
     }
 
-    /// Lets it run on.
+    /// Lets a stopped process continue.
     pub fn go_on(&mut self, at: usize) {
         let victim = self.members[at].process.id();
         signal(victim, Signal::SIGCONT);
@@ -101,10 +101,10 @@ impl Workers {
         let _ = process.wait();
     }
 
-    /// Starts another one in the place of a killed one.
+    /// Starts another process in the place of a killed one.
     ///
     /// # Panics
-    /// When the system has no process left.
+    /// When the system cannot start a process.
     pub fn replace(&mut self, at: usize) {
         let mut orders = self.members[at].orders.clone();
         orders.seed = orders.seed.wrapping_add(self.histories.len() as u64 * 1000);
@@ -112,10 +112,10 @@ impl Workers {
         self.members[at].orders = orders;
     }
 
-    /// Waits until all have ended, and gives what they wrote down.
+    /// Waits until all have ended, and returns the events that they recorded.
     ///
     /// # Errors
-    /// When one hangs or fails: then it is a finding of its own.
+    /// When one hangs or fails, which is itself a finding.
     pub fn join(&mut self) -> Result<Vec<Event>, Failure> {
         let watch = Stopwatch::start();
         for Member { process, .. } in &mut self.members {
@@ -144,6 +144,6 @@ impl Drop for Workers {
 }
 
 fn signal(process: u32, signal: Signal) {
-    // It may have ended in between: then nobody is hit, for it was not waited for yet.
+    // The process may have ended in between. Then the signal reaches no other process, because it was not reaped yet.
     let _ = kill(Pid::from_raw(process as i32), signal);
 }

@@ -1,4 +1,5 @@
-//! What a round needs of an engine, and the faults that it may meet. An engine is one file with one `World`.
+//! The interface of a round to an engine, and the faults that the engine may meet. An engine is one file with one
+//! `World`.
 
 use std::{
     collections::BTreeMap,
@@ -15,85 +16,86 @@ use crate::Failure;
 
 /// An engine with its clients, under faults.
 pub trait World: Sized + 'static {
-    /// The place of the fault tables: what may happen to one client.
+    /// The faults of one client.
     const OF_CLIENTS: &'static [Fault<Self>];
 
-    /// How many clients there are.
+    /// The number of clients.
     fn clients(&self) -> usize;
 
-    /// What may happen to the server, or whatever all clients share.
+    /// The faults of the server, or of the resource that all clients share.
     fn of_server(&self) -> &'static [Fault<Self>];
 
-    /// Where it keeps what it waits for to be on a disk, if it does.
+    /// The directory of the data that the engine syncs to a disk, if it does.
     fn disk(&self) -> Option<PathBuf> {
         Some(std::env::temp_dir())
     }
 
-    /// Locks of an administrator, whom no fault meets.
+    /// An admin client that is exempt from faults.
     fn admin(&self) -> Locks;
 
-    /// Waits until all clients have ended, and gives what they wrote down.
+    /// Waits until all clients have ended, and returns the events that they recorded.
     ///
     /// # Errors
     /// When one hangs or fails.
     fn finish(&mut self) -> Result<Vec<Event>, Failure>;
 
-    /// What is there that must not be left at rest, by kind: I6.
+    /// I6: the records of the engine that must not be left at rest, counted by kind.
     fn things(&self) -> BTreeMap<String, u64>;
 
-    /// What the engine, as configured, promises.
+    /// The promises of the engine as configured.
     fn promise(&self) -> Promise;
 }
 
-/// What a configuration promises.
+/// The promises of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// All invariants.
+    /// All invariants hold.
     Exclusion,
-    /// No exclusion after its faults: only what the label, the loss notice and the fence say.
+    /// No exclusion after its faults: only the guarantee's label, the report of a loss, and the fence.
     Fence,
-    /// No exclusion after a step of the server's clock, which may also end a belief for a moment: what is in doubt is renewed.
+    /// No exclusion after a step of the server's clock. A step may also put a valid hold in doubt for a moment, until
+    /// it is renewed.
     Doubt,
 }
 
 /// One kind of fault.
 pub struct Fault<W: 'static> {
-    /// Its name, as the figures count it.
+    /// Its name in the figures.
     pub name: &'static str,
     /// How many milliseconds it lasts.
     pub lasts: Range<u64>,
-    /// How it begins at a client, or at the server.
+    /// Begins the fault at a client, or at the server.
     pub begin: fn(&mut W, usize),
-    /// How it ends.
+    /// Ends the fault.
     pub end: fn(&mut W, usize),
 }
 
-/// What all clients of a round are told.
+/// The parameters that all clients of a round share.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The seed of the round.
     pub seed: u64,
     /// How long the clients work.
     pub time: Duration,
-    /// When they begin nothing new: counted from when the first asks, for servers may take long to start.
+    /// When the clients stop beginning new work. It is set when the first asks, because servers may take long to start.
     pub until: Arc<OnceLock<u64>>,
     /// A directory of the round's own.
     pub dir: PathBuf,
-    /// This program: started again, it is a client.
+    /// The path of this program, which is started again as a client.
     pub program: PathBuf,
-    /// Where faults are written down.
+    /// The recorder of faults.
     pub recorder: Arc<Recorder>,
 }
 
 impl Setting {
-    /// When the clients begin nothing new, by the clock of histories.
+    /// When the clients stop beginning new work, by the clock of histories.
     #[must_use]
     pub fn until(&self) -> u64 {
         *self.until.get_or_init(|| now_nanos() + self.time.as_nanos() as u64)
     }
 }
 
-/// What an administrator asks before a round: the work is done by the keeper of the locks.
+/// Runs a request of the admin client before a round: the keeper of the locks does the work.
 ///
 /// # Panics
 /// When the system has no memory left.

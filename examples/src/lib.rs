@@ -1,10 +1,10 @@
-//! What the scenarios share: a shop floor of processes around one directory of files and locks.
+//! The common parts of the scenarios: a shop floor of processes around one directory of files and locks.
 //!
-//! The locks are on the file engine; with the argument `redis`, `etcd`, `postgres` or `mariadb` on a server that is started for it, with
-//! `redis-sentinel` or `redis-cluster` on several, with a URL on that one.
+//! The locks are on the file engine; with the argument `redis`, `etcd`, `postgres` or `mariadb` on a server that is
+//! started for it, with `redis-sentinel` or `redis-cluster` on several servers, with a URL on that server.
 //!
-//! Each scenario is one binary. Started by a person it is the boss: it makes a directory, starts itself several times as
-//! workers, waits, checks what came out, and exits with 1 if anything is wrong. `FLOOR` in the environment makes it a
+//! Each scenario is one binary. Started by a person it is the boss: it creates a directory, starts itself several times
+//! as workers, waits, checks the result, and exits with 1 if anything is wrong. With `FLOOR` in the environment it is a
 //! worker.
 
 use std::{
@@ -20,16 +20,17 @@ use leasehold_testkit::server::{
     RedisSentinels, RedisServer,
 };
 
-/// The lease time of scenarios in which workers are killed: so long others wait for a dead one where a server keeps the
-/// locks. On one host, by lock files, they do not wait at all. A third of it passes before a lease is renewed; two thirds are for
-/// a machine with many more processes than processors, which may not run one of them for seconds.
+/// The lease time of scenarios in which workers are killed. Where a server keeps the locks, other workers wait this
+/// long for a dead one; with lock files on one host they do not wait at all. A third of the lease passes before it is
+/// renewed. The other two thirds are for a machine with many more processes than processors, which may not run one of
+/// them for seconds.
 pub const TTL: Duration = Duration::from_secs(10);
 
-/// After how long servers of a group take one of them for down: none of them is killed, and a machine that is busy with a scenario may not
-/// run one for seconds.
+/// The time after which servers of a group consider one of them down. None of them is killed, and a machine that is
+/// busy with a scenario may not run one for seconds.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
 
-/// What a scenario fails with.
+/// The error of a scenario.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The directory that boss and workers share.
@@ -38,12 +39,12 @@ pub struct Floor {
     dir: PathBuf,
     /// The number of this worker; `None` for the boss.
     pub worker: Option<usize>,
-    /// Where the locks are.
+    /// The URL of the locks.
     pub url: String,
 }
 
 impl Floor {
-    /// A file of the scenario.
+    /// The path of a file of the scenario.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -57,7 +58,7 @@ impl Floor {
         Ok(leasehold::Locks::connect(&self.url)?)
     }
 
-    /// Whether they are on this engine.
+    /// Whether the locks are on this engine.
     #[must_use]
     pub fn is_on(&self, engine: &str) -> bool {
         self.url.starts_with(engine)
@@ -73,10 +74,10 @@ impl Floor {
         command.spawn()
     }
 
-    /// Reads a number from a file of the scenario; 0 if it is not there yet.
+    /// Reads a number from a file of the scenario; 0 if the file does not exist yet.
     ///
     /// # Errors
-    /// Anything else that keeps it from being read.
+    /// Any other reason why it cannot be read.
     pub fn number(&self, name: &str) -> Result<u64, Failure> {
         match fs::read_to_string(self.file(name)) {
             Ok(text) => Ok(text.trim().parse()?),
@@ -95,7 +96,7 @@ impl Floor {
         fs::rename(draft, self.file(name))
     }
 
-    /// The complete lines of a file of the scenario; none if it is not there yet.
+    /// The complete lines of a file of the scenario; none if the file does not exist yet.
     ///
     /// # Errors
     /// The operating system's.
@@ -116,22 +117,22 @@ fn read_lines(path: &Path) -> io::Result<Vec<String>> {
 
 type Part = fn(&Floor) -> Result<(), Failure>;
 
-/// Runs a scenario: `boss` in a fresh directory that is removed afterwards, or `worker` in the boss's.
+/// Runs a scenario: `boss` in a fresh directory that is removed afterwards, or `worker` in the boss's directory.
 pub fn run(boss: Part, worker: Part) -> ExitCode {
     start(env::args().nth(1), boss, worker)
 }
 
-/// The same, for a scenario that has all its things in Redis.
+/// The same, for a scenario whose data is all in Redis.
 pub fn run_on_redis(boss: Part, worker: Part) -> ExitCode {
     start(Some(env::args().nth(1).unwrap_or_else(|| "redis".to_owned())), boss, worker)
 }
 
-/// The same, for one that has them in PostgreSQL.
+/// The same, for a scenario whose data is all in PostgreSQL.
 pub fn run_on_postgres(boss: Part, worker: Part) -> ExitCode {
     start(Some(env::args().nth(1).unwrap_or_else(|| "postgres".to_owned())), boss, worker)
 }
 
-/// What ends with the scenario.
+/// The server that ends with the scenario.
 enum Server {
     None,
     Redis { _end: RedisServer },
@@ -161,7 +162,7 @@ fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
     }
 }
 
-/// Where the locks are, as the argument says: a URL, and what is started for it.
+/// The URL of the locks for this argument, and the server that is started for it.
 fn open(place: Option<&str>, dir: &Path) -> (String, Server) {
     match place {
         None => (format!("file://{}", dir.join("locks").display()), Server::None),
@@ -195,7 +196,7 @@ fn open(place: Option<&str>, dir: &Path) -> (String, Server) {
     }
 }
 
-/// Waits for workers; how many of them failed. A worker that the boss killed does not count.
+/// Waits for workers. Returns how many of them failed. A worker that the boss killed does not count.
 ///
 /// # Errors
 /// The operating system's.
@@ -207,10 +208,10 @@ pub fn failures(workers: Vec<Child>) -> io::Result<usize> {
     Ok(failed)
 }
 
-/// Waits until `done`, looking every few milliseconds, for at most a minute.
+/// Waits until `done` returns `true`, calling it every few milliseconds, for at most a minute.
 ///
 /// # Errors
-/// When the minute is over, or when looking fails.
+/// When the minute is over, or when `done` fails.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     for _ in 0..12_000 {
         if done()? {
@@ -221,7 +222,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> Result<bool, Failure>) -
     Err(format!("waited a minute for this: {what}").into())
 }
 
-/// An error unless `holds`.
+/// Returns an error unless `holds`.
 ///
 /// # Errors
 /// `what`, if it does not hold.

@@ -1,4 +1,4 @@
-//! What may happen next.
+//! The actions that may happen next in a world of the Redis model.
 
 use stateright::{Model, Property};
 
@@ -7,18 +7,18 @@ use crate::{
     wire::Subscription, world::By,
 };
 
-/// One thing that happens.
+/// One action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// A client claims the name.
     Claim(Id),
-    /// A waiter asks where its claim stands.
+    /// A waiter asks for the state of its claim.
     Ask(Id),
     /// A waiter gives up.
     GiveUp(Id),
     /// A holder renews its hold.
     Renew(Id),
-    /// A holder does the next thing under the lock.
+    /// A holder does the next step under the lock.
     Work(Id),
     /// A guard is dropped.
     Release(Id),
@@ -30,13 +30,13 @@ pub(crate) enum Action {
     ServeLate(Id, usize),
     /// A client reads an answer.
     Answer(Id),
-    /// A client waits no longer for an answer, on a connection that stands.
+    /// A client stops waiting for an answer, on a connection that is up.
     Forget(Id),
-    /// A client hears of a pushed grant.
+    /// A client receives a pushed grant.
     Hear(Id),
-    /// A pushed grant is lost.
+    /// A pushed grant is lost on its way to a client.
     Mishear(Id),
-    /// A connection breaks: its client knows.
+    /// A connection breaks; its client notices.
     Cut(Id),
     /// The server notices that a connection broke.
     Notice(Id),
@@ -44,18 +44,18 @@ pub(crate) enum Action {
     Reconnect(Id),
     /// Another program takes the name.
     ForeignTakes,
-    /// It frees the name.
+    /// The other program frees the name.
     ForeignFrees,
     /// Time passes.
     Tick,
 }
 
-/// All worlds that follow from some rules.
+/// All worlds that are reachable under some rules.
 #[derive(Debug)]
 pub(crate) struct Protocol {
     /// The rules.
     pub rules: Rules,
-    /// What was seen on the way.
+    /// The events seen on the way.
     pub sights: Sights,
 }
 
@@ -101,7 +101,7 @@ impl Model for Protocol {
 impl World {
     fn actions_of(&self, id: Id, rules: &Rules, actions: &mut Vec<Action>) {
         let (faults, up) = (&self.faults, self.wires[id].up);
-        // Where nothing is slow, what is under way arrives before its client dies.
+        // Without slow steps, messages in flight arrive before their client dies.
         let dies = rules.slow || self.wires[id].is_quiet();
         let mut may = |action, possible: bool| {
             if possible {
@@ -109,7 +109,7 @@ impl World {
             }
         };
         match &self.clients[id].stage {
-            // All are alike until they claim: they do so in the order of their numbers.
+            // Idle clients are alike, so they claim in the order of their numbers.
             Stage::Idle => {
                 may(Action::Claim(id), id.0 == 0 || self.clients[Id(id.0 - 1)].stage != Stage::Idle);
             }

@@ -1,47 +1,47 @@
-//! What can be wrong on purpose, to see that the model finds it.
+//! Deliberate mistakes in the protocol: the model must find each of them.
 
 /// One mistake in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A release leaves no tombstone where a request of its claim may still arrive.
+    /// A release leaves no tombstone although a late request of its claim may still arrive.
     NoTombstone,
-    /// A release deletes the lock, whoever holds it.
+    /// A release deletes the lock, whichever claim holds it.
     DeleteWithoutCompare,
     /// A renewal that finds the name free takes it again.
     RenewalTakes,
     /// A claim takes a lock that another program holds.
     TakeWithoutLooking,
-    /// The lease of a granted claim counts from the answer, not from before the request left.
+    /// The lease of a granted claim counts from the answer instead of from before the request left.
     CountFromAnswer,
-    /// A renewal whose answer never came moves the deadline.
+    /// A renewal without an answer moves the deadline.
     UnknownExtends,
-    /// A pushed grant is believed from when it is heard, without a date.
+    /// A pushed grant counts as valid from its arrival, without a date.
     PushIsTruth,
     /// A hand-over mints no token.
     SameToken,
-    /// A newcomer takes a free name without a look at the line.
+    /// A new claim takes a free name although others are in the queue.
     Barge,
-    /// A hand-over ends at a waiter whom nobody listens for.
+    /// A hand-over stops at a waiter that has no listener.
     StopAtDeaf,
-    /// A hand-over ends at a waiter whose place has ended.
+    /// A hand-over stops at a waiter whose queue entry has expired.
     StopAtExpired,
-    /// A waiter whose pushed grant lapsed keeps its turn.
+    /// A waiter whose pushed grant lapsed stays at the head of the queue.
     LapsedKeepsTurn,
-    /// Places in line never end.
+    /// Queue entries never expire.
     PlacesNeverEnd,
-    /// After a new connection was made, nothing is asked.
+    /// After a reconnect the client asks nothing.
     NoAskAfterReconnect,
-    /// A waiter only waits for news.
+    /// A waiter only waits for notifications and never polls.
     NoPoll,
-    /// A claim that is given up is not released.
+    /// A claim that was given up is not released.
     NoReleaseAfterCancel,
-    /// That a hold lapsed is not noted.
+    /// The lapse of a hold is not recorded.
     LapseForgotten,
-    /// A release with the token of a hold that has lapsed says "freed" if the claim still has a place in line, or had one and
-    /// missed its turn.
+    /// A release with the token of a lapsed hold answers "freed" if the claim still has a queue entry, or had one and
+    /// missed its grant.
     FreedOutOfLine,
-    /// A release with the token of a hold leaves alone what its claim was granted after that hold lapsed.
+    /// A release with the token of a lapsed hold does not end a later grant of the same claim.
     OtherGrantStays,
-    /// A claim that the server calls gone is not released, although a request of it may still arrive.
+    /// A claim that the server reports as gone is not released, although a late request of it may still arrive.
     GoneIsTrusted,
 }

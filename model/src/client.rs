@@ -1,5 +1,5 @@
-//! One client and its one claim: what the keeper, the leases and the guards of `crates/core` do about it, and what
-//! `crates/redis/src/in_flight.rs` remembers.
+//! One client and its one claim: models the keeper, the leases and the guards of `crates/core`, and the requests in
+//! flight of `crates/core/src/pure/in_flight.rs`.
 
 use crate::{
     Bug, Rules, Sights, Ticks,
@@ -28,41 +28,41 @@ pub(crate) enum Stage {
     Dead,
 }
 
-/// Where a request of the claim without an answer may be.
+/// Where a request of the claim that has no answer may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Unsettled {
     #[default]
     Nowhere,
-    /// On this connection: a release follows it.
+    /// On the current connection: a release is served after it.
     Here,
-    /// On one that broke: it may come after the release.
+    /// On a broken connection: it may arrive after the release.
     Elsewhere,
 }
 
-/// A guard stands.
+/// The client holds a guard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holding {
     pub(crate) token: Token,
-    /// For how long the hold is believed in; it is lost at 0.
+    /// For how long the hold is valid; it is lost at 0.
     pub(crate) left: Ticks,
-    /// How long ago the renewal under way left.
+    /// How long ago the renewal in flight left.
     pub(crate) renewal: Option<Ticks>,
     pub(crate) progress: Progress,
 }
 
-/// What follows from what a client hears.
+/// The consequence of a message to a client.
 #[derive(Clone, Copy)]
 pub(crate) enum Then {
     Nothing,
     Send(Request),
-    /// From now on it believes to hold.
+    /// The client holds from now on.
     Believe(Grant),
-    /// Its user was told what became of the hold, and whether that is true.
+    /// The user was told the result of the release; `true` if it was told the truth.
     Told(bool),
 }
 
 impl Client {
-    /// The claim is made.
+    /// The client makes its claim.
     pub(crate) fn claim(&mut self) -> Request {
         let waiting = Waiting::new();
         let request = Request::Claim(waiting.how);
@@ -70,14 +70,14 @@ impl Client {
         request
     }
 
-    /// A grant is believed in for `left`.
+    /// The client holds: its grant is valid for `left`.
     pub(crate) fn hold(&mut self, grant: Grant, left: Ticks) -> Then {
         let progress = Progress::Begun;
         self.stage = Stage::Holding(Holding { token: grant.token, left, renewal: None, progress });
         Then::Believe(grant)
     }
 
-    /// The server answered the request under way.
+    /// The server answered the request in flight.
     pub(crate) fn answered(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
         match &mut self.stage {
             Stage::Waiting(_) => self.placed(reply, rules, sights),
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// The request under way was not answered in time: it may have been served, or may still be.
+    /// The request in flight was not answered in time: it may have been served, or may be served later.
     pub(crate) fn unanswered(&mut self, rules: &Rules) -> Then {
         match &mut self.stage {
             Stage::Waiting(waiting) if waiting.asked.is_some() => {
@@ -129,7 +129,7 @@ impl Client {
         then
     }
 
-    /// A new connection was made, and the server's clock was asked: everything is asked again.
+    /// A new connection was made, and the server's clock is known: the client asks again.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         match &mut self.stage {
             Stage::Waiting(waiting) => waiting.reconnected(rules),
@@ -158,7 +158,7 @@ impl Client {
         }
     }
 
-    /// The hold that the client believes in now, and for how long.
+    /// The token of the hold that is valid now, and for how long.
     pub(crate) fn belief(&self) -> Option<(Token, Ticks)> {
         match &self.stage {
             Stage::Holding(Holding { token, left: left @ 1.., .. }) => Some((*token, *left)),
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Whether it has nothing more to do.
+    /// Whether the client has nothing left to do.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Done | Stage::Dead)
     }

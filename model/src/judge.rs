@@ -1,4 +1,4 @@
-//! Watches the lock key and the clients from outside, and knows what may never happen. Shares no code with the server.
+//! Observes the lock key and the clients from outside, and records violations. Shares no code with the server.
 
 use crate::{
     Id, Rules, Sight, Sights, Ticks, World,
@@ -7,27 +7,27 @@ use crate::{
     wire::{Grant, Request, Subscription},
 };
 
-/// What the judge remembers.
+/// The judge's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Judge {
-    /// The newest token granted.
+    /// The newest token that was granted.
     newest: Token,
-    /// Somebody believed to hold and did not release in time, and no holder after it was told.
+    /// A client held and did not release in time, and no later holder was told of that.
     unfinished: bool,
-    /// For how long a live client has waited while nobody held who knew.
+    /// For how long a live client has waited without a holder that knows of its hold.
     pub(crate) idle: Ticks,
-    /// A grant came with a token that was not larger than one before.
+    /// A grant had a token that was not larger than an earlier one.
     pub(crate) went_back: bool,
-    /// A claim was granted before a live one that stood in line before it.
+    /// A claim was granted before a live claim that was ahead of it in the queue.
     pub(crate) barged: bool,
-    /// A holder was not told that the hold before had lapsed.
+    /// A holder was not told that the hold before it had lapsed.
     pub(crate) untold: bool,
     /// A user was told something false about a release.
     pub(crate) lied: bool,
 }
 
 impl World {
-    /// A request of `speaker` was served.
+    /// Judges the service of a request of `speaker`.
     pub(crate) fn judge(&mut self, before: &Server, speaker: Id, request: Request, sights: &Sights) {
         let (old, new) = (before.standing(), self.server.standing());
         if let Some(old) = old
@@ -63,13 +63,13 @@ fn is_same(one: Option<Hold>, other: Hold) -> bool {
 }
 
 impl Judge {
-    /// A client believes to hold from now on.
+    /// A client holds from now on.
     pub(crate) fn believed(&mut self, grant: Grant) {
         self.untold |= self.unfinished && !grant.after_lapse;
         self.unfinished = true;
     }
 
-    /// Time passes; `idle`: a live client waits, and nobody holds who knows.
+    /// Time passes. `idle`: a live client waits, and there is no holder that knows of its hold.
     pub(crate) fn tick(&mut self, idle: bool, rules: &Rules) {
         self.idle = if idle && !rules.slow { (self.idle + 1).min(rules.patience() + 1) } else { 0 };
     }

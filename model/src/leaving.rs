@@ -1,4 +1,4 @@
-//! The end of a claim: what `keeper/clean.rs` and `local/release.rs` in `crates/core/src` do.
+//! The end of a claim: models `keeper/clean.rs` and `local/release.rs` in `crates/core/src/driver`.
 
 use crate::{
     Bug, Rules, Ticks,
@@ -10,20 +10,20 @@ use crate::{
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leaving {
-    /// Of its hold; `None` if it is not known to hold.
+    /// The token of its hold. `None`: the client does not know that it holds.
     pub(crate) token: Option<Token>,
-    /// Somebody waits to be told what became of the hold.
+    /// The user waits for the result of the release.
     told: bool,
-    /// For how long the lease cannot have lapsed.
+    /// For how long the lease certainly has not lapsed.
     pub(crate) left: Ticks,
-    /// The release under way is not the first.
+    /// The release in flight is not the first.
     pub(crate) again: bool,
-    /// What really became of the hold: a release of its own freed it.
+    /// The true result: a release of this claim freed the hold.
     pub(crate) freed: bool,
 }
 
 impl Client {
-    /// The guard is dropped, or nobody waits any more. Of a hold, its token and for how long it is believed in.
+    /// The guard is dropped, or the claim is given up. `hold`: the token of the hold and for how long it is valid.
     pub(crate) fn leave(&mut self, hold: Option<(Token, Ticks)>, rules: &Rules) -> Request {
         if let Stage::Waiting(Waiting { asked: Some(_), .. }) = self.stage
             && self.unsettled == Unsettled::Nowhere
@@ -32,12 +32,12 @@ impl Client {
         }
         let (token, left) = hold.unzip();
         let left = left.unwrap_or_default();
-        // Who knows that the hold was lost is told so at once.
+        // A user whose guard knows of the loss is answered at once.
         self.stage = Stage::Leaving(Leaving { token, told: left > 0, left, again: false, freed: false });
         self.release(rules)
     }
 
-    /// R9: a tombstone is left if a request of the claim may come after the release.
+    /// R9: the release leaves a tombstone if a request of the claim may arrive after it.
     pub(crate) fn release(&self, rules: &Rules) -> Request {
         let token = match &self.stage {
             Stage::Leaving(leaving) => leaving.token,
@@ -51,7 +51,7 @@ impl Client {
 }
 
 impl Leaving {
-    /// I10: what the user is told, and whether that is true.
+    /// I10: the result that the user is told, and whether it is true.
     pub(crate) fn concludes(&self, said: Reply) -> Then {
         if !self.told {
             return Then::Nothing;
@@ -59,9 +59,9 @@ impl Leaving {
         match said {
             Reply::Freed => Then::Told(self.freed),
             _ if !self.again => Then::Told(!self.freed),
-            // A release before this one freed it, for the lease had not lapsed.
+            // An earlier release of this claim freed it, because the lease had not lapsed.
             _ if self.left > 0 => Then::Told(self.freed),
-            // The user is told that nobody knows.
+            // The user is told that the result is unknown.
             _ => Then::Nothing,
         }
     }

@@ -1,4 +1,4 @@
-//! Looks at all worlds of a run.
+//! The search through all worlds of a run.
 
 use std::{
     collections::BTreeMap,
@@ -10,27 +10,28 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::{Protocol, Run, Sights, story::story};
 
-/// How often whoever waits is told how far it is.
+/// How often the progress is reported.
 const PACE: Duration = Duration::from_millis(50);
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Found {
-    /// How many worlds there are.
+    /// The number of worlds.
     pub worlds: usize,
-    /// How many steps away the farthest of them is.
+    /// How many steps the farthest of them is away.
     pub depth: usize,
-    /// How long looking took.
+    /// How long the search took.
     pub took: Duration,
-    /// The properties that do not hold, each with the story of a world where it does not.
+    /// The properties that do not hold, each with the story of a world that breaks it.
     pub broken: BTreeMap<&'static str, String>,
-    /// What was seen to happen.
+    /// The events that were seen.
     pub sights: Sights,
 }
 
 impl Run {
-    /// Looks at all worlds, nearest first, until what is expected to break is found broken, or, if nothing is, anything.
-    /// Meanwhile `progress` is told how many were seen, and how far they are.
+    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken, or, if none
+    /// is expected, at the first broken one. Calls `progress` meanwhile with the number of worlds so far and their
+    /// depth.
     pub fn look(&self, mut progress: impl FnMut(usize, usize)) -> Found {
         let begun = Instant::now();
         let until = match self.breaks {
@@ -53,7 +54,7 @@ impl Run {
         }
     }
 
-    /// What was not as expected.
+    /// The differences from the expected result.
     #[must_use]
     pub fn complaints(&self, found: &Found) -> Vec<String> {
         let unexpected = found.broken.iter().filter(|_| self.breaks.is_empty());

@@ -1,4 +1,4 @@
-//! Looks at all worlds of the model, and prints what was found.
+//! The search program: searches the worlds of the model, and prints the results.
 //!
 //! `cargo run --release -p leasehold-model`, or with the names of some runs behind `--`; `--list` prints all names.
 
@@ -9,7 +9,7 @@ use std::{
 
 use leasehold_model::{Found, LARGE, MISTAKES, Run, SMALL, Sight};
 
-/// How often the progress of a long run is told.
+/// How often the progress of a long run is printed.
 const PACE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {

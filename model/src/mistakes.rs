@@ -1,4 +1,5 @@
-//! Runs of protocols with a mistake: each must be found, or the model would find nothing.
+//! Runs of protocols with one mistake each. The search must find every mistake, or its silence about the correct
+//! protocol would prove nothing.
 
 use crate::{
     Bug::*,
@@ -10,7 +11,7 @@ use crate::{
     },
 };
 
-/// What could be wrong, and is not.
+/// The protocols with a mistake.
 pub const MISTAKES: &[Run] = &[
     Run::new("no_tombstone", Rules { bugs: &[NoTombstone], ..BROKEN }).breaks(&[GONE]),
     Run::new("delete_without_compare", Rules { bugs: &[DeleteWithoutCompare], ..IN_LINE })

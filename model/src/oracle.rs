@@ -1,5 +1,5 @@
-//! The server of the model does what the pure machine of core does. What the scripts do is compared with that machine by the
-//! tests of `crates/redis`.
+//! Tests that the server of the model does the same as the pure machine of core. The tests of `crates/redis` compare
+//! the scripts with that machine.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     wire::{Grant, How, Reply, Request, Wire},
 };
 
-/// With ticks this long the places of the rules last as long as those of core.
+/// The length of a tick at which queue entries of the rules last as long as those of core.
 const TICK: Duration = Duration::from_secs(5);
 const RULES: Rules = Rules { clients: 3, ..SLOW };
 const LINEAGE: Lineage = Lineage::new(0);
@@ -35,7 +35,7 @@ enum Asked {
     Release(Option<Which>),
 }
 
-/// Which token a request carries.
+/// The token that a request carries.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     Own,
@@ -57,7 +57,7 @@ fn ticks(ticks: u8) -> Duration {
     TICK * u32::from(ticks)
 }
 
-/// The machine, and the server of the model.
+/// The machine of core and the server of the model.
 struct Both {
     queue: LockState<Id>,
     tombstones: Tombstones,
@@ -132,7 +132,7 @@ impl Both {
         }
     }
 
-    /// Both pushed the same, and the same stands, in the same line.
+    /// Both pushed the same grants, and have the same holder and the same queue.
     fn compare(&mut self) {
         let mut pushed = Vec::new();
         for id in RULES.ids() {
@@ -157,7 +157,7 @@ impl Both {
     }
 }
 
-/// The same request to the machine; its answer as [`shown`].
+/// Sends the same request to the machine. Returns its answer as [`shown`].
 fn ask(queue: &mut LockState<Id>, step: &mut StepContext<'_, Id>, id: Id, request: Request) -> String {
     let token = |token| Token { lineage: LINEAGE, number: u64::from(token) };
     match request {

@@ -1,4 +1,4 @@
-//! What must hold in every world, by the numbers of the invariants in `docs/rules.md`.
+//! The properties that must hold in every world, with the numbers of the invariants in `docs/rules.md`.
 
 use stateright::Property;
 
@@ -8,27 +8,27 @@ use crate::{
     server::{Call, Server, Value},
 };
 
-/// I1.
+/// I1: at most one client or other program holds the name at a time, as far as they know.
 pub(crate) const EXCLUSION: &str = "I1: two never believe to hold at once";
-/// I2.
+/// I2: a client never counts a hold as valid after its lease has ended on the server.
 pub(crate) const HONEST: &str = "I2: belief ends no later than the lease on the server";
-/// I4.
+/// I4: tokens grow in the order of the grants.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
-/// I5.
+/// I5: the resource accepts no write after one with a larger token.
 pub(crate) const OVERTAKEN: &str = "I5: no write follows one with a larger token";
-/// I5.
+/// I5: no acknowledged write is lost.
 pub(crate) const WHOLE: &str = "I5: no acknowledged write is lost";
-/// I6.
+/// I6: the server has no state of clients that are gone.
 pub(crate) const REST: &str = "I6: when all are gone, nothing is left";
-/// I7.
+/// I7: a free name with a live waiter is granted in time.
 pub(crate) const WAKES: &str = "I7: a free name with a live waiter is granted in time";
-/// I8.
+/// I8: no claim is granted before a live claim that is ahead of it in the queue.
 pub(crate) const ORDER: &str = "I8: nobody passes a live claim in line";
-/// I10.
+/// I10: the result of a release is true.
 pub(crate) const TRUTH: &str = "I10: a release tells the truth";
-/// I11.
+/// I11: a claim that ended leaves nothing.
 pub(crate) const GONE: &str = "I11: a claim that ended leaves nothing";
-/// What the next holder is told.
+/// The next holder is told of a lapse.
 pub(crate) const LAPSES: &str = "the next holder is told of a lapse";
 
 pub(crate) fn all() -> Vec<Property<Protocol>> {
@@ -66,14 +66,14 @@ fn is_honest(world: &World, rules: &Rules) -> bool {
     ours && (world.foreign.left == 0 || lasts(Some(Value::Foreign), world.foreign.left))
 }
 
-/// Whether nobody is left who could send anything.
+/// Whether no client is left that could send anything.
 fn is_over(world: &World, rules: &Rules) -> bool {
     rules.ids().all(|id| {
         matches!(world.clients[id].stage, Stage::Done | Stage::Dead) && world.wires[id].late.is_empty()
     })
 }
 
-/// Whether the name is as new once time has passed, even if nobody but a newcomer ever looks.
+/// Whether the name is as new after some time, even if only a new claim ever looks at it.
 fn leaves_nothing(world: &World, rules: &Rules) -> bool {
     let (mut server, mut wires) = (world.server.clone(), world.wires.clone());
     let sights = Sights::default();

@@ -1,4 +1,4 @@
-//! What the lock protects: a number that holders read, add one to and write back; and the fence around it.
+//! The resource under the lock: a number that holders read, increment and write back; and the fence around it.
 
 use crate::{Sight, Sights, client::Holding, rules::Section, server::Token};
 
@@ -8,32 +8,32 @@ pub(crate) struct Resource {
     value: u8,
     /// How many additions were acknowledged.
     acknowledged: u8,
-    /// The largest token it was shown.
+    /// The largest token that the fence was shown.
     fence: Token,
     /// The largest token that wrote.
     writer: Token,
-    /// A write followed one with a larger token.
+    /// A write came after one with a larger token.
     pub(crate) overtaken: bool,
 }
 
-/// How far a holder is.
+/// The progress of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Progress {
     Begun,
     Sealed,
     Read(u8),
-    /// It still held when it looked. What it writes now may come at any time.
+    /// The hold was still valid when it checked. The write that follows may come at any time.
     Checked(u8),
     Over,
 }
 
 impl Resource {
-    /// Whether it has every addition that it acknowledged.
+    /// Whether the number contains every acknowledged addition.
     pub(crate) fn is_whole(&self) -> bool {
         self.value == self.acknowledged
     }
 
-    /// The next thing that a holder does.
+    /// The next step of a holder.
     pub(crate) fn work(&mut self, holding: &mut Holding, section: Section, sights: &Sights) {
         let token = holding.token;
         holding.progress = match holding.progress {
@@ -59,7 +59,7 @@ impl Resource {
         };
     }
 
-    /// The fence is shown a token: false if it knows a larger one.
+    /// Shows the fence a token. `false`: the fence has seen a larger token.
     fn is_shown(&mut self, token: Token) -> bool {
         self.fence = self.fence.max(token);
         self.fence == token

@@ -1,53 +1,54 @@
-//! What is modelled: who meets, how long things take, what may go wrong.
+//! The rules of the Redis model: the clients, how long things take, and which faults may happen.
 
 use crate::Bug;
 
-/// The smallest time there is: all clocks tick together.
+/// The smallest unit of time: all clocks tick together.
 pub(crate) type Ticks = u8;
 
 /// The rules of one world. All times are in ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// So many clients make a claim each.
+    /// The number of clients; each makes one claim.
     pub(crate) clients: u8,
-    /// So often another program takes the name by its plain token lock.
+    /// How often another program takes the name by its plain token lock.
     pub(crate) foreign: u8,
-    /// The lease of a hold that its client knows of, and of the other program.
+    /// The lease of a hold that its client knows of, and of the other program's lock.
     pub(crate) ttl: Ticks,
-    /// How long a pushed grant lasts until its client speaks.
+    /// How long a pushed grant lasts before its client has sent a request.
     pub(crate) claim_time: Ticks,
-    /// The lease of a place in line.
+    /// The lease of a queue entry.
     pub(crate) place: Ticks,
-    /// How long a request on a broken connection may still arrive, and a tombstone stands.
+    /// How long a request on a broken connection may still arrive, and how long a tombstone lasts.
     pub(crate) request_life: Ticks,
-    /// How long a waiter asks nothing without news.
+    /// How long a waiter waits for a notification before it asks.
     pub(crate) poll: Ticks,
     /// Whether holders may renew.
     pub(crate) renews: bool,
-    /// What holders do.
+    /// The work of a holder.
     pub(crate) section: Section,
-    /// Whether every step may take any time. If not, time passes only when there is nothing to send, to serve or to hear.
+    /// Whether every step may take any time. If not, time passes only when no message has to be sent, served or
+    /// received.
     pub(crate) slow: bool,
-    /// Whether the server may be late to notice that a connection broke.
+    /// Whether the server may notice a broken connection late.
     pub(crate) half_open: bool,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub(crate) faults: Faults,
-    /// Worlds with more grants are not looked at.
+    /// Worlds with more grants are not searched.
     pub(crate) most_grants: u8,
-    /// What is wrong on purpose.
+    /// Deliberate mistakes.
     pub(crate) bugs: &'static [Bug],
 }
 
-/// How often something may go wrong.
+/// How often each fault may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Faults {
     /// A client gives up waiting.
     pub(crate) cancels: u8,
-    /// A client waits no longer for an answer.
+    /// A client stops waiting for an answer.
     pub(crate) timeouts: u8,
     /// A connection breaks.
     pub(crate) breaks: u8,
-    /// A pushed grant is lost on a connection that stands.
+    /// A pushed grant is lost on a connection that is up.
     pub(crate) losses: u8,
     /// A client that waits dies.
     pub(crate) dead_waiters: u8,
@@ -55,16 +56,16 @@ pub(crate) struct Faults {
     pub(crate) dead_holders: u8,
 }
 
-/// What a holder does with the resource under the lock.
+/// The work of a holder on the resource under the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     /// Nothing.
     Empty,
-    /// Reads, checks that it still holds, writes what follows from what it read.
+    /// Reads, checks that the hold is valid, and writes a value that depends on the read.
     Unfenced,
-    /// The same, and the resource refuses a write with a smaller token than one that wrote before.
+    /// The same, and the resource refuses a write with a token smaller than one that wrote before.
     Fenced,
-    /// Before it reads it also shows its token, so that smaller ones are refused from then on.
+    /// The same, and the holder shows its token before the read, so that smaller ones are refused from then on.
     Sealed,
 }
 
@@ -73,8 +74,9 @@ impl Rules {
         self.bugs.contains(&bug)
     }
 
-    /// I7: for how long at most a live client waits while nobody holds who knows, where nothing is slow: until the leases of
-    /// the dead have lapsed, and until somebody asks after what nobody tells.
+    /// I7: the longest time that a live client waits without a holder that knows of its hold, in runs without slow
+    /// steps: until the leases of dead clients have lapsed, and until a waiter polls for an event that no notification
+    /// reports.
     pub(crate) fn patience(&self) -> Ticks {
         let Faults { dead_holders, dead_waiters, losses, .. } = self.faults;
         let silent = if self.half_open { dead_waiters * self.claim_time } else { 0 };
@@ -86,14 +88,14 @@ impl Rules {
     }
 }
 
-/// A client, and the id of its one claim.
+/// A client, and the id of its only claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id(pub(crate) u8);
 
 /// The most clients of a world.
 pub(crate) const MOST_CLIENTS: usize = 3;
 
-/// One of something for each client.
+/// One value for each client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Each<T>([T; MOST_CLIENTS]);
 

@@ -1,4 +1,4 @@
-//! Which rules are looked at, and what is expected of each.
+//! The runs of the Redis model, and the expected result of each.
 
 use crate::{
     Rules, Sight,
@@ -10,13 +10,13 @@ use crate::{
 /// A set of rules to search, and whether the search is expected to find a violation.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// What it is about.
+    /// The subject of the run.
     pub name: &'static str,
-    /// What may happen.
+    /// The rules.
     pub rules: Rules,
-    /// The properties that are to be found broken; without any, all must hold in all worlds.
+    /// The properties that must be found broken. If there are none, all must hold in all worlds.
     pub breaks: &'static [&'static str],
-    /// What must be seen.
+    /// The events that must be seen.
     pub shows: &'static [Sight],
 }
 
@@ -41,10 +41,10 @@ pub(crate) const SLOW: Rules = Rules {
     bugs: &[],
 };
 
-/// The same with shorter times, and holds that are not renewed.
+/// The same with shorter times, and without renewals.
 pub(crate) const SHORT: Rules = Rules { ttl: 2, claim_time: 1, place: 2, renews: false, ..SLOW };
 
-/// Three clients. Time passes only when there is nothing to do, so nobody waits in vain.
+/// Three clients. Time passes only when nothing else can happen, so no client waits in vain.
 pub(crate) const PROMPT: Rules = Rules { clients: 3, slow: false, poll: 2, ..SLOW };
 
 pub(crate) const DELAYS: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..SLOW };

@@ -1,4 +1,4 @@
-//! One name on the server, held exclusively: what `crates/redis/src/lua/name.lua` knows and does.
+//! One name on the server, held exclusively: models `crates/redis/src/lua/name.lua`.
 
 use smallvec::SmallVec;
 
@@ -8,41 +8,42 @@ use crate::{
     wire::{Grant, Wire},
 };
 
-/// The number of a grant.
+/// A token: the number of a grant.
 pub(crate) type Token = u8;
 
-/// One name.
+/// One name on the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
-    /// The lock key, and in how many ticks it expires.
+    /// The lock key, and the ticks until it expires.
     pub(crate) lock: Option<(Value, Ticks)>,
-    /// The card: who holds, as far as it was told.
+    /// The record: who holds, as far as the server knows.
     pub(crate) holder: Option<Holder>,
-    /// The card: whether the last hold lapsed.
+    /// The record: whether the last hold lapsed.
     pub(crate) lapsed: bool,
-    /// In the order of arrival.
+    /// The queue, in the order of arrival.
     pub(crate) line: SmallVec<[Id; 4]>,
-    /// Those in line, those who missed their turn, and the one to whom a grant was pushed.
+    /// The entries of claims in the queue, of claims that missed their grant, and of the claim to which a grant was
+    /// pushed.
     pub(crate) entries: Each<Option<Entry>>,
-    /// For how long no request of a claim may create anything.
+    /// The tombstones: for how long no request of a claim may create anything.
     pub(crate) tombs: Each<Ticks>,
     /// The newest token.
     pub(crate) counter: Token,
 }
 
-/// What the lock key holds.
+/// The value of the lock key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
     Ours(Hold),
     Foreign,
 }
 
-/// A grant as it stands on the server.
+/// A grant as the server stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
     pub(crate) id: Id,
     pub(crate) token: Token,
-    /// Its client has not spoken since.
+    /// The client has sent no request since the grant was pushed.
     pub(crate) pushed: bool,
 }
 
@@ -52,26 +53,26 @@ pub(crate) struct Holder {
     pub(crate) after_lapse: bool,
 }
 
-/// A place in line.
+/// A queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
-    /// It missed its turn, and is out of line until it speaks again.
+    /// The claim missed its grant, and is out of the queue until it asks again.
     pub(crate) silent: bool,
-    /// Until the place ends.
+    /// The ticks until the entry expires.
     pub(crate) left: Ticks,
 }
 
-/// What a verb sees beside the name.
+/// The context of a verb beside the name.
 pub(crate) struct Call<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) sights: &'a Sights,
     pub(crate) wires: &'a mut Each<Wire>,
-    /// The claim whose request this is: the answer tells it what news would.
+    /// The claim whose request this is. The answer tells it what a notification would.
     pub(crate) speaker: Id,
 }
 
 impl Server {
-    /// The hold that stands now.
+    /// The current hold.
     pub(crate) fn standing(&self) -> Option<Hold> {
         match self.lock {
             Some((Value::Ours(hold), _)) => Some(hold),
@@ -83,7 +84,7 @@ impl Server {
         self.lock.is_some() && self.holder.is_none()
     }
 
-    /// Drops what has expired.
+    /// Removes everything that has expired.
     pub(crate) fn prune(&mut self, call: &Call<'_>) {
         if let Some(Holder { hold, .. }) = self.holder
             && self.standing() != Some(hold)
@@ -100,7 +101,7 @@ impl Server {
         }
     }
 
-    /// What remains of a hold whose time is over.
+    /// Handles a hold whose lease is over.
     fn lapse(&mut self, hold: Hold, call: &Call<'_>) {
         self.lapsed = !call.rules.has(Bug::LapseForgotten);
         if !hold.pushed {
@@ -113,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Out of line until it speaks again, or its place ends.
+    /// Takes the claim out of the queue until it asks again, or its entry expires.
     fn silence(&mut self, id: Id) {
         match &mut self.entries[id] {
             Some(entry) if entry.left > 0 => entry.silent = true,
@@ -130,9 +131,9 @@ impl Server {
         self.entries[id] = None;
     }
 
-    /// Grants to the first in line whom anybody listens for, and pushes the grant.
+    /// Grants the name to the first claim in the queue that has a listener, and pushes the grant.
     pub(crate) fn settle(&mut self, call: &mut Call<'_>) {
-        // Nobody would tell it when the other program is done.
+        // A claim without a listener could not be told when the other program is done.
         while self.is_foreign()
             && let Some(&id) = self.line.first()
             && id != call.speaker
@@ -180,7 +181,7 @@ impl Server {
         self.holder = Some(Holder { hold, after_lapse: self.lapsed });
     }
 
-    /// The claim spoke: its grant is known, and lasts at least the ttl from now.
+    /// A request of the claim arrived: its grant is known to the client, and lasts at least the ttl from now.
     pub(crate) fn confirm(&mut self, ttl: Ticks) -> Option<Grant> {
         let (Some(holder), Some((_, left))) = (&mut self.holder, self.lock) else { return None };
         if holder.hold.pushed {
@@ -200,7 +201,7 @@ impl Server {
         self.tombs.iter_mut().for_each(|left| *left = left.saturating_sub(1));
     }
 
-    /// Whether anything of the claim is there.
+    /// Whether the server has a hold or an entry of the claim.
     pub(crate) fn knows(&self, id: Id) -> bool {
         self.standing().is_some_and(|hold| hold.id == id) || self.entries[id].is_some()
     }

@@ -1,47 +1,47 @@
-//! What was seen to happen: a model in which nothing happens proves nothing.
+//! Events that the search has seen. A model in which nothing happens proves nothing.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-/// Something worth seeing.
+/// An event worth seeing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// A name was granted to a waiter, and the grant pushed.
     HandedOn,
-    /// A waiter whom nobody listened for was passed over.
+    /// A waiter without a listener was passed over.
     PassedOver,
-    /// A pushed grant lapsed before its waiter spoke.
+    /// A pushed grant lapsed before its client sent a request.
     MissedItsTurn,
-    /// After that the name went to another.
+    /// After a waiter missed its grant, the name went to another.
     WentOn,
-    /// A waiter that had missed its turn stood in line again.
+    /// A waiter that had missed its grant was in the queue again.
     StoodAgain,
-    /// A tombstone refused a request that came after the release of its claim.
+    /// A tombstone refused a late request.
     RefusedTheDead,
-    /// A push could not be dated: its waiter asked.
+    /// A push could not be dated, so its client asked.
     UndatedPush,
-    /// A push may have come too late to be believed: its waiter asked.
+    /// A push may have come too late to be valid, so its client asked.
     LatePush,
     /// The answer with a grant came after its lease.
     GrantCameTooLate,
     /// A renewal came after the end of its hold.
     RenewedTooLate,
-    /// A holder paused for longer than its lease, and another held before it went on.
+    /// A holder paused for longer than its lease, and another claim held before it went on.
     Overtaken,
-    /// Another program held the name between two of ours.
+    /// Another program held the name between two of our holds.
     ForeignBetween,
     /// A release whose answer was lost was sent again.
     ReleasedAgain,
     /// The fence refused a write.
     WriteRefused,
-    /// The fence refused a seal.
+    /// The fence refused a token that was shown before the read.
     SealRefused,
 }
 
 impl Sight {
-    /// All of them.
+    /// All sights.
     pub const ALL: [Self; 15] = [
         Self::HandedOn,
         Self::PassedOver,
@@ -61,7 +61,7 @@ impl Sight {
     ];
 }
 
-/// How often each was seen. Not part of a world: worlds that differ by nothing else are the same.
+/// How often each event was seen. Not part of a world: worlds that differ only in this are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Sights(Arc<[AtomicU64; Sight::ALL.len()]>);
 
@@ -70,7 +70,7 @@ impl Sights {
         self.0[sight as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was seen.
+    /// How often an event was seen.
     #[must_use]
     pub fn count(&self, sight: Sight) -> u64 {
         self.0[sight as usize].load(Ordering::Relaxed)

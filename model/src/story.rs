@@ -1,4 +1,4 @@
-//! Worlds in words.
+//! Prints worlds in words.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::{
     server::{Hold, Server, Value},
 };
 
-/// What happened, step by step, and how the world was after each.
+/// The steps to a world, and the state of the world after each step.
 pub(crate) fn story(way: Path<World, Action>) -> String {
     let (mut text, mut done) = (String::new(), None);
     for (step, (state, next)) in way.into_vec().into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The verbs on the server: what `claim.lua`, `renew.lua` and `release.lua` do in `crates/redis/src/lua`.
+//! The verbs on the server: models `claim.lua`, `renew.lua` and `release.lua` in `crates/redis/src/lua`.
 
 use crate::{
     Bug, Sight,
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Server {
-    /// One request of the speaker.
+    /// Serves one request of the speaker.
     pub(crate) fn serve(&mut self, request: Request, call: &mut Call<'_>) -> Reply {
         match request {
             Request::Claim(how) => self.claim(how, call),
@@ -83,13 +83,13 @@ impl Server {
         let own = hold.filter(|hold| hold.id == id);
         let other = own.is_some_and(|hold| token.is_some_and(|token| token != hold.token));
         let said = if other {
-            // Granted once more, to a request that came late: nobody knows of it, so nobody else will end it.
+            // The late request was granted once more. Its client does not know of it, so no other request will end it.
             if !rules.has(Bug::OtherGrantStays) {
                 self.free();
             }
             Reply::Absent
         } else if own.is_some() || (hold.is_some() && rules.has(Bug::DeleteWithoutCompare)) {
-            // Released by id alone: its claim never knew that it held, so nothing was done under it.
+            // The release had no token: its claim never knew that it held, so nothing was done under the hold.
             self.lapsed &= token.is_none();
             self.free();
             Reply::Freed

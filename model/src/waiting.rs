@@ -1,5 +1,5 @@
-//! A claim that asks for the name and waits for news: what `wait.rs` and `keeper/drive.rs` in `crates/core/src` do, and
-//! how `clock.rs` in `crates/redis/src` dates a pushed grant.
+//! A claim that asks for the name and waits for notifications: models `pure/wait.rs` and `driver/keeper/drive.rs` in
+//! `crates/core/src`, and how `pure/server_clock.rs` there dates a pushed grant.
 
 use crate::{
     Bug, Rules, Sight, Sights, Ticks,
@@ -10,23 +10,23 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
     pub(crate) how: How,
-    /// How long ago the request under way left.
+    /// How long ago the request in flight left.
     pub(crate) asked: Option<Ticks>,
-    /// When it asks again, if it hears nothing before.
+    /// The ticks until it asks again, if no notification arrives before.
     ask_in: Ticks,
     clock: Option<ServerClock>,
-    /// News came during a request.
+    /// A notification arrived while a request was in flight.
     pub(crate) rang: bool,
-    /// The grant of which they told, and for how long it may be believed in.
+    /// The pushed grant, and for how long it may count as valid.
     pushed: Option<(Grant, Ticks)>,
 }
 
-/// The newest that is known of the server's clock.
+/// The latest known reading of the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ServerClock {
-    /// How long ago the request left that told of it.
+    /// How long ago the request left whose answer contained it.
     sent: Ticks,
-    /// How long ago, by the server's clock, it was served.
+    /// How long ago, by the server's clock, that request was served.
     said: Ticks,
 }
 
@@ -57,13 +57,14 @@ impl Waiting {
         if !rules.has(Bug::NoPoll) || self.how == How::Create {
             self.ask_in = self.ask_in.saturating_sub(1);
         }
-        // What is older than the claim time dates every grant too early to be worth anything.
+        // A reading older than the claim time would date every grant too early to be of use.
         let older = |clock: ServerClock| ServerClock { sent: clock.sent + 1, said: clock.said + 1 };
         self.clock = self.clock.map(older).filter(|clock| clock.sent < rules.claim_time);
         self.pushed = self.pushed.map(|(grant, left)| (grant, left.saturating_sub(1)));
     }
 
-    /// R16: for how long a pushed grant may be believed in. It is taken to be as old as what the server's clock said allows.
+    /// R16: for how long a pushed grant may count as valid. It is taken to be as old as the reading of the server's
+    /// clock allows.
     fn trust(&self, push: Aged<Grant>, rules: &Rules, sights: &Sights) -> Ticks {
         if rules.has(Bug::PushIsTruth) {
             return rules.claim_time;
@@ -81,7 +82,7 @@ impl Waiting {
 }
 
 impl Client {
-    /// The server says where the claim stands.
+    /// Handles the server's answer about the claim.
     pub(crate) fn placed(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
         let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
         let sent = waiting.asked.take().unwrap_or_default();
@@ -101,7 +102,8 @@ impl Client {
                 waiting.ask_in = free_in.map_or(rules.poll, |free_in| free_in.min(rules.poll));
                 if waiting.rang { self.listen() } else { Then::Nothing }
             }
-            // Gone. But a request of the claim may still arrive, and it need not be known for dead by then.
+            // The claim is gone. But a late request of it may still arrive, and the server need not have a tombstone by
+            // then.
             _ if !rules.has(Bug::GoneIsTrusted) => Then::Send(self.leave(None, rules)),
             _ => {
                 self.stage = Stage::Done;
@@ -110,7 +112,7 @@ impl Client {
         }
     }
 
-    /// A pushed grant is heard. During a request it is kept for afterwards.
+    /// A pushed grant arrives. While a request is in flight, the grant is stored until the answer.
     pub(crate) fn hear(&mut self, push: Aged<Grant>, rules: &Rules, sights: &Sights) -> Then {
         let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
         waiting.pushed = Some((push.what, waiting.trust(push, rules, sights)));
@@ -118,7 +120,8 @@ impl Client {
         if waiting.asked.is_some() { Then::Nothing } else { self.listen() }
     }
 
-    /// News came, and no request is under way: the grant is believed in while it stands, else the client asks.
+    /// Handles a notification when no request is in flight: the grant counts as long as it is valid, else the client
+    /// asks.
     pub(crate) fn listen(&mut self) -> Then {
         let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
         waiting.rang = false;

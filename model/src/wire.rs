@@ -1,10 +1,10 @@
-//! What is on its way between a client and the server.
+//! The messages in flight between a client and the server.
 
 use smallvec::SmallVec;
 
 use crate::{Rules, Ticks, server::Token};
 
-/// What a client sends. All of it is about its one claim.
+/// A request of a client. All requests are about its only claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
     Claim(How),
@@ -19,7 +19,7 @@ pub(crate) enum How {
     Ask,
 }
 
-/// What the server says.
+/// An answer of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reply {
     Held(Grant),
@@ -31,15 +31,15 @@ pub(crate) enum Reply {
     Absent,
 }
 
-/// A grant as its client is told.
+/// A grant as its client receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) token: Token,
-    /// How the hold before ended.
+    /// Whether the hold before ended by a lapse.
     pub(crate) after_lapse: bool,
 }
 
-/// Something that was said so long ago.
+/// A message with its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Aged<T> {
     pub(crate) what: T,
@@ -51,34 +51,34 @@ impl<T> Aged<T> {
         Self { what, age: 0 }
     }
 
-    /// Time passes. What is older than `old` is as good as that old.
+    /// Time passes. Ages beyond `old` make no difference.
     fn older(&mut self, old: Ticks) {
         self.age = (self.age + 1).min(old);
     }
 }
 
-/// Whether the server counts the client among those who hear its channel.
+/// The state of the client's subscription on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Subscription {
-    /// It hears.
+    /// Pushes arrive at the client.
     Open,
-    /// The connection broke, and the server does not know.
+    /// The connection is broken, and the server does not know.
     HalfOpen,
-    /// The server knows that nobody listens.
+    /// The server knows that there is no listener.
     #[default]
     Shut,
 }
 
-/// The connection of one client, and what is left of those before.
+/// The connection of one client, and the remains of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wire {
     pub(crate) up: bool,
     pub(crate) subscription: Subscription,
-    /// In the order in which they are served.
+    /// The requests in the order in which they are served.
     pub(crate) requests: SmallVec<[Aged<Request>; 2]>,
-    /// The answers to so many of them nobody waits for.
+    /// The number of requests whose answers nobody waits for.
     pub(crate) unwanted: usize,
-    /// One at most: a client waits for one answer at a time.
+    /// At most one: a client waits for one answer at a time.
     pub(crate) reply: Option<Aged<Reply>>,
     pub(crate) pushes: SmallVec<[Aged<Grant>; 1]>,
     /// Requests on broken connections, each with the time in which it may still be served: in any order, or never.
@@ -90,7 +90,7 @@ impl Wire {
         (self.up, self.subscription) = (true, Subscription::Open);
     }
 
-    /// What was not served yet may still be; what comes back is lost.
+    /// Breaks the connection. Requests that were not served may still be; answers and pushes are lost.
     pub(crate) fn cut(&mut self, rules: &Rules) {
         let late = self.requests.drain(..).map(|request| (request.what, rules.request_life - request.age));
         self.late.extend(late.filter(|(_, left)| *left > 0));
@@ -102,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// Nobody waits for answers any more.
+    /// The client stops waiting for answers.
     pub(crate) fn forget(&mut self) {
         (self.reply, self.unwanted) = (None, self.requests.len());
     }
@@ -116,7 +116,7 @@ impl Wire {
         }
     }
 
-    /// The server publishes to the channel of the client; whether anybody seems to listen.
+    /// Publishes a grant to the client's channel. Returns whether there seems to be a listener.
     pub(crate) fn publish(&mut self, grant: Grant) -> bool {
         if self.subscription == Subscription::Open {
             self.pushes.push(Aged::new(grant));
@@ -124,7 +124,7 @@ impl Wire {
         self.is_heard()
     }
 
-    /// Whether anybody seems to listen to the channel of the client.
+    /// Whether the client's channel seems to have a listener.
     pub(crate) fn is_heard(&self) -> bool {
         self.subscription != Subscription::Shut
     }

@@ -1,4 +1,4 @@
-//! Everything there is at one moment, and what happens to it.
+//! A world: the whole state at one moment, and the actions on it.
 
 use crate::{
     Bug, Id, Rules, Sight, Sights, Ticks,
@@ -10,7 +10,7 @@ use crate::{
     wire::{Aged, Reply, Request, Wire},
 };
 
-/// Everything there is at one moment.
+/// The whole state at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) server: Server,
@@ -18,7 +18,7 @@ pub(crate) struct World {
     pub(crate) wires: Each<Wire>,
     pub(crate) foreign: Foreign,
     pub(crate) resource: Resource,
-    /// What may still go wrong.
+    /// The faults that may still happen.
     pub(crate) faults: Faults,
     pub(crate) judge: Judge,
 }
@@ -26,13 +26,13 @@ pub(crate) struct World {
 /// Another program with the plain token lock: set if absent, with an expiry; delete if the value is still its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Foreign {
-    /// So often it will still take the name.
+    /// How often it will still take the name.
     pub(crate) takes: u8,
-    /// For how long it believes to hold.
+    /// For how long its own lock is valid.
     pub(crate) left: Ticks,
 }
 
-/// By what rules something happens, and who watches.
+/// The rules, and the counters of seen events.
 #[derive(Clone, Copy)]
 pub(crate) struct By<'a> {
     pub(crate) rules: &'a Rules,
@@ -93,14 +93,14 @@ impl World {
         self.tidy(id);
     }
 
-    /// The next request on a connection is served.
+    /// Serves the next request on a connection.
     pub(crate) fn serve_next(&mut self, id: Id, by: By<'_>) {
         let request = self.wires[id].requests.remove(0).what;
         let said = self.serve(id, request, by);
         self.wires[id].answer(said);
     }
 
-    /// A request on a broken connection is served after all.
+    /// Serves a request on a broken connection after all.
     pub(crate) fn serve_late(&mut self, id: Id, at: usize, by: By<'_>) {
         let (request, _) = self.wires[id].late.remove(at);
         self.serve(id, request, by);
@@ -114,7 +114,7 @@ impl World {
         said
     }
 
-    /// A client reads an answer.
+    /// The client reads an answer.
     pub(crate) fn answer(&mut self, id: Id, by: By<'_>) {
         let Some(reply) = self.wires[id].reply.take() else { return };
         if matches!(&self.clients[id].stage, Stage::Leaving(leaving) if leaving.again) {
@@ -124,14 +124,14 @@ impl World {
         self.follow(id, then, by);
     }
 
-    /// A client waits no longer for an answer.
+    /// The client stops waiting for an answer.
     pub(crate) fn forget(&mut self, id: Id, by: By<'_>) {
         self.wires[id].forget();
         let then = self.clients[id].unanswered(by.rules);
         self.follow(id, then, by);
     }
 
-    /// A client hears news.
+    /// The client receives a push.
     pub(crate) fn hear(&mut self, id: Id, by: By<'_>) {
         let push = self.wires[id].pushes.remove(0);
         let then = self.clients[id].hear(push, by.rules, by.sights);
@@ -168,14 +168,15 @@ impl World {
         self.tidy(id);
     }
 
-    /// Where there is no connection it waits until there is one.
+    /// Sends a request. Without a connection it is dropped: the client asks again after the reconnect.
     fn send(&mut self, id: Id, request: Request) {
         if self.wires[id].up {
             self.wires[id].requests.push(Aged::new(request));
         }
     }
 
-    /// News concern who waits; of who is gone nothing is remembered.
+    /// Removes state that can have no effect any more: pushes to a client that does not wait, and the request in doubt
+    /// of a client that is over.
     fn tidy(&mut self, id: Id) {
         let client = &mut self.clients[id];
         if !matches!(client.stage, Stage::Waiting(_)) {
@@ -195,7 +196,7 @@ impl World {
         self.server.lock = Some((Value::Foreign, by.rules.ttl));
     }
 
-    /// It deletes the key if that is still its own.
+    /// The other program deletes the key if the value is still its own.
     pub(crate) fn foreign_frees(&mut self) {
         self.foreign.left = 0;
         self.server.lock = self.server.lock.filter(|(value, _)| *value != Value::Foreign);
@@ -211,7 +212,7 @@ impl World {
         self.foreign.left = self.foreign.left.saturating_sub(1);
     }
 
-    /// Whether somebody has something to send, to serve or to hear.
+    /// Whether a message has to be sent, served or received.
     pub(crate) fn is_busy(&self, rules: &Rules) -> bool {
         rules.ids().any(|id| match &self.clients[id].stage {
             Stage::Idle | Stage::Done | Stage::Dead => false,
@@ -220,13 +221,13 @@ impl World {
         })
     }
 
-    /// How many believe to hold the name, now.
+    /// How many clients and programs hold the name now, as far as they know.
     pub(crate) fn believers(&self, rules: &Rules) -> usize {
         let ours = rules.ids().filter(|&id| self.clients[id].belief().is_some()).count();
         ours + usize::from(self.foreign.left > 0)
     }
 
-    /// Whether the name is held by somebody who knows.
+    /// Whether a holder that knows of its hold has the name.
     fn is_in_use(&self) -> bool {
         let knows = |hold: Hold| match &self.clients[hold.id].stage {
             Stage::Holding(holding) => holding.token == hold.token,
@@ -235,7 +236,7 @@ impl World {
         self.foreign.left > 0 || self.server.standing().is_some_and(knows)
     }
 
-    /// Whether a holder has lost its hold and is not yet done.
+    /// Whether a holder has lost its hold and still works.
     fn is_paused(&self, id: Id) -> bool {
         matches!(&self.clients[id].stage, Stage::Holding(holding) if holding.left == 0)
     }

@@ -1,7 +1,8 @@
-//! The same faults and the same checker on other crates: each of them, and leasehold beside them, under the same plain workload:
-//! mutexes only, waits with a limit, sections within a lease.
+//! Compares other lock crates with leasehold, under the same faults, the same checker and the same plain workload:
+//! mutexes only, waits with a limit, sections shorter than a lease.
 //!
-//! The program compares; started by itself with the name of a peer, it is one of the clients of a round.
+//! Started by a person the program compares; started by itself with the name of a peer, it is one of the clients of a
+//! round.
 
 mod peer;
 mod table;

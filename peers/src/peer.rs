@@ -1,7 +1,8 @@
-//! A crate that locks, as the workload sees it.
+//! The interface of the workload to a lock crate.
 //!
-//! Each is set up as its documentation advises for one server, or for several independent ones, with our lease time; where something is left open, in its favour.
-//! What it believes is what its API tells the user.
+//! Each crate is set up as its documentation advises for one server, or for several independent ones, with our lease
+//! time; where the documentation leaves something open, the choice favours the crate. Its users know only what its API
+//! tells them.
 
 mod distributed_lock;
 mod ours;
@@ -16,50 +17,51 @@ pub(crate) use distributed_lock::Distributed;
 pub(crate) use ours::Ours;
 pub(crate) use rslock::Rslock;
 
-/// The crates, as cargo calls them; each is also the role of its clients.
+/// The names of the crates in cargo. Each is also the role of its clients.
 pub(crate) const NAMES: [&str; 3] = ["leasehold", "rslock", "distributed-lock"];
 
-/// Those of them that lock on a majority of independent servers as well.
+/// The crates that also lock on a majority of independent servers.
 pub(crate) const OF_THREE: [&str; 2] = ["leasehold", "rslock"];
 
-/// The pause between two tries of a crate that knows no waiting: some times what it takes to hand over, and far less than any
-/// crate pauses by itself.
+/// The pause between two tries of a crate that cannot wait: several times the duration of a hand-over, and far less
+/// than any crate pauses by itself.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// A crate that locks.
 pub(crate) trait Peer: Send + Sync + Sized + 'static {
-    /// What its user owns while it holds.
+    /// The value that its user owns while it holds.
     type Hold: Send;
 
     /// A client of the server at `url`, or of the servers of a `redlock://` URL.
     fn connect(url: &str) -> impl Future<Output = Result<Self, Failure>> + Send;
 
-    /// Waits for at most `limit`; `None`: it is held by another.
+    /// Waits for at most `limit`. `None`: another client holds the lock.
     fn acquire(
         &self,
         name: &str,
         limit: Duration,
     ) -> impl Future<Output = Result<Option<Self::Hold>, Failure>> + Send;
 
-    /// For how long the hold may be believed, as the crate told; `None`: it tells no time.
+    /// For how long the hold is valid, as the crate reports. `None`: the crate reports no time.
     fn left(hold: &Self::Hold) -> Option<Duration>;
 
-    /// Whether it says that the hold is still there.
+    /// Whether the crate reports that the hold still exists.
     fn is_held(hold: &Self::Hold) -> bool;
 
-    /// Lets it go.
+    /// Releases the hold.
     fn release(&self, hold: Self::Hold) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 /// The version that was built.
 pub(crate) fn version(name: &str) -> Option<&'static str> {
-    // Its Redis part is a package by itself.
+    // Its Redis part is a separate package.
     let name = if name == "distributed-lock" { "distributed-lock-redis" } else { name };
     let entry = include_str!("../Cargo.lock").split_once(&format!("name = \"{name}\"\nversion = \""))?;
     entry.1.split('"').next()
 }
 
-/// Tries again until the limit is over. A try that was begun may end: no crate promises to clean up after one that is dropped.
+/// Repeats tries until the limit is over. A try that has begun may complete, because no crate promises to clean up
+/// after a dropped one.
 async fn retried<H, F>(limit: Duration, mut once: impl FnMut() -> F) -> Result<Option<H>, Failure>
 where
     F: Future<Output = Result<Option<H>, Failure>>,
@@ -73,9 +75,9 @@ where
             Err(failure) => failed = Some(failure),
         }
         sleep(RETRY).await;
-        // Looked at last: who was stopped while asleep begins nothing after the limit.
+        // The clock is read last: a process that was stopped during the pause must not begin a try after the limit.
         if Instant::now() >= end {
-            // What failed may have been applied: then "taken" would say too much.
+            // A failed try may have been applied, so "taken" would say too much.
             return failed.map_or(Ok(None), Err);
         }
     }

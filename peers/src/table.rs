@@ -1,4 +1,5 @@
-//! The program that compares: rounds of each peer from the same seeds, their figures in a line, and one example of each violation.
+//! The comparing program: runs rounds of each peer from the same seeds, and prints their figures in a line and one
+//! example of each violation.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -15,22 +16,22 @@ use crate::{
     untold,
 };
 
-/// How long a round is: several storms.
+/// The length of a round: several storms.
 const ROUND: Duration = Duration::from_secs(38);
-/// What is compared of all that is checked: to the rest, as to tokens, most crates promise nothing.
+/// The invariants that are compared. Most crates promise nothing about the others, such as tokens.
 const COMPARED: [&str; 3] = ["I1 exclusion", "I12 limits", "I7 wake-ups"];
-/// What is not the checker's.
+/// The column that does not come from the checker.
 const UNTOLD: &str = "losses not told";
 
-/// As typed.
+/// The parsed arguments.
 struct Typed {
     rounds: usize,
     seed: u64,
-    /// What the engine is called, up to the name of the peer, and that.
+    /// The prefix of the engine's name before the name of the peer, and the name of the peer.
     peers: Vec<(&'static str, &'static str)>,
 }
 
-/// Of one peer.
+/// The results of one peer.
 #[derive(Default)]
 struct Findings {
     figures: Figures,
@@ -38,7 +39,7 @@ struct Findings {
     examples: BTreeMap<&'static str, String>,
 }
 
-/// Prints a line for each peer, and then what they show.
+/// Prints a line for each peer, and then the examples.
 pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
     let typed = parse(args)?;
     let program = std::env::current_exe()?;
@@ -108,7 +109,7 @@ fn peers() -> Vec<(&'static str, &'static str)> {
 
 fn compare(engine: &str, rounds: usize, seed: u64, program: &Path) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
-    // Seeds of a server that keeps what it acknowledged: what forgets is nobody's fault.
+    // Seeds of rounds whose server keeps what it acknowledged. No crate is to blame for the locks that a server loses.
     for seed in (seed..).filter(|seed| seed % 4 < 2).take(rounds) {
         let round = Round { engine, seed, time: ROUND, program };
         findings.add(&round.run(|_| ())?)?;
@@ -125,7 +126,8 @@ impl Findings {
                 self.examples.entry(kind).or_insert_with(|| example.to_owned());
             }
         }
-        // It is kept where there is a complaint, and a loss that was not told is one: two believe at once.
+        // The history is kept if there is a complaint. An unreported loss is one, because two clients then hold at
+        // once.
         let history = outcome.dir.path().join("history.jsonl");
         if history.exists() {
             let untold = untold::losses(History::merge([history])?.events());

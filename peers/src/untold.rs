@@ -1,4 +1,4 @@
-//! Losses that were not told: a hold that its crate called held when another had it for sure.
+//! Finds unreported losses: holds that their crate reported as held when another client certainly had the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use leasehold_testkit::history::{AttemptId, Event, What};
 
 /// One sentence for each such hold.
 ///
-/// Only what leaves no doubt is counted: the other asked after the hold had been granted, and was granted before the crate said so.
-/// The server of these rounds forgets nothing, so the lease was over.
+/// Only cases without doubt are counted: the other client asked after the hold had been granted, and was granted before
+/// the crate reported the hold as held. The server of these rounds loses nothing, so the lease was over.
 pub(crate) fn losses(events: &[Event]) -> Vec<String> {
     let mut asked: BTreeMap<AttemptId, u64> = BTreeMap::new();
     let mut granted: BTreeMap<AttemptId, u64> = BTreeMap::new();
-    // Of each name the granted attempt that asked last: when it asked, and when it was granted.
+    // For each name, the granted attempt that asked last: when it asked, and when it was granted.
     let mut newest: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     let (mut known, mut found) = (BTreeSet::new(), Vec::new());
     for event in events {
@@ -67,7 +67,7 @@ mod tests {
         let [first, early] = [ask(), ask()];
         let first = granted(first);
         first.check(|| true, || None);
-        // It may have been granted before the first, and come to know of it late.
+        // It may have been granted before the first, and have learned of it late.
         let early = granted(early);
         first.check(|| true, || None);
         assert_eq!(losses(&recorder.events()), [""; 0]);

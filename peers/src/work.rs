@@ -1,4 +1,4 @@
-//! What a client does with a peer: takes names in turns, and writes down what the peer lets it believe.
+//! The work of a client with a peer: takes names in turns, and records what the peer reports.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,20 +15,20 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::peer::{Distributed, Ours, Peer, Rslock};
 
-/// How many tasks each client has.
+/// The number of tasks in each client.
 const TASKS: u64 = 10;
-/// How long an acquire waits at most.
+/// The time limit of an acquire.
 const LIMIT: Duration = Duration::from_millis(1500);
-/// How long a release, or a connection, may take.
+/// The time limit of a release or a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How soon a server that is away is called again.
+/// The pause before the next attempt to connect to a server that is down.
 const REDIAL: Duration = Duration::from_millis(10);
-/// How often a section looks whether it is still alone.
+/// How often a section checks whether it still holds the lock.
 const LOOK: Duration = Duration::from_millis(5);
 /// The names.
 const NAMES: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
-/// The program as a client of the peer `role`.
+/// Runs the program as a client of the peer `role`.
 pub(crate) fn client(role: &str, orders: &[&str]) -> Result<(), Failure> {
     let orders = Orders::parse(orders)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
@@ -45,7 +45,7 @@ async fn work<P: Peer>(orders: Orders) -> Result<(), Failure> {
     let peer = loop {
         match timeout(PATIENCE, P::connect(&orders.url)).await {
             Ok(Ok(peer)) => break Arc::new(peer),
-            // Its server may be away just now.
+            // The server may be down at the moment.
             _ if now_nanos() < orders.until => sleep(REDIAL).await,
             _ => return Ok(()),
         }
@@ -78,11 +78,11 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, rng: &mut Rng) 
         Err(_) => return attempt.unknown("Unreachable"),
     };
     let left = |hold: &P::Hold| P::left(hold).map(|left| left.as_nanos() as u64);
-    // The others have no tokens: the time tells the order as well as they would.
+    // The other crates have no tokens: the time shows the order as well as tokens would.
     let token = Token { lineage: Lineage::new(0), number: now_nanos() };
     let ttl_nanos = Some(TTL.as_nanos() as u64);
     let belief = attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
-    // Some are so long that faults meet holds, and none as long as a lease.
+    // Some sections are so long that faults hit holds; none is as long as a lease.
     let end = Instant::now() + if rng.percent(10) { rng.millis(100..600) } else { rng.millis(0..8) };
     loop {
         if !belief.check(|| P::is_held(&hold), || left(&hold)) {
@@ -96,7 +96,7 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, rng: &mut Rng) 
         sleep(rest.min(LOOK)).await;
     }
     let leaving = belief.releasing(None);
-    // A crate that bounds no request would wait for ever on a connection that fell silent.
+    // A crate without request limits would wait for ever on a connection that fell silent.
     match timeout(PATIENCE, peer.release(hold)).await {
         Ok(Ok(())) => leaving.freed(),
         _ => leaving.unknown("Unreachable"),

@@ -1,4 +1,4 @@
-//! What stands on the command line.
+//! The command line of the simulation.
 
 use leasehold_sim::{Bug, Plan};
 

@@ -1,36 +1,36 @@
-//! What can be wrong with the modelled server and its client library, on purpose: the simulation must find each.
+//! Deliberate mistakes of the modelled server and its client library: the simulation must find each of them.
 
-/// A mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The server grants now and then what another holds.
+    /// The server now and then grants a name that another claim holds.
     GrantsTwice,
-    /// Leases end on the server when three quarters of their time have passed.
+    /// Leases end on the server after three quarters of their time.
     ExpiresEarly,
-    /// Who stands in line gets a grant pushed that the server does not keep.
+    /// A waiter gets a pushed grant that the server does not store.
     PushesUnstored,
     /// Every token is smaller than the one before.
     TokensFall,
     /// A release answers "freed" and frees nothing.
     FreesNothing,
-    /// A release frees whoever holds.
+    /// A release frees the name, whichever claim holds it.
     FreesAnybody,
-    /// A renewal answers "kept", whoever holds.
+    /// A renewal answers "kept", whichever claim holds the name.
     KeepsAnybody,
-    /// No dead claim is remembered.
+    /// The server keeps no tombstones.
     ForgetsTheDead,
-    /// Nobody is told of a grant.
+    /// No client gets a notification of a grant.
     TellsNobody,
-    /// The client dates a pushed grant by the moment at which it heard of it.
+    /// The client dates a pushed grant by the time of its arrival.
     DatesByArrival,
-    /// The client says of a request that was not answered that it was not applied.
+    /// The client reports a request without an answer as not applied.
     TakesUnknownForNo,
     /// The client never asks for a tombstone.
     NeverBuries,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Self; 12] = [
         Self::GrantsTwice,
         Self::ExpiresEarly,
@@ -46,7 +46,7 @@ impl Bug {
         Self::NeverBuries,
     ];
 
-    /// The one with this name, as in the source.
+    /// The bug with this name, as it is written in the source.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|bug| format!("{bug:?}") == name)

@@ -1,4 +1,4 @@
-//! What happened in a run: the history as users saw it, and figures.
+//! The record of a run: the history as users saw it, and figures.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use crate::{
     verdict::Complaint,
 };
 
-/// Most runs have fewer events.
+/// The initial capacity: most runs have fewer events.
 const EVENTS: usize = 512;
 
-/// Writes down what happens. All times are the world's.
+/// Records the events of a run. All times are the world's.
 pub(crate) struct Journal {
     scheduler: Arc<Scheduler>,
     run: u64,
@@ -36,19 +36,19 @@ struct Inner {
     complaints: Vec<Complaint>,
 }
 
-/// What was recorded.
+/// All that was recorded.
 pub(crate) struct Record {
-    /// As users saw it.
+    /// The history as users saw it.
     pub(crate) history: History,
-    /// Figures.
+    /// The figures.
     pub(crate) tally: Tally,
-    /// Who heard of a reason to doubt.
+    /// The clients that learned of a reason to doubt their holds, with the times.
     pub(crate) doubts: Vec<Doubt>,
-    /// What was wrong at once.
+    /// Violations that were found during the run.
     pub(crate) complaints: Vec<Complaint>,
 }
 
-/// Who records.
+/// The task that an event belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     /// The process.
@@ -58,20 +58,20 @@ pub(crate) struct Who {
 }
 
 impl Journal {
-    /// An empty one, of the run with this number.
+    /// An empty journal for the run with this number.
     #[must_use]
     pub(crate) fn new(scheduler: Arc<Scheduler>, run: u64) -> Self {
         let inner = Inner { events: Vec::with_capacity(EVENTS), ..Inner::default() };
         Self { scheduler, run, inner: Mutex::new(inner) }
     }
 
-    /// The clockwork by which it tells the time.
+    /// The scheduler whose clock the journal uses.
     #[must_use]
     pub(crate) const fn scheduler(&self) -> &Arc<Scheduler> {
         &self.scheduler
     }
 
-    /// The id of an attempt that is about to be made.
+    /// A new id for an attempt of this process.
     pub(crate) fn new_attempt(&self, process: Group) -> AttemptId {
         let mut inner = self.lock();
         let (_, attempts) = inner.counts.entry(process).or_default();
@@ -79,7 +79,7 @@ impl Journal {
         u64::from(process.number()) << 32 | *attempts
     }
 
-    /// Something happened to an attempt, at `at`. The dead record nothing.
+    /// Records an event of an attempt, at `at`. Events of killed processes are dropped.
     pub(crate) fn record(&self, at: Instant, who: Who, lock: &str, attempt: AttemptId, what: What) {
         if !self.scheduler.is_alive(who.process) {
             return;
@@ -103,20 +103,20 @@ impl Journal {
         inner.events.push(event);
     }
 
-    /// Something happened to a process, a lock or the whole world, now.
+    /// Records an event of a process, a lock or the whole world, now.
     pub(crate) fn note(&self, lock: &str, what: What) {
         self.record(self.scheduler.now(), Who { process: Group::WORLD, task: 0 }, lock, 0, what);
     }
 
-    /// Something of this kind went wrong.
+    /// Counts a fault of this kind.
     pub(crate) fn fault(&self, kind: &'static str) {
         self.scheduler.note(0, || format!("fault: {kind}"));
         self.figures(|tally| *tally.faults.entry(kind).or_default() += 1);
     }
 
-    /// A disturbance of the whole system begins, and ends after `length`.
+    /// Records a disturbance of the whole system that begins now and ends after `length`.
     pub(crate) fn storm(self: &Arc<Self>, kind: &str, length: Duration) {
-        // Two of a kind at one time are two.
+        // Two disturbances of one kind at a time must be told apart.
         let kind = format!("{kind} {}", self.scheduler.now().as_nanos());
         self.note("", What::NemesisBegin { kind: kind.clone() });
         let journal = Arc::clone(self);
@@ -129,18 +129,18 @@ impl Journal {
         change(&mut self.lock().tally);
     }
 
-    /// A client hears that the server's clock runs ahead.
+    /// Records that a client learns that the server's clock runs ahead.
     pub(crate) fn doubt(&self, client: Group) {
         let heard = self.scheduler.now();
         self.lock().doubts.push(Doubt { client, heard });
     }
 
-    /// Something is wrong that no history shows.
+    /// Records a violation that the history does not show.
     pub(crate) fn complain(&self, kind: &str, text: String) {
         self.lock().complaints.push(Complaint::new(kind, text));
     }
 
-    /// What was recorded.
+    /// Takes all that was recorded.
     #[must_use]
     pub(crate) fn take(&self) -> Record {
         let Inner { events, tally, doubts, complaints, .. } = std::mem::take(&mut *self.lock());

@@ -1,9 +1,9 @@
-//! The real core of leasehold (keeper, pure machines, guards) over a modelled server and network, on virtual time. Everything
-//! comes from one seed, so that a failure is repeated exactly and can be taken apart.
+//! The real core of leasehold (keeper, pure machines, guards) over a modelled server and network, on virtual time.
+//! Everything comes from one seed, so a failure is repeated exactly and can be reduced.
 //!
-//! [`Plan::draw`] draws what happens in a run, as data; [`run`] puts a world together from it, lets it run, and judges it;
-//! [`reduce`] finds the smallest plan that fails in the same way. A [`Bug`] is a mistake of the model, made on purpose to
-//! see that it is found.
+//! [`Plan::draw`] draws the events of a run, as data; [`run`] builds a world from the plan, runs it and judges it;
+//! [`reduce`] finds the smallest plan that fails in the same way. A [`Bug`] is a deliberate mistake of the model that
+//! the simulation has to find.
 
 mod bug;
 mod client;

@@ -15,9 +15,9 @@ use std::{
 use args::Args;
 use leasehold_sim::{Outcome, Plan, Tally, reduce, run};
 
-/// How often the progress line is written anew.
+/// How often the progress line is rewritten.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// Failing seeds that are told in full; the others are named.
+/// The number of failing seeds that are printed in full. Of the others only the seed is printed.
 const SHOWN: usize = 3;
 
 fn main() -> ExitCode {
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What came of the seeds so far.
+/// The results of the seeds so far.
 struct Explored {
     begin: Instant,
     told: Instant,
@@ -44,7 +44,7 @@ struct Explored {
     failed: Vec<u64>,
 }
 
-/// Runs many seeds, on so many threads as was said; true if something was violated.
+/// Runs many seeds, on the number of threads in `args`. Returns whether any seed violated something.
 fn explore(args: &Args) -> bool {
     let next = AtomicU64::new(args.from);
     let begin = Instant::now();
@@ -100,7 +100,7 @@ impl Explored {
     }
 }
 
-/// Tells what happens in one seed, and what is left of it when it is reduced.
+/// Prints the events of one seed, and the plan that is left after its reduction.
 fn replay(args: &Args, seed: u64) -> bool {
     let plan = args.plan(seed);
     let Some(small) = reduce(&plan) else {
@@ -114,7 +114,7 @@ fn replay(args: &Args, seed: u64) -> bool {
     true
 }
 
-/// What is planned, what happens, and what is violated.
+/// Prints a plan, its events and its violations.
 fn tell(seed: u64, plan: &Plan) {
     println!("{plan}");
     let outcome = run(plan, true);

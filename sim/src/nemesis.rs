@@ -1,4 +1,4 @@
-//! Makes go wrong what the plan says.
+//! Injects the faults of the plan.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use leasehold_testkit::history::What;
 
 use crate::{plan::Fault, scheduler::Scheduler, world::World};
 
-/// A fault will happen in its time. Those of single messages are the wire's.
+/// Schedules a fault for its time. Faults of single messages are injected by the network.
 pub(crate) fn arm(world: &Arc<World>, fault: &Fault) {
     let (at, fault) = match *fault {
         Fault::Request { .. } | Fault::Notification { .. } => return,
@@ -48,7 +48,7 @@ impl World {
                     });
                 }
             }
-            // Counted when it happens, if it does.
+            // Counted when it happens, because it may not happen.
             Fault::StopAtReading { client, readings, length, moment, .. } => {
                 self.scheduler.stop_at_reading(self.groups[client], readings, length, moment);
             }
@@ -101,13 +101,13 @@ impl World {
         }
     }
 
-    /// What the server knows may be other than it was.
+    /// Looks at the server's state, because it may have changed without a request.
     fn look_now(self: &Arc<Self>) {
         let world = Arc::clone(self);
         self.scheduler.at(self.scheduler.now(), move || world.truths.look());
     }
 
-    /// The whole system is disturbed for so long, and for as long as it takes after that until all is in order again.
+    /// Records a disturbance of the whole system for `length`, and for the recovery time after it.
     fn storm(&self, kind: &'static str, length: Duration) {
         self.journal.fault(kind);
         self.journal.storm(kind, length + self.plan.recovery());

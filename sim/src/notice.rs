@@ -1,4 +1,4 @@
-//! What is asked for also where exclusion is not promised: no loss goes unnoticed for long.
+//! Checks that no loss goes unnoticed for long. This is required even where exclusion is not promised.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,20 +7,20 @@ use leasehold_testkit::history::{AttemptId, Event, Held, History, What};
 
 use crate::{scheduler::Group, verdict::Complaint};
 
-/// A keeper that does not stand still doubts its holds so soon after it heard of a reason to.
+/// A keeper that is not stopped marks its holds as in doubt within this time after it learns of a reason.
 const SOON: Duration = Duration::from_millis(2);
 
-/// When a client heard that the server's clock runs ahead.
+/// The time at which a client learned that the server's clock runs ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doubt {
-    /// Which.
+    /// The client.
     pub(crate) client: Group,
-    /// When.
+    /// The time.
     pub(crate) heard: Instant,
 }
 
-/// A hold that the server does not know any more is believed in for no longer than its lease, and not at all by a client that
-/// heard since that the server's clock runs ahead.
+/// Checks every hold that the server has forgotten: its user may think it valid for no longer than its lease, and not
+/// at all once its client has learned that the server's clock runs ahead.
 pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint> {
     let mut notice = Notice { doubts, ..Notice::default() };
     history.events().iter().filter_map(|event| notice.read(event)).collect()
@@ -35,7 +35,7 @@ struct Notice<'h> {
 struct ActiveHold<'h> {
     lock: &'h str,
     since: u64,
-    /// When it was seen first that the server does not know the hold any more.
+    /// When the server was first seen without the hold.
     forgotten: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl<'h> Notice<'h> {
             }
             What::RelInv { .. } | What::Lost { .. } => drop(self.believed.remove(&event.attempt)),
             What::Truth { holders, .. } => self.look(event, holders),
-            // Who is stopped may have heard, and not have thought about it.
+            // A client that is stopped may have received the message without handling it.
             What::Stop { victim } => self.doubts.retain(|doubt| {
                 doubt.client.number() != *victim
                     || doubt.heard.as_nanos() > event.t
@@ -87,7 +87,7 @@ impl<'h> Notice<'h> {
 }
 
 impl Doubt {
-    /// Whether who tells `event` heard of it after `at`, and had time to think about it.
+    /// Whether the process that records `event` learned of it after `at`, and had time to handle it.
     fn is_between(&self, at: u64, event: &Event) -> bool {
         let own = self.client.number() == event.proc;
         own && self.heard.as_nanos() > at && self.heard.after(SOON).as_nanos() < event.t

@@ -1,15 +1,15 @@
-//! Takes away from a plan that fails whatever it fails without: faults, clients, tasks, acquisitions (delta debugging: Zeller
-//! and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002).
+//! Removes from a failing plan everything without which it still fails: faults, clients, tasks, acquisitions (delta
+//! debugging: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002).
 
 use crate::{
     plan::{ClientPlan, Plan},
     world,
 };
 
-/// Runs that a reduction takes at most.
+/// The most runs that a reduction takes.
 const MOST_RUNS: usize = 3000;
 
-/// The smallest plan found that fails in the same way; `None` if this one does not fail.
+/// The smallest plan found that fails in the same way. `None`: this plan does not fail.
 #[must_use]
 pub fn reduce(plan: &Plan) -> Option<Plan> {
     let kind = failure(plan)?;
@@ -30,7 +30,7 @@ pub fn reduce(plan: &Plan) -> Option<Plan> {
     }
 }
 
-/// How a plan fails, if it does.
+/// The kind of a plan's failure, if it fails.
 fn failure(plan: &Plan) -> Option<String> {
     world::run(plan, false).complaints.first().map(|complaint| complaint.kind.clone())
 }
@@ -48,7 +48,7 @@ struct Reducer {
 }
 
 impl Reducer {
-    /// Keeps a smaller plan if it fails as well.
+    /// Keeps a smaller plan if it fails in the same way.
     fn keep(&mut self, smaller: Plan) -> bool {
         self.runs += 1;
         let fails = self.runs <= MOST_RUNS && failure(&smaller).as_ref() == Some(&self.kind);
@@ -58,7 +58,7 @@ impl Reducer {
         fails
     }
 
-    /// Takes away from a list: halves, quarters, ... and at last one after the other.
+    /// Removes parts of a list: halves, quarters, ... and at last single elements.
     fn list<T>(&mut self, of: impl Fn(&mut Plan) -> &mut Vec<T>) {
         let mut chunk = of(&mut self.plan).len();
         while chunk > 0 {
@@ -76,7 +76,7 @@ impl Reducer {
         }
     }
 
-    /// Makes what is left plainer.
+    /// Simplifies the values that are left.
     fn simplify(&mut self) {
         for client in 0..self.plan.clients.len() {
             if self.plan.clients[client].fast != 0 {

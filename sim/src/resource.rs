@@ -1,4 +1,5 @@
-//! What the locks protect: for each of them a list with a fence and one without, to which holders add what they read before.
+//! The resources that the locks protect: for each lock a list with a fence and a list without one. A holder reads a
+//! list and writes it back with one more element.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,10 +15,10 @@ use crate::{
     tally::Updates,
 };
 
-/// In so many of a hundred cases a message to the resource is so long on its way.
+/// The percentage of messages to the resource that are slow, and their delay.
 const SLOW: (u64, Duration) = (8, Duration::from_millis(900));
 
-/// The resources behind all locks.
+/// The resources of all locks.
 pub(crate) struct Resources {
     scheduler: Arc<Scheduler>,
     seed: u64,
@@ -34,9 +35,9 @@ struct Inner {
 /// The two lists of one lock.
 #[derive(Default)]
 pub(crate) struct Lists {
-    /// Refuses whoever comes with a smaller token than the largest that it saw.
+    /// Refuses a token that is smaller than the largest it has seen.
     pub(crate) fenced: List,
-    /// Lets everybody write.
+    /// Accepts every write.
     pub(crate) unfenced: List,
     largest: u64,
 }
@@ -49,18 +50,18 @@ pub(crate) struct List {
     refused: u64,
 }
 
-/// The holder was overtaken.
+/// The fence refused a token: a later holder was here before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overtaken;
 
 impl Resources {
-    /// Empty ones, as far away as the server.
+    /// Empty resources, as far away as the server.
     #[must_use]
     pub(crate) fn new(scheduler: Arc<Scheduler>, seed: u64, delay: (Duration, Duration)) -> Self {
         Self { scheduler, seed, delay, inner: Mutex::default() }
     }
 
-    /// Sends a request to the lists of a lock. It arrives also when its sender has gone meanwhile.
+    /// Sends a request to the lists of a lock. It arrives even if its sender is gone by then.
     pub(crate) async fn visit<T: Send + 'static>(
         self: &Arc<Self>,
         from: Group,
@@ -69,7 +70,7 @@ impl Resources {
     ) -> T {
         let (answer, answered) = oneshot::channel();
         if !self.scheduler.is_alive(from) {
-            // What runs on in a step after a crash reaches nobody.
+            // A step that runs on after a crash reaches nobody.
             return std::future::pending().await;
         }
         let (there, back) = self.delays();
@@ -81,12 +82,12 @@ impl Resources {
         });
         match answered.await {
             Ok(said) => said,
-            // The world ended.
+            // The world has ended.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// The writer of an element was told that it is there.
+    /// Records that the writer of an element got the acknowledgement.
     pub(crate) fn acknowledge(
         &self,
         lock: &'static str,
@@ -96,7 +97,7 @@ impl Resources {
         list(self.lock().by_lock.entry(lock).or_default()).acknowledged.insert(element);
     }
 
-    /// What became of the updates, with a fence and without.
+    /// The results of the updates, with a fence and without.
     #[must_use]
     pub(crate) fn updates(&self) -> (Updates, Updates) {
         let mut all = (Updates::default(), Updates::default());
@@ -124,10 +125,10 @@ impl Resources {
 }
 
 impl Lists {
-    /// Shows the fence a token: before the first read, so that nobody changes what was read.
+    /// Shows the fence a token before the first read, so that no earlier holder changes the list after the read.
     ///
     /// # Errors
-    /// A larger one was shown before.
+    /// The fence has seen a larger token.
     pub(crate) fn seal(&mut self, token: u64) -> Result<Vec<u64>, Overtaken> {
         if token < self.largest {
             self.fenced.refused += 1;
@@ -140,7 +141,7 @@ impl Lists {
     /// Replaces the fenced list.
     ///
     /// # Errors
-    /// A larger token was shown before.
+    /// The fence has seen a larger token.
     pub(crate) fn write_fenced(&mut self, token: u64, elements: Vec<u64>) -> Result<(), Overtaken> {
         self.seal(token)?;
         self.fenced.elements = elements;
@@ -149,13 +150,13 @@ impl Lists {
 }
 
 impl List {
-    /// What is in it.
+    /// The elements of the list.
     #[must_use]
     pub(crate) fn read(&self) -> Vec<u64> {
         self.elements.clone()
     }
 
-    /// Replaces it.
+    /// Replaces the list.
     pub(crate) fn write(&mut self, elements: Vec<u64>) {
         self.elements = elements;
     }

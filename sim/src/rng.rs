@@ -1,4 +1,4 @@
-//! Randomness that is the same again for the same seed.
+//! Random numbers that are the same for the same seed.
 
 use std::ops::RangeInclusive;
 
@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The stream that belongs to these words. What is drawn for one thing does not depend on what others drew, so a
-    /// plan from which something was taken away goes on as before.
+    /// The stream that belongs to these words. Streams are independent, so a reduced plan draws the same numbers as
+    /// before for everything that is left in it.
     #[must_use]
     pub(crate) fn of(words: &[u64]) -> Self {
         let mut rng = Self(0);
@@ -33,12 +33,12 @@ impl Rng {
         range.start() + self.next() % (range.end() - range.start() + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `percent` of a hundred cases.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
 
-    /// One of these.
+    /// One element of `from`.
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[(self.next() % from.len() as u64) as usize]
     }

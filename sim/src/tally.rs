@@ -1,57 +1,57 @@
-//! Figures of one run, and of many.
+//! Figures of one run, or summed over many runs.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// Figures.
+/// The figures of one run, or of many.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Seeds.
+    /// The number of seeds.
     pub runs: u64,
-    /// Acquisitions that were called.
+    /// The number of acquisitions that were called.
     pub calls: u64,
-    /// Guards that were granted; how many of them without the server, and of these to an owner that held already.
+    /// The number of guards that were granted.
     pub grants: u64,
-    /// See there.
+    /// Of the grants, those within a process, without the server.
     pub local: u64,
-    /// See there.
+    /// Of the local grants, those to an owner that held the lock already.
     pub again: u64,
-    /// Grants that were pushed to a claim in line, or found by it.
+    /// Grants to a claim in the queue, whether pushed or found by asking.
     pub in_line: u64,
-    /// Holds that were told lost.
+    /// Holds that were reported as lost.
     pub losses: u64,
-    /// The longest that a granted request waited.
+    /// The longest wait of a granted request.
     pub longest_wait: Duration,
-    /// What went wrong, by kind.
+    /// The number of faults, by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Updates that were acknowledged, and how many of them were lost, with a fence and without.
+    /// The updates with a fence.
     pub fenced: Updates,
-    /// See there.
+    /// The updates without a fence.
     pub unfenced: Updates,
-    /// How long it was in the worlds.
+    /// The virtual time of all runs.
     pub simulated: Duration,
-    /// What the checker looked at.
+    /// How many cases the checker checked, over all invariants.
     pub checked: u64,
-    /// Runs of which exclusion was not asked for.
+    /// Runs in which exclusion was not required.
     pub beyond: u64,
-    /// Runs that violated something.
+    /// The number of runs with a violation.
     pub violated: u64,
-    /// Of how all of them went: equal only where each went the same way.
+    /// A hash of all events of all runs: equal only if every run went the same way.
     pub digest: u64,
 }
 
-/// Updates of a resource.
+/// The updates of a resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Updates {
-    /// The writer was told that it is done.
+    /// Updates whose writer got the acknowledgement.
     pub acknowledged: u64,
-    /// Those of them that are not there.
+    /// Of the acknowledged updates, those that are missing.
     pub lost: u64,
-    /// Refused by the fence.
+    /// Updates that the fence refused.
     pub refused: u64,
 }
 
 impl Tally {
-    /// Adds the figures of another.
+    /// Adds the figures of another tally.
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.calls += other.calls;

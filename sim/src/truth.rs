@@ -1,4 +1,4 @@
-//! The truth, as only a model can tell it: who holds and who waits on the server, at one instant.
+//! The true state of the server at one instant, which only a model can know: which attempts hold and which wait.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use leasehold_testkit::history::{AttemptId, Held, What};
 
 use crate::{journal::Journal, network::Network, plan::Plan};
 
-/// Looks at the server.
+/// Observes the server, and attributes its claims to attempts.
 pub(crate) struct Truths {
     journal: Arc<Journal>,
     network: Arc<Network>,
@@ -22,24 +22,25 @@ pub(crate) struct Truths {
 struct Inner {
     /// The claim by which an attempt was granted.
     claims: BTreeMap<AttemptId, String>,
-    /// Those that began, and those of them that are over: released, or ended without a grant.
+    /// The attempts that began, and those of them that are over: released, or ended without a grant.
     begun: BTreeSet<AttemptId>,
     over: BTreeSet<AttemptId>,
-    /// Those that had begun when the server forgot, or when its clock ran ahead of late requests: when they are over, it may
-    /// know them again.
+    /// Attempts that had begun when the server lost data, or when its clock ran ahead of late requests. When they are
+    /// over, the server may know them again.
     back: BTreeSet<AttemptId>,
-    /// Those that hold by a claim. Requests of one process share claims when nobody says whose they are.
+    /// The attempts that hold by each claim. Requests of one process may share a claim unless requests carry the id of
+    /// their attempt.
     holders: BTreeMap<String, Vec<AttemptId>>,
 }
 
 impl Truths {
-    /// Knows nothing yet.
+    /// An observer without observations.
     #[must_use]
     pub(crate) fn new(journal: Arc<Journal>, network: Arc<Network>, plan: Arc<Plan>) -> Self {
         Self { journal, network, plan, inner: Mutex::default() }
     }
 
-    /// An attempt was granted by a claim; when the claim asked for it.
+    /// Records that an attempt was granted by a claim. Returns when the claim's request left.
     pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
         let mut inner = self.lock();
         inner.claims.insert(attempt, claim.to_string());
@@ -47,12 +48,13 @@ impl Truths {
         self.network.asked(claim)
     }
 
-    /// An attempt begins.
+    /// Records that an attempt begins.
     pub(crate) fn begun(&self, attempt: AttemptId) {
         self.lock().begun.insert(attempt);
     }
 
-    /// It is about to be released, or ended without a grant; whether others hold by the same claim still.
+    /// Records that an attempt is about to be released, or has ended without a grant. Returns whether other attempts
+    /// still hold by the same claim.
     pub(crate) fn over(&self, attempt: AttemptId) -> bool {
         let mut inner = self.lock();
         inner.over.insert(attempt);
@@ -62,20 +64,20 @@ impl Truths {
         !holders.is_empty()
     }
 
-    /// The server forgets, or its clock runs ahead.
+    /// Records that the server loses data, or that its clock runs ahead.
     pub(crate) fn forget(&self) {
         let mut inner = self.lock();
         inner.back = inner.begun.clone();
     }
 
-    /// A token of whoever holds a lock now.
+    /// A token of the current holder of a lock.
     pub(crate) fn holder(&self, name: &str) -> Option<u64> {
         let now = self.journal.scheduler().now();
         let views = self.network.server(|machine| machine.look(now));
         views.iter().find(|view| view.name.as_str() == name)?.holders.first()?.token
     }
 
-    /// Looks at every lock and writes down what is so now.
+    /// Observes every lock, and records its state now.
     pub(crate) fn look(&self) {
         let now = self.journal.scheduler().now();
         let views = self.network.server(|machine| machine.look(now));
@@ -94,10 +96,10 @@ impl Truths {
         for holder in &view.holders {
             let expires = holder.remaining.map(|left| now.after(left).as_nanos());
             let mut attempts = inner.holders.get(&holder.id).cloned().unwrap_or_default();
-            // Who was not told yet, or has let go.
+            // The holder has not got its answer yet, or has released already.
             let named = self.named(&inner, &holder.owner, &holder.id);
             attempts.extend(named.filter(|attempt| !attempts.contains(attempt)));
-            // What its user was not told yet is no deadline of a user's.
+            // Before the user has got the grant, the server's expiry is not a deadline of the user.
             let expires = |attempt: &AttemptId| expires.filter(|_| inner.claims.contains_key(attempt));
             let held = |attempt| Held { attempt, token: holder.token, expires: expires(&attempt) };
             holders.extend(attempts.into_iter().map(held));
@@ -106,8 +108,8 @@ impl Truths {
         waiters.extend(waiting);
     }
 
-    /// Whose claim it is, where claims say so; unless it is an earlier one, left behind by an attempt that was granted later
-    /// by another.
+    /// The attempt of a claim, if claims carry attempt ids. `None` for an earlier claim of an attempt that was later
+    /// granted by another claim.
     fn named(&self, inner: &Inner, owner: &str, claim: &str) -> Option<AttemptId> {
         let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
         let is_its_claim = inner.claims.get(&attempt).is_none_or(|granted| granted == claim);

@@ -1,4 +1,4 @@
-//! Judges a run: by the checker of the testkit, and by what only a model can know.
+//! Judges a run: with the checker of the testkit, and by the true state that only a model knows.
 
 use std::{any::Any, fmt, sync::atomic::AtomicUsize, time::Duration};
 
@@ -13,18 +13,18 @@ use crate::{
     server::REQUEST_LIFE,
 };
 
-/// How long the keeper sleeps in one piece: a second, by clocks of which the slowest lose a fifth.
+/// The longest single sleep of the keeper: a second, by clocks of which the slowest lose a fifth.
 const NAP: Duration = Duration::from_millis(1250);
 
-/// The longest pause of core's before a release is sent again.
+/// The longest pause of core before a release is sent again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Something that was violated.
+/// A violation.
 #[derive(Clone, Debug)]
 pub struct Complaint {
-    /// Which promise: equal for failures of one kind.
+    /// The violated promise. Equal for failures of one kind.
     pub kind: String,
-    /// What happened.
+    /// The details.
     pub text: String,
 }
 
@@ -41,7 +41,7 @@ impl Complaint {
         Self::new("panic", text)
     }
 
-    /// Nothing happens any more, and somebody has something left to do.
+    /// No event can happen any more, although tasks are unfinished.
     #[must_use]
     pub(crate) fn stuck(left: &[AtomicUsize]) -> Self {
         Self::new("stuck", format!("tasks that are not done, by client: {left:?}"))
@@ -54,7 +54,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Judges a history.
+/// Judges the history of a run.
 pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Complaint>) {
     let promise = plan.promise();
     let Record { history, tally, doubts, .. } = record;
@@ -76,7 +76,7 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
             ));
         }
     }
-    // Who has the token of another writes as that one would.
+    // A writer that has the token of another writer passes the fence as that one.
     if promise.new_tokens && tally.fenced.lost > 0 {
         let text = format!("{} acknowledged updates are not there", tally.fenced.lost);
         complaints.push(Complaint::new("I5 the fence", text));
@@ -86,15 +86,15 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
     }
 }
 
-/// A request whose way and whose answer are both slow may take longer than its client waits, by a clock that runs a fifth too fast: it
-/// is sent again then.
+/// How much longer a request may take that is sent a second time. If both the request and its answer are slow, they may
+/// take longer than the client waits by a clock that is a fifth too fast: then the client sends it again.
 fn asked_again(plan: &Plan) -> Duration {
     let slow = plan.delay.1 * 20;
     if slow * 6 / 5 > PATIENCE { PATIENCE + slow } else { Duration::ZERO }
 }
 
-/// How much later than by two requests that come to nothing a release arrives of which more do: each costs it the time for an answer and
-/// the longest pause.
+/// How much later a release arrives if more than two of its requests are lost. Each further loss costs the time for an
+/// answer and the longest pause.
 fn sent_again(plan: &Plan) -> Duration {
     let of = |whom: usize| {
         let is_its = |fault: &&Fault| matches!(fault, Fault::Request { client, .. } if *client == whom);
@@ -104,24 +104,26 @@ fn sent_again(plan: &Plan) -> Duration {
     (REQUEST_TIMEOUT + LONGEST_PAUSE) * most.saturating_sub(2)
 }
 
-/// Nobody is told when a lease is over. Whoever is first in line then asked last before that hold began, at the latest, and was told
-/// when the hold before it may be over: so its poll comes late where a lease is shorter than the poll.
+/// How late the head of the queue may poll. The end of a lease sends no notification. The head of the queue asked last
+/// before that hold began, at the latest, and was told when the hold before it may be over. So its poll comes late
+/// where a lease is shorter than the poll interval.
 fn looks_late(plan: &Plan) -> Duration {
     SLOWEST_POLL.saturating_sub(plan.shortest_lease())
 }
 
-/// How long the place of who died may stand in the way: as long as it was asked for, also where that was never granted; and when it is
-/// about to end, its turn may come.
+/// How long the queue entry of a dead client may block the name: for its entry life, also if the lease that it asked
+/// for was never granted; and it may be granted shortly before it ends.
 fn place(plan: &Plan) -> Duration {
     let longest = plan.longest_lease();
     entry_life(longest) + CLAIM_TIME.min(longest)
 }
 
-/// What is asked of the run.
+/// The terms by which the checker judges the run.
 fn terms(plan: &Plan) -> Terms {
     let promise = plan.promise();
     let mut terms = Terms::default();
-    // Deadlines are written down by the world's clock, which is the server's: what they leave for drift is used up.
+    // Deadlines are recorded by the world's clock, which is the server's, so the margin for drift in them is used up
+    // already.
     terms.drift = 0.0;
     terms.reading = Duration::from_micros(1);
     terms.precision = Duration::from_micros(1);
@@ -131,28 +133,28 @@ fn terms(plan: &Plan) -> Terms {
     terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {
-        // Timers are late then, by a nap of the keeper's at most; `check` is not.
+        // Timers are late then, by one sleep of the keeper at most; `check` is not.
         terms.told += NAP;
         terms.over_limit += NAP;
     }
-    // A client that stopped before it read its clock counts its limit from when it goes on.
+    // A client that was stopped before it read its clock counts its limit from the time when it goes on.
     terms.over_limit += plan.stops_in_steps();
-    // Nobody is told when a name is not kept any more: the poll finds out.
+    // No notification tells that a name held by nobody is free again: the poll finds out.
     let poll = match plan.manner {
         Manner::Poll => Duration::from_secs(1),
         _ if plan.keeps() => SLOWEST_POLL,
         _ => Duration::ZERO,
     };
-    // The slowest message takes ten times as long, and few of the four of a hand-over are slow.
+    // The slowest message takes ten times as long, and few of the four messages of a hand-over are slow.
     let slowest = plan.delay.1 * 14;
     if promise.calm {
         terms.wake += poll + slowest + asked_again(plan);
-        // A poll that is allowed for everywhere is allowed for there.
+        // A poll that is allowed for in every wait need not be allowed for here again.
         terms.lapse = if poll.is_zero() { looks_late(plan) } else { Duration::ZERO };
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
-        // Who is stopped cleans up later, or is killed before it can.
+        // A client that is stopped cleans up later, or is killed before it can.
         terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops() + sent_again(plan);
     }
     terms
@@ -185,8 +187,8 @@ mod tests {
         }
     }
 
-    /// One asks for the longest lease, stands in line, and dies. Its turn comes when its place is about to end: whoever tries is told
-    /// "taken", for as long as is allowed for, and no longer.
+    /// A claim asks for the longest lease, waits in the queue, and dies. It is granted when its entry is about to end:
+    /// a try gets "taken" for as long as the terms allow, and no longer.
     #[test]
     fn the_place_of_who_died_may_be_granted_when_it_ends() {
         let nobody = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! One run: a world is put together from a plan, runs to its end, and is judged.
+//! One run: builds a world from a plan, runs it to its end, and judges it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -28,41 +28,41 @@ use crate::{
     verdict::{self, Complaint},
 };
 
-/// A world in which something waits for so long stands still for ever.
+/// The length of a run at most: a wait that has lasted this long never ends.
 const HORIZON: Duration = Duration::from_secs(3600);
-/// So long after the end whatever may lapse has lapsed: places in line last a minute.
+/// This long after the end everything that may lapse has lapsed: queue entries last a minute.
 const REST: Duration = Duration::from_secs(150);
-/// How long an engine that was never reached is tried.
+/// How long a client tries to reach its engine for the first time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Figures.
+    /// The figures of the run.
     pub tally: Tally,
-    /// What was violated; empty if nothing was.
+    /// The violations; empty if there are none.
     pub complaints: Vec<Complaint>,
-    /// Equal for runs that went the same way.
+    /// A hash of all events, equal for runs that went the same way.
     pub digest: u64,
-    /// What happened, if it was to be written down.
+    /// The events, if the run was traced.
     pub trace: Vec<String>,
 }
 
-/// A world.
+/// A world: the server, the network, the clients and their resources on one scheduler.
 pub(crate) struct World {
     pub(crate) plan: Arc<Plan>,
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) network: Arc<Network>,
     pub(crate) truths: Arc<Truths>,
-    /// The clients, numbered as in the plan.
+    /// The groups of the clients, numbered as in the plan.
     pub(crate) groups: Vec<Group>,
     resources: Arc<Resources>,
-    /// How many tasks of each client are not done.
+    /// The number of unfinished tasks of each client.
     left: Vec<AtomicUsize>,
 }
 
-/// Runs a plan. `traced`: what happens is written down.
+/// Runs a plan. `traced`: the events are written down.
 #[must_use]
 pub fn run(plan: &Plan, traced: bool) -> Outcome {
     let world = World::new(plan, traced);
@@ -94,7 +94,7 @@ impl World {
         })
     }
 
-    /// From the first claim until nothing is left to do.
+    /// Runs from the first claim until no operation is left.
     fn live(self: &Arc<Self>) {
         self.probe(Phase::Start, 0, 0);
         for client in 0..self.plan.clients.len() {
@@ -114,7 +114,7 @@ impl World {
         self.probe(Phase::Rest, names, tasks);
     }
 
-    /// Nobody has anything left to do.
+    /// Whether no client has an operation left.
     pub(crate) fn is_over(&self) -> bool {
         let left = |(group, left): (&Group, &AtomicUsize)| {
             self.scheduler.is_alive(*group) && left.load(Ordering::Relaxed) > 0
@@ -122,7 +122,7 @@ impl World {
         !self.groups.iter().zip(&self.left).any(left)
     }
 
-    /// A process starts.
+    /// Starts a client process.
     fn start(self: &Arc<Self>, client: usize) {
         let (group, plan) = (self.groups[client], &self.plan.clients[client]);
         let boot = Duration::from_secs(Rng::of(&[self.plan.seed, client as u64]).among(0..=1_000_000));
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// The truth is looked at again and again, as long as anybody does anything.
+    /// Observes the server's state periodically while any client works.
     fn look_again(self: &Arc<Self>) {
         let (world, next) = (Arc::clone(self), self.scheduler.now().after(self.plan.look));
         self.scheduler.at(next, move || {
@@ -193,13 +193,13 @@ impl World {
         }
         record.tally.violated = u64::from(!complaints.is_empty());
         let (digest, trace) = self.scheduler.told();
-        // Sums of digests do not tell the order, so each counts with its seed.
+        // A sum of digests does not depend on their order, so each is combined with its seed.
         record.tally.digest = Rng::of(&[self.plan.seed, digest]).next();
         Outcome { tally: record.tally, complaints, digest, trace }
     }
 }
 
-/// Counts what the core says of itself, and lets users look when it renewed.
+/// Counts the core's events, and makes users check their holds after a renewal.
 struct Observer {
     host: Host,
     journal: Arc<Journal>,

@@ -1,7 +1,8 @@
-//! A second look at tests that failed beside others: each runs once more, alone, when nothing else of the run is left.
+//! Reruns tests that failed: each runs once more, alone, when nothing else of the run is left.
 //!
-//! Tests of leases on real servers can fail where a machine stands still for seconds, and such a failure says nothing of what is tested.
-//! A test that fails alone, too, has failed. One that passes then is unsteady: the run says so in its closing lines, and passes.
+//! Tests of leases on real servers can fail on a machine that stalls for seconds, and such a failure says nothing about
+//! the code under test. A test that also fails alone has failed. A test that passes alone is unsteady: the run reports
+//! it in its closing lines, and passes.
 
 use std::path::Path;
 
@@ -11,22 +12,22 @@ use crate::{
     test::in_memory,
 };
 
-/// Test programs that search: a failure by chance is what they are for.
+/// Test programs that search at random: a failure by chance is their purpose, so they are not rerun.
 const SEARCHES: [&str; 4] = ["fenced", "model", "sim", "fault_run"];
-/// With more failures than this in one program, it is not the machine.
+/// With more failures than this in one program, the machine is not the cause.
 const MOST: usize = 5;
 
-/// Runs the tests that are due a second look, one after the other.
+/// Reruns the failed tests, one after another.
 pub(crate) fn alone(ended: Vec<Ended>, logs: &Path) -> Vec<Ended> {
     ended.into_iter().map(|done| once_more(done, logs)).collect()
 }
 
-/// The tests that run again because of how this ended.
+/// The tests to rerun after this job.
 pub(crate) fn of(done: &Ended) -> Option<(&Suite, Vec<String>)> {
     let suite = done.suite.as_ref().filter(|suite| !SEARCHES.contains(&&*suite.target))?;
     done.failure.as_ref()?;
     let failed = failed(&done.output);
-    // A program that died said nothing of its last tests.
+    // A program that died did not report its last tests.
     let all_told = failed.len() as u64 == done.counts.1;
     (all_told && !failed.is_empty() && failed.len() <= MOST).then_some((suite, failed))
 }
@@ -40,10 +41,10 @@ fn once_more(first: Ended, logs: &Path) -> Ended {
     second.into_iter().fold(first, |first, second| both(first, second, &tests))
 }
 
-/// What came of both looks.
+/// The combined result of both runs.
 fn both(first: Ended, second: Ended, tests: &[String]) -> Ended {
     let failed = failed(&second.output);
-    // A test that was not run again is no test that passed.
+    // A test that was not rerun does not count as passed.
     let passed = second.counts.0 == (tests.len() - failed.len()) as u64;
     let unsteady = tests.iter().filter(|test| passed && !failed.contains(test));
     let unsteady: Vec<_> = unsteady.map(|test| format!("{}: {test}", first.name)).collect();
@@ -57,7 +58,7 @@ fn both(first: Ended, second: Ended, tests: &[String]) -> Ended {
     }
 }
 
-/// The names of the tests that failed, by the list at the end of what the test harness wrote.
+/// The names of the failed tests, from the list at the end of the test harness's output.
 fn failed(output: &str) -> Vec<String> {
     let Some((_, list)) = output.rsplit_once("\nfailures:\n") else { return Vec::new() };
     list.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()

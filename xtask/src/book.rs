@@ -1,7 +1,7 @@
-//! The documentation as a book, by mdbook, with every link in it checked.
+//! Builds the documentation as a book, with mdbook, and checks every link in it.
 //!
-//! The pages link to each other and to sources. They are copied to `target/book` as they lie in the repository, and a link that
-//! leads out of the book becomes plain words: what is rendered elsewhere has no sources beside it.
+//! The pages link to each other and to sources. They are copied to `target/book` in the layout of the repository. A
+//! link that leads out of the book becomes plain text, because a rendered book has no sources beside it.
 
 use std::{
     fs, io,
@@ -15,13 +15,13 @@ use crate::{
     workspace::Workspace,
 };
 
-/// The folder of the pages, and the list of all that are in the book.
+/// The folder of the pages. Its `SUMMARY.md` lists all pages of the book.
 const PAGES: &str = "docs";
 const SUMMARY: &str = "SUMMARY.md";
 /// The pages in the root of the repository.
 const ROOT: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
 
-/// Builds it, in `target/book/html`.
+/// Builds the book in `target/book/html`.
 pub(crate) fn build(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_book(steps, workspace)?;
     let dir = workspace.target.join("book");
@@ -74,7 +74,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A page that stands in `dir`, its links into the book as they are, or from the root.
+/// A page of the folder `dir`. Its links into the book are kept, or rewritten to start at the root.
 fn page(text: &str, dir: &Path, from_root: bool) -> String {
     let mut parts = text.split("](");
     let mut page = parts.next().unwrap_or_default().to_owned();
@@ -104,7 +104,7 @@ fn is_in_book(path: &Path) -> bool {
     ROOT.iter().any(|it| path == Path::new(it)) || path.starts_with(PAGES) && !is_summary
 }
 
-/// A path without `..`.
+/// A path with every `..` resolved.
 fn folded(path: &Path) -> PathBuf {
     let mut folded = PathBuf::new();
     for part in path.components() {
@@ -117,7 +117,7 @@ fn folded(path: &Path) -> PathBuf {
     folded
 }
 
-/// The links of rendered pages to pages, or places in pages, that are not there.
+/// The links of rendered pages to pages, or anchors in pages, that do not exist.
 fn dead_links(html: &Path) -> io::Result<Vec<String>> {
     let mut dead = Vec::new();
     for path in files(html)?.into_iter().filter(|path| is_page(path)) {
@@ -134,7 +134,7 @@ fn dead_links(html: &Path) -> io::Result<Vec<String>> {
     Ok(dead)
 }
 
-/// `print.html` has all pages in one, with links as in each.
+/// Whether a file is a page of its own. `print.html` is not: it contains all pages, with their links.
 fn is_page(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     path.extension().is_some_and(|it| it == "html")
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(dead.unwrap(), ["a.html: b.html#y", "b.html: a.html#no", "b.html: no.svg"]);
     }
 
-    /// A page that is not in the list would be in no book.
+    /// A page that is not in the list would not be in the book.
     #[test]
     fn every_page_is_in_the_summary() {
         let root = crate::workspace::Workspace::find().unwrap().root;

@@ -1,4 +1,4 @@
-//! Every check that needs no test run: format, lints, documentation, dependencies, our own rules.
+//! The checks that need no test run: format, lints, documentation, dependencies, our own rules.
 
 use std::process::Command;
 
@@ -11,11 +11,11 @@ use crate::{
     workspace::{PEERS, Package, Workspace},
 };
 
-/// The packages whose features change what is compiled in them. The features of the others only pass on to these; the
-/// nightly tier lints them too.
+/// The packages whose features change the code that is compiled in them. The features of the others only pass on to
+/// these; the nightly tier lints them too.
 const WITH_OWN_FEATURES: [&str; 2] = ["leasehold-core", "leasehold"];
 
-/// All checks of `./test`, one after another, the quick ones first.
+/// All checks of `./test`, one after another, the fast ones first.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     instant(steps, workspace)?;
     let jobs = dependencies(workspace).into_iter().chain([lints_of_all(workspace)]);
@@ -23,15 +23,15 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     one_after_another(steps, jobs)
 }
 
-/// What takes a second: format and our own rules.
+/// The checks that take a second: format and our own rules.
 pub(crate) fn instant(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.command("format", workspace.cargo("fmt").args(["--all", "--check"]))?;
     steps.command("format, peers", workspace.peers("fmt").arg("--check"))?;
     steps.step("own rules", || own_rules::all(workspace))
 }
 
-/// What takes too long for each change: the lints of every package without features, with each feature alone, with the
-/// default features, and of the peers; and whether the library compiles for another system.
+/// The checks that take too long for each change: the lints of every package without features, with each feature alone,
+/// with the default features, and of the peers; and whether the library compiles for another system.
 pub(crate) fn nightly(workspace: &Workspace) -> Vec<Job> {
     let default = clippy(workspace, "lints, default features", &["--workspace", "--all-targets"]);
     let alone = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
@@ -42,7 +42,7 @@ pub(crate) fn nightly(workspace: &Workspace) -> Vec<Job> {
     [other, default].into_iter().chain(alone).chain([peers]).collect()
 }
 
-/// The library compiles on a system that is not Linux: what needs no C compiler for that system.
+/// Compiles the library for a system that is not Linux, as far as that needs no C compiler for that system.
 fn elsewhere(workspace: &Workspace) -> Job {
     let mut check = workspace.cargo("check");
     check.args(["--locked", "--package", "leasehold", "--target", setup::OTHER_SYSTEM]);
@@ -54,7 +54,7 @@ fn one_after_another(steps: &mut Steps, jobs: impl IntoIterator<Item = Job>) -> 
     jobs.into_iter().try_for_each(|mut job| steps.command(&job.name, &mut job.command))
 }
 
-/// Licences, sources and versions of what we depend on.
+/// Checks the licences, sources and versions of our dependencies.
 pub(crate) fn dependencies(workspace: &Workspace) -> Vec<Job> {
     let deny = |name: &str, manifest: &str| {
         let mut deny = Command::new(setup::cargo_deny(workspace));
@@ -70,13 +70,13 @@ pub(crate) fn lints_of_all(workspace: &Workspace) -> Job {
     clippy(workspace, "lints, all features", &["--workspace", "--all-targets", "--all-features"])
 }
 
-/// The lints of what is compiled differently with fewer features.
+/// The lints of the packages whose code depends on features.
 pub(crate) fn lints_of_features(workspace: &Workspace) -> Vec<Job> {
     let own = workspace.packages.iter().filter(|package| WITH_OWN_FEATURES.contains(&package.name.as_str()));
     own.flat_map(feature_sets).map(|set| lints_of(workspace, &set)).collect()
 }
 
-/// The documentation, in which no link may lead nowhere.
+/// Builds the documentation; a broken link is an error.
 pub(crate) fn documentation(workspace: &Workspace) -> Job {
     let mut doc = workspace.cargo("doc");
     doc.args(["--locked", "--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
@@ -93,7 +93,8 @@ fn clippy(workspace: &Workspace, name: &str, what: &[&str]) -> Job {
     Job::new(name, yielding(&clippy))
 }
 
-/// No feature, and each one alone: package by package, for cargo unites the features of packages that it builds together.
+/// The sets of features to check: none, and each one alone. Package by package, because cargo unites the features of
+/// packages that it builds together.
 fn feature_sets(package: &Package) -> Vec<(String, Vec<String>)> {
     if package.features.is_empty() {
         return Vec::new();

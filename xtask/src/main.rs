@@ -1,7 +1,8 @@
-//! The project's own chores. `cargo xtask quick` is for after each save, `cargo xtask test` sets up, checks and tests before
-//! a change lands, `cargo xtask nightly` does the rest, `cargo xtask check` runs the checks alone,
-//! `cargo xtask torture` breaks an engine and says whether it kept its promises, `cargo xtask mutants` breaks our code and says
-//! whether the suite finds it, `cargo xtask pictures` and `cargo xtask book` make what is seen of the documentation.
+//! The project's tasks. `cargo xtask quick` is for after each save, `cargo xtask test` sets up, checks and tests before
+//! a change lands, `cargo xtask nightly` does the rest, `cargo xtask check` runs the checks alone, `cargo xtask
+//! torture` injects faults into an engine and reports whether it kept its promises, `cargo xtask mutants` injects bugs
+//! into our code and reports whether the suite finds them, `cargo xtask pictures` and `cargo xtask book` render parts
+//! of the documentation.
 
 mod again;
 mod book;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use run::{Failure, Steps};
 use workspace::Workspace;
 
-/// The chores, as typed: the README may name these and no others.
+/// The tasks, as typed. The README may name these and no others.
 const CHORES: [&str; 8] = ["quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book"];
 
 fn main() -> ExitCode {
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Faults on a real engine, by `leasehold-e2e`, whose words and exit code are the answer.
+/// Faults on a real engine, by `leasehold-e2e`: its output and exit code are passed on.
 fn torture(orders: &[&str]) -> ExitCode {
     let status = Workspace::find().map(|workspace| {
         let mut run = workspace.cargo("run");

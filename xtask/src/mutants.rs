@@ -1,5 +1,5 @@
-//! Seeded bugs: each patch below `mutants/` breaks something of ours on purpose, and the test that it names must fail by it. One
-//! that nothing finds is a missing test.
+//! Seeded bugs: each patch below `mutants/` breaks our code deliberately, and the test that it names must fail with it.
+//! A bug that no test finds shows that a test is missing.
 
 mod child;
 mod copy;
@@ -24,12 +24,12 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Building may take as long as it takes on a slow machine; a build that hangs is noticed in the end.
+/// The limit for a build: a build may be slow on a slow machine, but a build that hangs has to end.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
-/// Where the table of all mutants is kept.
+/// The page with the table of all mutants.
 const TABLE: &str = "docs/mutants.md";
 
-/// What is wrong with the patches as they lie there: a header that cannot be read, or code that went on.
+/// The errors in the patches: a header that cannot be parsed, or a patch that no longer applies.
 pub(crate) fn complaints(workspace: &Workspace, patches: &[Text]) -> Vec<String> {
     let complaint = |patch: &Text| {
         let shown = workspace.shown(&patch.path);
@@ -40,7 +40,7 @@ pub(crate) fn complaints(workspace: &Workspace, patches: &[Text]) -> Vec<String>
     patches.iter().filter_map(complaint).collect()
 }
 
-/// Shows that the named mutants, or all, are killed.
+/// Checks that the named mutants, or all, are killed.
 pub(crate) fn gate(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
     let begin = Instant::now();
     let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
@@ -75,7 +75,7 @@ pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>, String> {
     Ok(chosen(workspace, &[])?.into_iter().map(|mutant| mutant.name).collect())
 }
 
-/// The mutants that are named by a part of their names, or all, in their order.
+/// The mutants whose names contain one of `names`, or all, in their order.
 fn chosen(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();
     for path in workspace.files("patch").map_err(|error| error.to_string())? {
@@ -94,7 +94,7 @@ fn chosen(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> 
 struct Gate(Copy);
 
 impl Gate {
-    /// Every killer passes where nothing is broken: else its failure would say nothing.
+    /// Checks that every killer passes without a mutant; otherwise its failure would prove nothing.
     fn sane(&self, mutants: &[Mutant]) -> Result<(), String> {
         let mut killers: BTreeMap<&Killer, Duration> = BTreeMap::new();
         for mutant in mutants {

@@ -1,4 +1,4 @@
-//! The rules that no tool knows but we keep. A rule looks at texts and answers complaints, one line each.
+//! The project's own rules, which no other tool checks. A rule reads texts and returns complaints, one line each.
 
 mod citations;
 mod documents;
@@ -10,13 +10,13 @@ use std::{fs, io, path::Path, path::PathBuf};
 
 use crate::{mutants, pictures, workspace::Workspace};
 
-/// A file and what is in it.
+/// A file with its content.
 pub(crate) struct Text {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
-/// Keeps every rule; all complaints at once.
+/// Checks every rule. Returns all complaints at once.
 pub(crate) fn all(workspace: &Workspace) -> Result<(), String> {
     let complaints = complaints(workspace).map_err(|error| format!("a file cannot be read: {error}"))?;
     verdict(&complaints)

@@ -1,7 +1,7 @@
-//! The pictures of the documentation: who says what to whom, drawn as SVG from the text beside it.
+//! Draws the pictures of the documentation: sequence diagrams as SVG, each from the text beside it.
 //!
-//! A line of the text is one of: `title WORDS`; `lane KEY WORDS`, from left to right; `A > B WORDS`, an arrow; `A ! B WORDS`,
-//! one that comes to nothing; `A ~ WORDS`, a note; `A [` and `A ] WORDS`, where a hold begins and ends.
+//! A line of the text is one of: `title WORDS`; `lane KEY WORDS`, from left to right; `A > B WORDS`, an arrow; `A ! B
+//! WORDS`, an arrow that does not arrive; `A ~ WORDS`, a note; `A [` and `A ] WORDS`, the begin and the end of a hold.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -12,10 +12,10 @@ const TEXTS: &str = "docs/pictures";
 const LANE: usize = 280;
 const ROW: usize = 30;
 const TOP: usize = 84;
-/// Where the first lane is.
+/// The position of the first lane.
 const LEFT: usize = 130;
 
-/// Draws all of them anew.
+/// Draws all pictures anew.
 pub(crate) fn write(workspace: &Workspace) -> Result<(), String> {
     for (svg, drawn) in all(workspace)? {
         fs::write(&svg, drawn).map_err(|error| format!("{}: {error}", svg.display()))?;
@@ -23,7 +23,7 @@ pub(crate) fn write(workspace: &Workspace) -> Result<(), String> {
     Ok(())
 }
 
-/// The pictures that are not what their text says.
+/// The pictures that differ from the drawing of their text.
 pub(crate) fn complaints(workspace: &Workspace) -> Vec<String> {
     match all(workspace) {
         Err(reason) => vec![reason],
@@ -52,11 +52,11 @@ fn all(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>, String> {
     if pictures.is_empty() { Err(format!("{TEXTS} holds no text of a picture")) } else { Ok(pictures) }
 }
 
-/// A picture in the making.
+/// A picture while it is drawn.
 #[derive(Default)]
 struct Picture<'t> {
     title: &'t str,
-    /// The key of each lane, its words, and where the hold in it began.
+    /// The key of each lane, its words, and where its current hold began.
     lanes: Vec<(&'t str, &'t str, Option<usize>)>,
     body: String,
     rows: usize,
@@ -119,7 +119,7 @@ impl<'t> Picture<'t> {
         self.words(usize::midpoint(from, to), y - 5, words, class);
     }
 
-    /// Beside the first and the last lane, so that it does not leave the paper.
+    /// Draws a note beside its lane, on the side where it stays within the picture.
     fn note(&mut self, lane: usize, y: usize, words: &str) {
         match lane {
             0 => self.words(at(lane) + 12, y, words, "note begins"),

@@ -1,4 +1,4 @@
-//! Steps: one thing done after another, each with its name and its time, until one fails.
+//! Runs steps one after another, each with its name and its time, until one fails.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ pub(crate) struct Steps {
     done: Vec<(String, Duration)>,
 }
 
-/// Which step failed, and how.
+/// The step that failed, and the reason.
 #[derive(Debug)]
 pub(crate) struct Failure {
     step: String,
@@ -52,7 +52,7 @@ impl Steps {
         self.step(name, || succeed(command))
     }
 
-    /// Prints what took how long, if anything was done.
+    /// Prints the time of each step, if there was one.
     pub(crate) fn print_times(&self) {
         if self.done.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Steps {
     }
 }
 
-/// Runs `command` to its end; the reason when it cannot be run or does not succeed.
+/// Runs `command` to its end. The error says why it could not be run or did not succeed.
 pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),

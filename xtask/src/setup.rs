@@ -1,4 +1,5 @@
-//! Installs what checks and tests need. What is missing and cannot be installed is an error, never a skip.
+//! Installs the tools that checks and tests need. A tool that is missing and cannot be installed is an error, never a
+//! skip.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -9,14 +10,14 @@ use crate::{
     workspace::Workspace,
 };
 
-/// The release that the checks were written for: another one may know other rules.
+/// The release that the checks were written for. Another one may have other rules.
 const CARGO_DENY: &str = "0.20.2";
-/// The release that runs what is in `fuzz/`.
+/// The release that runs the targets in `fuzz/`.
 const CARGO_FUZZ: &str = "0.13.2";
 /// The release that renders the documentation.
 const MDBOOK: &str = "0.5.4";
 
-/// The optimisation that makes building these tools cheap: they run for a second, so they are not worth minutes of compiling.
+/// The settings for a cheap build of these tools: they run for a second, so they are not worth minutes of compiling.
 const BUILT_QUICKLY: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
@@ -24,12 +25,12 @@ const BUILT_QUICKLY: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
 
-/// What the tests need: the packages of the system.
+/// Installs what the tests need: the packages of the system.
 pub(crate) fn for_tests(workspace: &Workspace) -> Result<(), String> {
     succeed(&mut Command::new(workspace.root.join("setup/debian")))
 }
 
-/// What the checks need: rustfmt, clippy, cargo-deny.
+/// Installs what the checks need: rustfmt, clippy, cargo-deny.
 pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     for_lints(steps)?;
     match cargo_deny_job(workspace) {
@@ -44,13 +45,13 @@ pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(),
 /// A system other than Linux, for which the library is compiled.
 pub(crate) const OTHER_SYSTEM: &str = "aarch64-apple-darwin";
 
-/// What compiling for another system needs: the standard library of that system.
+/// Installs what compiling for another system needs: the standard library of that system.
 pub(crate) fn for_other_systems(steps: &mut Steps) -> Result<(), Failure> {
     let mut add = Command::new("rustup");
     steps.command(&format!("install {OTHER_SYSTEM}"), add.args(["target", "add", OTHER_SYSTEM]))
 }
 
-/// What the format and the lints need: rustfmt, clippy.
+/// Installs what the format check and the lints need: rustfmt, clippy.
 pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
     for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {
         if !answers(Command::new(program).arg("--version")) {
@@ -62,7 +63,7 @@ pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Installs cargo-deny, unless it is there.
+/// Installs cargo-deny, unless it is installed.
 pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
     if answers(Command::new(cargo_deny(workspace)).arg("--version")) {
         return None;
@@ -71,12 +72,12 @@ pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
     Some(Job::new("install cargo-deny", yielding(&install)))
 }
 
-/// Our own copy of cargo-deny: below the build directory, so that nothing of the user's is touched.
+/// The path of our own cargo-deny: below the build directory, so that the user's installation is not touched.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> PathBuf {
     tools(workspace, "cargo-deny", CARGO_DENY).join("bin/cargo-deny")
 }
 
-/// Installs cargo-fuzz, unless it is there.
+/// Installs cargo-fuzz, unless it is installed.
 pub(crate) fn for_fuzz(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     if answers(Command::new(cargo_fuzz(workspace)).arg("--version")) {
         return Ok(());
@@ -86,12 +87,12 @@ pub(crate) fn for_fuzz(steps: &mut Steps, workspace: &Workspace) -> Result<(), F
     clean_up(workspace).map_err(|reason| Failure::new(what, reason))
 }
 
-/// Our own copy of cargo-fuzz.
+/// The path of our own cargo-fuzz.
 pub(crate) fn cargo_fuzz(workspace: &Workspace) -> PathBuf {
     tools(workspace, "cargo-fuzz", CARGO_FUZZ).join("bin/cargo-fuzz")
 }
 
-/// Installs mdbook, unless it is there.
+/// Installs mdbook, unless it is installed.
 pub(crate) fn for_book(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     if answers(Command::new(mdbook(workspace)).arg("--version")) {
         return Ok(());
@@ -101,7 +102,7 @@ pub(crate) fn for_book(steps: &mut Steps, workspace: &Workspace) -> Result<(), F
     clean_up(workspace).map_err(|reason| Failure::new(what, reason))
 }
 
-/// Our own copy of mdbook.
+/// The path of our own mdbook.
 pub(crate) fn mdbook(workspace: &Workspace) -> PathBuf {
     tools(workspace, "mdbook", MDBOOK).join("bin/mdbook")
 }
@@ -109,7 +110,7 @@ pub(crate) fn mdbook(workspace: &Workspace) -> PathBuf {
 fn install(workspace: &Workspace, tool: &str, version: &str) -> Command {
     let mut install = workspace.cargo("install");
     install.args(["--locked", "--no-default-features", "--version", version, tool, "--root"]);
-    // A directory of its own: it does not wait for other builds.
+    // A separate build directory does not wait for other builds.
     install
         .arg(tools(workspace, tool, version))
         .env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
@@ -121,7 +122,7 @@ fn tools(workspace: &Workspace, tool: &str, version: &str) -> PathBuf {
     workspace.target.join(format!("tools/{tool}-{version}"))
 }
 
-/// Removes what a tool was built from: it is ten times the size of the tool.
+/// Removes the build directory of a tool, which is ten times the size of the tool.
 pub(crate) fn clean_up(workspace: &Workspace) -> Result<(), String> {
     match std::fs::remove_dir_all(workspace.target.join("tools/build")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),

@@ -1,4 +1,5 @@
-//! Commands side by side: tests mostly wait, for servers and for leases, so several test programs fit on a processor.
+//! Runs commands side by side. Tests mostly wait, for servers and for leases, so several test programs fit on one
+//! processor.
 
 use std::{
     collections::VecDeque,
@@ -12,26 +13,26 @@ use std::{
 
 use crate::{again, suites::Suite};
 
-/// A command with a name; its output is kept in a file until it has ended.
+/// A command with a name. Its output is kept in a file until it has ended.
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
-    /// The tests that it runs, if it runs a whole program of them.
+    /// The test program of the job, if it runs a whole one.
     pub(crate) suite: Option<Suite>,
 }
 
-/// How a job ended.
+/// The result of a job.
 pub(crate) struct Ended {
     pub(crate) name: String,
     pub(crate) took: Duration,
     /// Why it failed, if it did.
     pub(crate) failure: Option<String>,
-    /// What it wrote.
+    /// Its output.
     pub(crate) output: String,
     pub(crate) suite: Option<Suite>,
     /// How many tests passed and failed.
     pub(crate) counts: (u64, u64),
-    /// The tests that failed beside others, and passed alone.
+    /// The tests that failed beside others and passed alone.
     pub(crate) unsteady: Vec<String>,
 }
 
@@ -47,9 +48,9 @@ impl Job {
     }
 }
 
-/// Runs all lanes at once and keeps what each job writes below `logs`. Prints each job when it ends: a line for a success,
-/// all that it wrote for a failure. Each job of a lane has a number below the width of its lane, in the environment as
-/// `LEASEHOLD_TEST_SLOT`, by which the testkit keeps the ports of test programs apart.
+/// Runs all lanes at once and keeps the output of each job below `logs`. Prints each job when it ends: a line for a
+/// success, the whole output for a failure. The environment of each job of a lane has a number below the width of its
+/// lane in `LEASEHOLD_TEST_SLOT`; the testkit uses it to keep the ports of test programs apart.
 pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<Ended> {
     let ended = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -93,7 +94,7 @@ fn one(Job { name, mut command, suite }: Job, logs: &Path) -> Ended {
 fn tell(done: &Ended) {
     let took = done.took.as_secs_f64();
     if let Some(reason) = &done.failure {
-        // What is not the last word is set apart.
+        // The output of a job whose tests will be rerun is marked.
         let margin = if again::of(done).is_some() { "| " } else { "" };
         println!("== {}", done.name);
         done.output.trim_end().lines().for_each(|line| println!("{margin}{line}"));
@@ -110,7 +111,7 @@ fn tell(done: &Ended) {
     }
 }
 
-/// How many tests passed and failed, by the closing lines of the test harness in `output`.
+/// How many tests passed and failed, from the closing lines of the test harness in `output`.
 fn counts(output: &str) -> (u64, u64) {
     let number = |line: &str, word: &str| {
         let before = line.split(word).next().unwrap_or_default().trim_end();

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::workspace::Workspace;
 
-/// What a test program is made of.
+/// The kind of a test program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The tests inside of `src/`.
+    /// The tests in `src/`.
     #[default]
     Unit,
     /// A file or folder of `tests/`.
@@ -26,9 +26,9 @@ pub(crate) struct Suite {
     pub(crate) package: String,
     pub(crate) target: String,
     pub(crate) kind: Kind,
-    /// Where its package is: there it runs.
+    /// The directory of its package, in which it runs.
     pub(crate) dir: PathBuf,
-    /// The program.
+    /// The path of the program.
     pub(crate) program: PathBuf,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Suite {
 }
 
 impl Suite {
-    /// Runs its tests.
+    /// The command that runs its tests.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
@@ -52,7 +52,7 @@ impl Suite {
     /// The names of its tests.
     ///
     /// # Errors
-    /// When the program does not tell them.
+    /// When the program does not list them.
     pub(crate) fn tests(&self) -> Result<Vec<String>, String> {
         let listed = self.command().args(["--list", "--format", "terse"]).output();
         let listed = listed.map_err(|error| format!("{self} cannot be run: {error}"))?;
@@ -79,7 +79,7 @@ impl Suite {
     }
 }
 
-/// Builds the test programs of the packages that `chosen` names as arguments of cargo, with every feature.
+/// Builds the test programs of the packages that `chosen` selects as arguments of cargo, with every feature.
 ///
 /// # Errors
 /// When they do not compile.

@@ -1,7 +1,7 @@
 //! The tiers that a person waits for: `cargo xtask quick` after each save, `./test` before a change lands.
 //!
-//! Both compile the tests first. Then the test programs run side by side, for they mostly wait, and beside them the checks
-//! that only need processors: lints, documentation, dependencies.
+//! Both compile the tests first. Then the test programs run side by side, because they mostly wait. The checks that
+//! only need processors run beside them: lints, documentation, dependencies.
 
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
@@ -15,19 +15,20 @@ use crate::{
     workspace::{PEERS, Workspace},
 };
 
-/// Test programs at once, beside one for each processor: they mostly wait for leases and servers.
+/// How many more test programs than processors run at a time: they mostly wait for leases and servers.
 const MORE_PROGRAMS: usize = 1;
-/// With fewer open files than this, the tests of one program run one after another: all have one limit, and each has clients and
-/// servers.
+/// If a process may have fewer open files than this, the tests of one program run one after another: the limit applies
+/// to all tests of a process, and each test has clients and servers.
 const OPEN_FILES: u64 = 8192;
-/// Tests at once in each program, for each processor. With more, tests wait for each other's processor time.
+/// The number of tests at a time in each program, for each processor. With more, tests wait for each other's processor
+/// time.
 const TESTS: usize = 2;
-/// The packages whose tests are quick: the core, one engine without a server, and the chores.
+/// The packages whose tests are fast: the core, one engine without a server, and the project's tasks.
 const QUICK: [&str; 8] = ["-p", "leasehold-core", "-p", "leasehold", "-p", "leasehold-cli", "-p", "xtask"];
-/// The packages that have tests: benches are linted, and run at night.
+/// The packages that have tests. Benches are linted, and run at night.
 const TESTED: [&str; 3] = ["--workspace", "--exclude", "leasehold-bench"];
 
-/// After each save: format, our own rules, lints, and the tests of the first tier.
+/// The first tier, after each save: format, our own rules, lints, and the quick tests.
 pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
     check::instant(steps, workspace)?;
@@ -37,14 +38,14 @@ pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fail
     in_tiers(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
 }
 
-/// Where the servers of tests keep their data, if there is room for it: in memory.
+/// The directory in memory where servers of tests keep their data, if there is room.
 const MEMORY: &str = "/dev/shm";
-/// In bytes: what all servers need that run at a time, several times over.
+/// The room that is required, in bytes: several times the need of all servers that run at a time.
 const ROOM: u64 = 6 << 30;
-/// Tells the testkit.
+/// The variable that tells the testkit the directory.
 const DATA: &str = "LEASEHOLD_TEST_DATA";
 
-/// Before a change lands: everything but what takes a night.
+/// The second tier, before a change lands: everything except what takes a night.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
     check::instant(steps, workspace)?;
@@ -70,7 +71,7 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     setup::clean_up(workspace).map_err(|reason| Failure::new("clean up", reason))
 }
 
-/// What only runs at night: each test of the last tier, the crowds, and the tests of the peers.
+/// The tests that only run at night: each test of the last tier, the crowds, and the tests of the peers.
 pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Job>, Failure> {
     let suites = suites(steps, workspace)?;
     let mut jobs = Vec::new();
@@ -90,7 +91,7 @@ pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Jo
     Ok(jobs)
 }
 
-/// The test programs, on a system that has what they need.
+/// Builds the test programs, and installs what they need.
 pub(crate) fn suites(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Suite>, Failure> {
     steps.step("set up the system", || setup::for_tests(workspace))?;
     steps.step("compile the tests", || suites::build(workspace, &TESTED))
@@ -129,15 +130,15 @@ fn tests(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
     Lane { width: cores + MORE_PROGRAMS, jobs: suites.iter().map(job).collect() }
 }
 
-/// How many files a process may have open at most.
+/// The limit of open files of a process.
 fn open_files() -> u64 {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    // The first is the limit of now, the second how far it may be raised.
+    // The first number is the current limit, the second is how far it may be raised.
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Lets servers keep their data in memory: else tests wait for a disk that they share with whatever else runs.
+/// Lets servers keep their data in memory. Otherwise tests wait for a disk that they share with other programs.
 pub(crate) fn in_memory(mut lane: Lane) -> Lane {
     if free(MEMORY).is_some_and(|free| free > ROOM) {
         for job in &mut lane.jobs {
@@ -147,7 +148,7 @@ pub(crate) fn in_memory(mut lane: Lane) -> Lane {
     lane
 }
 
-/// The bytes that are free on the file system of this directory, by `df`.
+/// The free bytes on the file system of this directory, from `df`.
 fn free(directory: &str) -> Option<u64> {
     let told = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
     String::from_utf8_lossy(&told.stdout).lines().nth(1)?.trim().parse().ok()
@@ -167,14 +168,14 @@ fn in_tiers(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Resul
     sum_up(&ended).map_err(|reason| Failure::new("tests and checks", reason))
 }
 
-/// The folder of what jobs write.
+/// The folder for the output of jobs.
 fn logs(workspace: &Workspace) -> Result<PathBuf, String> {
     let logs = workspace.target.join("test-logs");
     fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
     Ok(logs)
 }
 
-/// Prints what took how long and how many tests passed; the names of the jobs that failed.
+/// Prints the times and the number of tests that passed. The error has the names of the jobs that failed.
 fn sum_up(ended: &[Ended]) -> Result<(), String> {
     println!("== times of tests and checks, side by side");
     let mut longest: Vec<_> = ended.iter().collect();
@@ -192,7 +193,7 @@ fn sum_up(ended: &[Ended]) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
-/// A command that leaves the processors to others that want them.
+/// A command with low priority, so that other programs get the processors first.
 pub(crate) fn yielding(command: &Command) -> Command {
     under(&["nice", "-n", "19"], command)
 }

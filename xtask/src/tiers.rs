@@ -1,13 +1,13 @@
-//! The three tiers of tests, and in which of them each test program runs.
+//! The three tiers of tests, and the tier of each test program.
 //!
-//! A tier contains the tiers before it. A test program that is not in the table fails `cargo xtask check`, so that no test
-//! is forgotten; so does a row of the table that names no test program.
+//! A tier contains the tiers before it. A test program that is not in the table fails `cargo xtask check`, so that no
+//! test is forgotten; so does a row of the table that names no test program.
 
 use std::fmt;
 
 use crate::suites::{Kind, Suite};
 
-/// How often tests run.
+/// A tier: how often its tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     /// After each save: `cargo xtask quick`.
@@ -38,7 +38,7 @@ pub(crate) struct Row {
     why: &'static str,
 }
 
-/// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
+/// Integration tests. They are started in this order, the longest first. All unit tests are quick.
 const TABLE: [Row; 28] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
@@ -95,7 +95,7 @@ impl Row {
         }
     }
 
-    /// As a line of the table in CONTRIBUTING.md.
+    /// The row as a line of the table in CONTRIBUTING.md.
     fn shown(&self) -> String {
         let name = if self.package.is_empty() {
             self.target.to_owned()
@@ -116,7 +116,7 @@ pub(crate) fn sort(suites: &mut [Suite]) {
     suites.sort_by_key(|suite| TABLE.iter().position(|row| row.is_of(suite)));
 }
 
-/// Test programs in no tier, rows without a test program, rows that CONTRIBUTING.md does not have.
+/// The test programs without a tier, the rows without a test program, and the rows that are missing in CONTRIBUTING.md.
 pub(crate) fn complaints(suites: &[Suite], contributing: &str) -> Vec<String> {
     let homeless = suites.iter().filter(|suite| of(suite).is_none());
     let mut found: Vec<_> =

@@ -1,4 +1,4 @@
-//! Where the files are: the workspace, its packages, its sources, as cargo itself tells.
+//! The paths of the workspace, its packages and its sources, as cargo reports them.
 
 use std::{
     env, fs, io,
@@ -10,14 +10,15 @@ use serde_json::Value;
 
 use crate::run::Failure;
 
-/// The manifest of the other lock crates: a workspace of its own, built apart, because of what they depend on.
+/// The manifest of the peers (other lock crates). They are a separate workspace, built apart, because of their
+/// dependencies.
 pub(crate) const PEERS: &str = "peers/Cargo.toml";
 
 /// The workspace that is worked on.
 pub(crate) struct Workspace {
     /// The directory of the workspace manifest.
     pub(crate) root: PathBuf,
-    /// Where cargo builds.
+    /// The build directory of cargo.
     pub(crate) target: PathBuf,
     /// Its members.
     pub(crate) packages: Vec<Package>,
@@ -30,7 +31,7 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// The directory of its manifest.
     pub(crate) dir: PathBuf,
-    /// Its features but `default`.
+    /// Its features except `default`.
     pub(crate) features: Vec<String>,
     /// The names of its programs, as after `--bin`.
     pub(crate) bins: Vec<String>,
@@ -57,14 +58,15 @@ impl Workspace {
         command
     }
 
-    /// The same in the workspace of the peers.
+    /// The same command in the workspace of the peers.
     pub(crate) fn peers(&self, verb: &str) -> Command {
         let mut command = self.cargo(verb);
         command.args(["--manifest-path", PEERS]).env("CARGO_TARGET_DIR", self.target.join("peers"));
         command
     }
 
-    /// All files of the workspace whose names end with `.extension`, sorted, without hidden directories and what cargo built.
+    /// All files of the workspace whose names end with `.extension`, sorted, without hidden directories and build
+    /// output.
     pub(crate) fn files(&self, extension: &str) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         let mut dirs = vec![self.root.clone()];
@@ -84,7 +86,7 @@ impl Workspace {
         Ok(found)
     }
 
-    /// `path` as people write it: from the root of the workspace.
+    /// `path` as it is printed: relative to the root of the workspace.
     pub(crate) fn shown(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
@@ -116,7 +118,7 @@ fn metadata() -> Result<Value, String> {
     serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-/// The very cargo that runs this program.
+/// The cargo that runs this program.
 pub(crate) fn cargo(verb: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg(verb);

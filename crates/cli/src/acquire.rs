@@ -1,4 +1,4 @@
-//! Waiting for the lock, within one limit, and interrupted by signals.
+//! Acquires the lock for `leasehold run`: one time limit for everything, and signals interrupt the wait.
 
 use std::{cell::OnceCell, pin::pin, task::Poll, time::Duration};
 
@@ -17,22 +17,24 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// How long it may take to find out who holds what is taken: the engine has just answered. After `--wait` is over it is to end.
+/// The time limit for finding out who holds a lock that is taken. It is short because the engine has just answered. The
+/// second limit applies when `--wait` has passed, because the command is to end then.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AFTER_LIMIT: Duration = Duration::from_millis(100);
 
-/// How long one question may take whether a pushed grant stands, and the pause until the next one, while the engine does not say.
+/// The time limit for one request that confirms a pushed grant, and the pause before the next request while the engine
+/// gives no answer.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 const CONFIRM_AGAIN: Duration = Duration::from_millis(100);
 
-/// How the error of a name that is taken ends.
+/// The end of the error message for a name that is taken.
 const BY_ANOTHER: &str = "it is held by another";
 
-/// After which time a wait looks for what was left by runs that were killed as a whole, and how often then.
+/// When a waiting run first looks for processes that killed runs have left behind, and how often it looks again.
 const SWEEP_FIRST: Duration = Duration::from_millis(100);
 const SWEEP_AGAIN: Duration = Duration::from_secs(10);
 
-/// When a wait that begins now is to end, if ever.
+/// When a wait that begins now has to end. `None`: it waits without a limit.
 pub(crate) fn limit(plan: &Run) -> Option<Duration> {
     match plan.wait {
         Wait::Within(limit) => Some(now().saturating_add(limit)),
@@ -40,8 +42,9 @@ pub(crate) fn limit(plan: &Run) -> Option<Duration> {
     }
 }
 
-/// A grant that was pushed to a waiting claim is for less than the ttl. CMD starts under a whole lease, or not at all: while
-/// the engine does not confirm it, this waits on, within the one limit of `--wait`.
+/// Acquires the lock with a lease that is long enough to start CMD. The grant that an engine pushes to a waiting claim
+/// is shorter than the ttl, so it is confirmed with the engine before CMD starts. Without a confirmation CMD does not
+/// start, and this function waits on, up to the limit of `--wait`.
 pub(crate) fn acquire_whole(
     plan: &Run,
     locks: &Locks,
@@ -61,7 +64,8 @@ pub(crate) fn acquire_whole(
     }
 }
 
-/// Whether the engine says that the hold stands. False: it was over before it began, so it is back to the line.
+/// Whether the engine confirms the hold. `false`: the hold was lost before CMD started, and the claim has to queue
+/// again.
 fn confirmed(
     plan: &Run,
     locks: &Locks,
@@ -80,7 +84,8 @@ fn confirmed(
         let trouble = match said {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
-            // However the outage is called: it stood in line for this.
+            // The kinds of error for an outage. This run has waited for its grant, so it does not give it up because of
+            // an outage.
             Some(Err(error)) if error.is_unknown() || error.is_unreachable() || error.is_refused() => {
                 Some(error)
             }
@@ -99,12 +104,12 @@ fn confirmed(
                 Into::into,
             ));
         }
-        // The keeper renews it meanwhile.
+        // The keeper renews the hold meanwhile.
         pause(plan, locks, waiter, until)?;
     }
 }
 
-/// Before the engine is asked again, if there is time for that. A signal ends it.
+/// Waits before the next request to the engine, for as long as the limit allows. A signal ends the wait with an error.
 fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<(), Failure> {
     let left = until.map_or(CONFIRM_AGAIN, |until| until.saturating_sub(now()).min(CONFIRM_AGAIN));
     match waiter.wait(Some(left)).map_err(waiting_failed)? {
@@ -113,7 +118,8 @@ fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) ->
     }
 }
 
-/// `None`: who was granted it before is no newcomer, so that the engine refuses for now is waited out.
+/// One attempt to acquire the lock. `None`: the engine refuses for now, and the caller tries again. Only a run that was
+/// granted the lock before (`was_granted`) waits out a refusal; for any other run it is an error.
 fn acquire(
     plan: &Run,
     locks: &Locks,
@@ -128,7 +134,7 @@ fn acquire(
         && let Some(home) = home.group()
         && sweep::begin(home, plan.verbose > 0)
     {
-        // A try ends what was left, and tries once more.
+        // With `--nonblock` the run ends what was left behind, and then tries once more.
         if let Some(signal) = sweep(home, false, waiter, ends_wait).map_err(waiting_failed)? {
             return Err(interrupted(plan, locks, signal));
         }
@@ -144,8 +150,8 @@ fn acquire(
     }
 }
 
-/// The control group below which processes may hold a lock that no run holds any more: they inherited its descriptor. It is looked
-/// for when the name is not free.
+/// The control group whose descendants may include processes that inherited the lock's descriptor from a run that is
+/// gone. It is looked up only when the name is not free.
 struct Home<'a> {
     locks: &'a Locks,
     group: OnceCell<Option<Group>>,
@@ -158,7 +164,7 @@ impl Home<'_> {
     }
 }
 
-/// Waits for the lock, and ends what may hold it below `home` meanwhile.
+/// Waits for the lock. Meanwhile it ends processes below `home` that keep the lock without a run.
 fn wait(
     plan: &Run,
     locks: &Locks,
@@ -190,7 +196,7 @@ fn wait(
             next_look = Some(next_look.map_or(left, |next| next.min(left)));
         }
         match waiter.wait(next_look).map_err(waiting_failed)? {
-            // Leaving drops the future, which gives up the place in line.
+            // Returning drops the future, and that removes the claim from the queue.
             Some(signal) if ends_wait(signal) => return Err(interrupted(plan, locks, signal)),
             Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(waiting_failed)?,
             _ => {}
@@ -209,7 +215,7 @@ fn request(plan: &Run, locks: &Locks) -> Request {
     plan.max_hold.into_iter().fold(request, Request::max_hold)
 }
 
-/// It was not acquired: who holds it, if that is soon known.
+/// The failure for a lock that was not acquired. It names the holder if the engine answers soon.
 fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Failure, Failure> {
     if plan.quiet {
         return Ok(Failure::silent(plan.conflict));
@@ -222,7 +228,7 @@ fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Fa
         _ => Some(format!("{BY_ANOTHER}: `leasehold show {}` tells by whom", text::word(plan.name.as_str()))),
     };
     let held = held.unwrap_or_else(|| format!("{BY_ANOTHER}: nobody holds it any more"));
-    // Who it is, in place of another.
+    // Names the holder instead of "another".
     let what = error.strip_suffix(BY_ANOTHER).unwrap_or(&error);
     Ok(Failure::new(plan.conflict, format!("{what}{held}")))
 }

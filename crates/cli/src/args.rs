@@ -1,4 +1,4 @@
-//! The command line as it is typed.
+//! The command line as it is typed, declared for clap. Doc comments of options are the texts of `--help`.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -99,7 +99,7 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What to do about a name that the process holds already that started this one.
+/// What `--nested` does about a name that an ancestor of this process holds already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Nested {
     /// Say so (64) instead of waiting for oneself for ever

@@ -1,4 +1,5 @@
-//! Control groups of Linux, version 2: the one that this process is in, and what is done to all processes of one at once.
+//! Control groups of Linux, version 2: finds the group of this process, and reads, kills, moves or removes all
+//! processes of a group.
 //! See <https://docs.kernel.org/admin-guide/cgroup-v2.html>.
 
 use std::{
@@ -17,21 +18,22 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// The usual length of a file of the kernel, and more than any has: four million processes are in one group at the most.
+/// The usual size of the kernel's files, and the largest size that is read: a group has at most four million processes.
 const USUAL: usize = 8 << 10;
 const LONGEST: u64 = 64 << 20;
 
-/// A group. It is used by its descriptor, so that nothing is done to another one that is made under its name.
+/// A control group. It is used through its open descriptor, so that no operation reaches another group that was created
+/// later under the same name.
 pub(crate) struct Group {
     path: PathBuf,
     dir: File,
 }
 
 impl Group {
-    /// The one that this process is in.
+    /// The control group of this process.
     ///
     /// # Errors
-    /// Why it cannot be told, in words.
+    /// A text that says why the group cannot be determined.
     pub(crate) fn own() -> Result<Self, String> {
         let read =
             |file: &str| File::open(file).and_then(text_of).map_err(|error| format!("{file}: {error}"));
@@ -39,13 +41,15 @@ impl Group {
             .ok_or("there is no cgroup v2 of this process in sight")?;
         let failed = |error| format!("{}: {error}", path.display());
         let group = Self::open(&path).map_err(failed)?;
-        // Another mount may hide it, in a container that shows some of its host.
+        // In a container that shows part of its host, another mount may hide the group's own directory.
         if !group.processes().map_err(failed)?.contains(&getpid().as_raw()) {
             return Err(format!("{} is another one than that of this process", path.display()));
         }
         Ok(group)
     }
 
+    /// Opens the group at `path`.
+    ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
@@ -56,54 +60,55 @@ impl Group {
         &self.path
     }
 
-    /// What a lock on the group itself is taken on.
+    /// The directory of the group, as a file that can be locked.
     pub(crate) const fn dir(&self) -> &File {
         &self.dir
     }
 
-    /// Those that were made in it, and that this user may open.
+    /// The groups directly below this one that this user may open.
     pub(crate) fn below(&self) -> Vec<Self> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         groups.filter_map(|group| Self::open(&group.path()).ok()).collect()
     }
 
-    /// The file through which processes move into it.
+    /// The file `cgroup.procs`, through which processes move into the group.
     ///
     /// # Errors
-    /// The operating system's: also when it was removed.
+    /// The operating system's, also when the group was removed.
     pub(crate) fn entrance(&self) -> io::Result<File> {
         self.file("cgroup.procs", OFlag::O_WRONLY)
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the group.
     ///
     /// # Errors
-    /// The operating system's: also when that has ended.
+    /// The operating system's, also when the process has ended.
     pub(crate) fn take(&self, pid: i32) -> io::Result<()> {
         self.entrance()?.write_all(pid.to_string().as_bytes())
     }
 
-    /// The processes in it, without those in groups below it.
+    /// The processes in the group itself, without those in groups below it.
     ///
     /// # Errors
-    /// The operating system's: also when it was removed.
+    /// The operating system's, also when the group was removed.
     pub(crate) fn processes(&self) -> io::Result<Vec<i32>> {
         Ok(self.read("cgroup.procs")?.lines().filter_map(|pid| pid.parse().ok()).collect())
     }
 
-    /// Whether a process is in it or below it. One that has ended is in no group.
+    /// Whether any process is in the group or below it. A process that has ended is in no group.
     pub(crate) fn is_populated(&self) -> bool {
         self.read("cgroup.events").is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Kills whatever is in it or below it, of any user, and whatever that starts meanwhile. It has not ended yet then.
+    /// Kills all processes in the group and below it, of any user, and all that they start meanwhile. Does not wait
+    /// until they have ended.
     ///
     /// # Errors
-    /// The operating system's: on Linux before 5.14 when some of it may not be signalled by this user.
+    /// The operating system's: on Linux before 5.14 when this user may not signal some of the processes.
     pub(crate) fn kill(&self) -> io::Result<()> {
         match self.write("cgroup.kill", "1") {
-            // No such file, or threads of one process are spread over several groups.
+            // Either the kernel has no `cgroup.kill`, or threads of one process are in several groups.
             Err(error) if is_one_of(&error, &[Errno::ENOENT, Errno::EINVAL, Errno::EOPNOTSUPP]) => {
                 self.kill_each()
             }
@@ -111,9 +116,9 @@ impl Group {
         }
     }
 
-    /// As [`kill`](Self::kill), where the kernel has no word for it.
+    /// Does what [`kill`](Self::kill) does, one process after another, for kernels without `cgroup.kill`.
     fn kill_each(&self) -> io::Result<()> {
-        // What is frozen starts nothing more, and is killed all the same.
+        // A frozen process starts nothing more, and can still be killed.
         let _ = self.write("cgroup.freeze", "1");
         let below = self.below().iter().map(Self::kill_each).fold(Ok(()), Result::and);
         let processes = match self.processes() {
@@ -127,7 +132,7 @@ impl Group {
         killed.fold(below, Result::and)
     }
 
-    /// Removes it, if nothing is in it and nothing was made in it.
+    /// Removes the group if it has no processes and no groups below it.
     ///
     /// # Errors
     /// The operating system's.
@@ -135,7 +140,7 @@ impl Group {
         fs::remove_dir(&self.path)
     }
 
-    /// Removes it, with those below it, if nothing is in it.
+    /// Removes the group and the groups below it if none of them has a process.
     ///
     /// # Errors
     /// The operating system's.
@@ -143,7 +148,7 @@ impl Group {
         match self.remove_alone() {
             Err(error) if is_one_of(&error, &[Errno::EBUSY]) && !self.is_populated() => {
                 for inner in self.below() {
-                    // Who has it locked is about to use it.
+                    // A process that has the group locked is about to use it.
                     inner.dir.try_lock_shared()?;
                     inner.remove()?;
                 }
@@ -166,7 +171,7 @@ impl Group {
     }
 }
 
-/// What the kernel writes into a file whose size it does not tell: in one piece, where that is not longer than usual.
+/// Reads a file whose size the kernel does not report: with one read call if it is no longer than [`USUAL`].
 fn text_of(file: File) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(USUAL);
     file.take(LONGEST).read_to_end(&mut bytes)?;
@@ -177,9 +182,9 @@ fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
     error.raw_os_error().is_some_and(|number| errnos.contains(&Errno::from_raw(number)))
 }
 
-/// Where the group of a process is, by what the kernel says of its mounts and of its groups: the mount shows the groups below
-/// its root (`ID PARENT DEVICE ROOT PLACE OPTIONS ... - TYPE SOURCE OPTIONS`), and the group of version 2 is the one without
-/// a controller (`0::PATH`).
+/// The directory of a process's group, from the process's `mountinfo` and `cgroup` files. A line of `mountinfo` names
+/// the part of the hierarchy that the mount shows (`ID PARENT DEVICE ROOT PLACE OPTIONS ... - TYPE SOURCE OPTIONS`).
+/// The group of version 2 is the line without a controller (`0::PATH`).
 fn place(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|mount| {
@@ -187,7 +192,7 @@ fn place(mounts: &str, groups: &str) -> Option<PathBuf> {
         let mut fields = mount.split(' ').skip(3);
         let (root, place) = (fields.next()?, fields.next()?);
         let below = group.strip_prefix(root).ok().filter(|_| system.starts_with("cgroup2 "))?;
-        // A group out of the namespace of this process begins with /.. and is not in the mount.
+        // A group outside of this process's namespace begins with `/..` and is not in the mount.
         below
             .components()
             .all(|part| matches!(part, Component::Normal(_)))
@@ -225,7 +230,7 @@ mod tests {
         }
     }
 
-    /// A process in a group within a group of its own.
+    /// A process in a group that the test creates below its own.
     struct Inner {
         group: Group,
         child: Child,

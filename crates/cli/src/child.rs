@@ -1,4 +1,5 @@
-//! CMD while it runs: a process, the process group it leads, and the control group that all of it is in.
+//! CMD while it runs: the process, the process group that it leads, and the control group that holds all its
+//! descendants.
 
 use nix::{
     errno::Errno,
@@ -20,17 +21,17 @@ use crate::{
 pub(crate) struct Child {
     group: Pid,
     terminal: Option<Terminal>,
-    /// Its control group, or why it has none.
+    /// CMD's control group, or the reason why it has none.
     leaf: Result<Leaf, String>,
     reaped: bool,
 }
 
-/// What CMD did.
+/// A change in the state of CMD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It ended, with this exit code.
+    /// CMD ended with this exit code.
     Ended(u8),
-    /// It was stopped, by this signal.
+    /// CMD was stopped by this signal.
     Stopped(Signal),
 }
 
@@ -39,25 +40,25 @@ impl Child {
         Self { group, terminal, leaf, reaped: false }
     }
 
-    /// The control group of CMD, or why it has none.
+    /// CMD's control group, or the reason why it has none.
     pub(crate) fn leaf(&self) -> Result<&Leaf, &str> {
         self.leaf.as_ref().map_err(String::as_str)
     }
 
-    /// What CMD has done since it was asked last.
+    /// The change of CMD's state since the last call, if any.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn change(&mut self) -> Result<Option<Change>, Errno> {
         let change = loop {
             match tree::reap()? {
-                // The system gives the low eight bits.
+                // The system reports the low eight bits of the code.
                 Some(WaitStatus::Exited(pid, code)) if pid == self.group => break Change::Ended(code as u8),
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.group => {
                     break Change::Ended(exit::by_signal(signal));
                 }
                 Some(WaitStatus::Stopped(pid, signal)) if pid == self.group => break Change::Stopped(signal),
-                // One that CMD left behind has ended.
+                // A process that CMD left behind has ended.
                 Some(_) => {}
                 None => return Ok(None),
             }
@@ -69,10 +70,10 @@ impl Child {
         Ok(Some(change))
     }
 
-    /// Sends a signal to the whole group. A group that is gone needs none.
+    /// Sends a signal to the whole process group. It is no error when the group is gone.
     ///
     /// # Errors
-    /// `EPERM` when none of its processes may be signalled by this user.
+    /// `EPERM` when this user may not signal any of its processes.
     pub(crate) fn send(&self, signal: Signal) -> Result<(), Errno> {
         if self.reaped && !tree::has_child_in(self.group) {
             return Ok(());
@@ -83,45 +84,47 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the group, and to what CMD left behind elsewhere. KILL reaches all that is in the control group, too.
+    /// Sends a signal to the process group and to descendants of CMD outside of it. KILL also reaches everything in the
+    /// control group.
     ///
     /// # Errors
-    /// `EPERM` when some of them may not be signalled by this user, nor can be killed otherwise.
+    /// `EPERM` when this user may not signal some of them and they cannot be killed through the control group either.
     pub(crate) fn send_to_all(&self, signal: Signal) -> Result<(), Errno> {
         let is_killed = signal == Signal::SIGKILL && self.leaf.as_ref().is_ok_and(Leaf::kill);
         let group = self.send(signal);
         let left =
             if self.reaped { tree::signal_children(signal) } else { tree::signal_left(signal, self.group) };
         match &self.leaf {
-            // They are about to end, or do when they are killed.
+            // The processes in the control group are about to end, or will end when KILL is sent.
             Ok(leaf) if leaf.is_populated() && (is_killed || signal != Signal::SIGKILL) => Ok(()),
             _ => group.and(left),
         }
     }
 
-    /// Whether anything of CMD's tree is there, after CMD itself has ended.
+    /// Whether any descendant of CMD still runs after CMD itself has ended.
     pub(crate) fn left_any(&self) -> bool {
         !self.reaped || !tree::is_gone() || self.leaf.as_ref().is_ok_and(Leaf::is_populated)
     }
 
-    /// CMD has ended by itself, and what it left behind goes on, out of its control group: whether that is done.
+    /// Moves the processes that CMD left behind out of its control group after CMD has ended by itself. Returns whether
+    /// that is complete.
     pub(crate) fn dismiss(&self) -> bool {
         self.leaf.as_ref().map_or(Left::Nothing, Leaf::dismiss) != Left::Some
     }
 
-    /// Nobody is to end what is left in the control group, if anything is.
+    /// Marks the control group so that no later run ends the processes in it.
     pub(crate) fn spare(&self) {
         if let Ok(leaf) = &self.leaf {
             leaf.spare();
         }
     }
 
-    /// Takes the terminal from CMD, if there is one.
+    /// Takes the terminal back from CMD. `None`: there is no terminal.
     pub(crate) fn take_terminal(&self) -> Option<Taken> {
         self.terminal.as_ref().map(|terminal| terminal.take_back(self.group))
     }
 
-    /// Lets a stopped CMD go on, in the foreground if this process is there.
+    /// Lets a stopped CMD continue, in the foreground if this process is in the foreground.
     pub(crate) fn resume(&self) {
         if let Some(terminal) = &self.terminal {
             terminal.give(self.group);

@@ -1,19 +1,21 @@
-//! In which control groups a run may make one of its own.
+//! Decides in which control groups a run may create a group of its own.
 
 use std::{fs, path::Path};
 
-/// What systemd makes groups for, by the ends of their names.
+/// The suffixes of the names of groups that systemd creates.
 const UNITS: [&str; 6] = ["service", "scope", "slice", "socket", "mount", "swap"];
-/// How it marks those below which others may make groups.
-/// See <https://systemd.io/CGROUP_DELEGATION/>.
+/// The extended attributes by which systemd marks a group as delegated: others may create groups below it. See
+/// <https://systemd.io/CGROUP_DELEGATION/>.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
-/// What limits the processes of a group, and the word for "not at all". Programs that fit themselves to such a limit (the heap
-/// of a JVM, the threads of a runtime) often look for it in their own group only, and would see none in a group below it.
+/// The files with the limits of a group, and the word for "no limit". Programs that adapt to such a limit (the heap of
+/// a JVM, the threads of a runtime) often read it in their own group only, and would see none in a group below it.
 const LIMITS: [&str; 3] = ["memory.max", "memory.high", "cpu.max"];
 const UNLIMITED: &str = "max";
 
+/// Checks whether a run may create groups below `group`.
+///
 /// # Errors
-/// Why a group is not to have others in it, in words.
+/// A text that says why not.
 pub(crate) fn check(group: &Path) -> Result<(), String> {
     let shown = group.display();
     if Path::new("/run/systemd/system").is_dir() && !is_delegated(group) {
@@ -27,7 +29,7 @@ pub(crate) fn check(group: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether systemd leaves it to the unit that a group belongs to what is made in it.
+/// Whether systemd has delegated the unit that the group belongs to, so that others may create groups in it.
 fn is_delegated(group: &Path) -> bool {
     let is_unit = |group: &&Path| {
         group.extension().and_then(|end| end.to_str()).is_some_and(|end| UNITS.contains(&end))
@@ -40,7 +42,7 @@ fn is_delegated(group: &Path) -> bool {
     })
 }
 
-/// A limit that a group has.
+/// The first limit that is set on a group.
 fn limit(group: &Path) -> Option<&'static str> {
     LIMITS.into_iter().find(|limit| {
         let said = fs::read_to_string(group.join(limit));

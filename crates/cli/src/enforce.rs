@@ -1,26 +1,26 @@
-//! What is done to CMD, so that it never works without the lock.
+//! Decides when CMD is terminated and killed, so that it never works without the lock.
 //!
-//! Pure: the time, the guard's word and the loss come in as arguments. Times are counted from the boot of the machine.
+//! Pure: the time, the guard's limits and a loss come in as arguments. Times count from the boot of the machine.
 
 use std::time::Duration;
 
 use leasehold::{Loss, Stop};
 
-/// The longest time between two looks at a deadline: timers stop while the machine is suspended, deadlines do not.
+/// The longest time between two checks of a deadline: timers stop while the machine is suspended, deadlines do not.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is to be done to CMD's group.
+/// What the caller has to do to CMD's process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Terminate,
     Kill,
 }
 
-/// Decides for one hold.
+/// The state machine for one hold.
 #[derive(Debug)]
 pub(crate) struct Enforcer {
     grace: Duration,
-    /// When CMD is to be told, and when it has to be gone, as known last while the hold stood. `None`: no time ends it.
+    /// When CMD gets TERM and when it gets KILL, as last known while the hold stood. `None`: no time ends the hold.
     limits: Option<Limits>,
     stage: Stage,
 }
@@ -43,7 +43,8 @@ impl Enforcer {
         Self { grace, limits: None, stage: Stage::Held }
     }
 
-    /// What is to be done now. `stop` is what the guard says (`None`: no time ends the hold), `loss` what was reported.
+    /// The action that is due now. `stop` comes from the guard (`None`: no time ends the hold); `loss` is a loss that
+    /// was reported.
     pub(crate) fn step(&mut self, now: Duration, stop: Option<Stop>, loss: Option<Loss>) -> Option<Order> {
         match self.stage {
             Stage::Held => {
@@ -67,7 +68,7 @@ impl Enforcer {
         }
     }
 
-    /// How long nothing is to be done, if nothing happens. `None`: for ever.
+    /// How long nothing is due unless something happens. `None`: for ever.
     pub(crate) fn sleep(&self, now: Duration) -> Option<Duration> {
         let until = |at: Duration| at.saturating_sub(now).min(LOOK_AGAIN);
         match self.stage {
@@ -77,7 +78,7 @@ impl Enforcer {
         }
     }
 
-    /// Why CMD is being stopped, if it is: it does not end under the lock then.
+    /// The loss because of which CMD is being stopped. `None`: CMD runs under the lock.
     pub(crate) fn stopped_by(&self) -> Option<Loss> {
         match self.stage {
             Stage::Held => None,
@@ -85,7 +86,7 @@ impl Enforcer {
         }
     }
 
-    /// When what is left of CMD's group is to be killed. `None`: it was, or it need not be.
+    /// When the rest of CMD's process group is to be killed. `None`: it was killed already, or need not be.
     pub(crate) fn kill_at(&self) -> Option<Duration> {
         match self.stage {
             Stage::Terminated { kill_at, .. } => Some(kill_at),
@@ -93,7 +94,8 @@ impl Enforcer {
         }
     }
 
-    /// Somebody said that the hold is lost. Nobody else is granted the name before its deadline, except where the lease lapsed.
+    /// Handles a reported loss. No other claim is granted the name before the hold's deadline, except where the lease
+    /// has lapsed; so only a lapse leaves CMD no grace.
     fn lost(&mut self, now: Duration, loss: Loss) -> Order {
         let end = now.saturating_add(self.grace);
         let kill_at = match (loss, self.limits) {
@@ -122,12 +124,13 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// What the guard of a hold says that lasts for so many seconds more and a moment, of 30 granted, of CMD with a grace of 5.
+    /// The limits that a guard reports `left` seconds and a moment before its hold ends, for a lease of 30 s and a
+    /// grace of 5 s.
     fn left(left: u64) -> Option<Stop> {
         Some(Stop::new(secs(left) + Duration::from_millis(50), secs(30), secs(5), Loss::Lapsed))
     }
 
-    /// And of one that is over.
+    /// The limits of a hold that is over.
     fn over() -> Option<Stop> {
         Some(Stop::new(Duration::ZERO, secs(30), secs(5), Loss::Lapsed))
     }
@@ -171,7 +174,7 @@ mod tests {
     fn a_lapsed_lease_kills_at_once() {
         let mut enforcer = Enforcer::new(secs(5));
         enforcer.step(secs(100), left(30), None);
-        // The machine slept over the deadline.
+        // The machine was suspended past the deadline.
         assert_eq!(enforcer.step(secs(500), over(), Some(Loss::Lapsed)), Some(Order::Kill));
         let mut enforcer = Enforcer::new(secs(5));
         assert_eq!(enforcer.step(secs(500), over(), None), Some(Order::Kill));

@@ -1,4 +1,4 @@
-//! The engines of this build: a small build leaves some out, and then says how to get them.
+//! The engines of this build. A small build leaves some out; its errors then say how to get them.
 
 use crate::exit::{CONFIG, Failure};
 
@@ -12,7 +12,7 @@ const REDIS: &[&str] = &[
     "rediss+cluster",
 ];
 
-/// An engine, as its locks call it.
+/// An engine: its URL schemes, its name as its locks report it, and the cargo feature that builds it.
 struct Engine {
     schemes: &'static [&'static str],
     name: &'static str,
@@ -25,7 +25,7 @@ impl Engine {
         Self { schemes, name, feature: name, is_built_in }
     }
 
-    /// One that comes with the feature of another.
+    /// The engine, built by the feature of another engine.
     const fn with(self, feature: &'static str) -> Self {
         Self { feature, ..self }
     }
@@ -42,16 +42,16 @@ static ENGINES: [Engine; 8] = [
     Engine::new(&["sqlite"], "sqlite", cfg!(feature = "sqlite")),
 ];
 
-/// The engine of a URL, as its locks call it. Locks in memory are of no use to a command.
+/// The name of a URL's engine, as its locks report it. Locks in memory are of no use to a command.
 pub(crate) fn of(url: &str) -> &'static str {
     entry(url).map_or("memory", |engine| engine.name)
 }
 
-/// Refuses a URL whose engine is not in this build, with the command that builds it in.
+/// Refuses a URL whose engine is not in this build. The error names the command that builds it in.
 pub(crate) fn built_in(url: &str) -> Result<(), Failure> {
     match entry(url) {
         Some(engine) if !engine.is_built_in => Err(Failure::new(CONFIG, not_built_in(engine.feature))),
-        // What is unknown is told where URLs are read.
+        // An unknown scheme is reported where the URL is parsed.
         _ => Ok(()),
     }
 }

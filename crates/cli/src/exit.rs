@@ -1,42 +1,42 @@
-//! The exit codes of the command, all of them, and what leads to which.
+//! All exit codes of the command, and the errors that lead to each.
 
 use leasehold::{Error, ErrorKind};
 use nix::sys::signal::Signal;
 
-/// It was done.
+/// Success.
 pub(crate) const DONE: u8 = 0;
-/// `break`: nothing is held, or under another token.
+/// `break`: the name is not held, or is held under another token.
 pub(crate) const NOT_HELD: u8 = 1;
-/// Something is wrong in the arguments (`EX_USAGE`).
+/// The arguments are wrong (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
-/// The engine is unreachable, refuses, or did not say (`EX_UNAVAILABLE`).
+/// The engine is unreachable, refuses, or did not answer (`EX_UNAVAILABLE`).
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// A bug of ours (`EX_SOFTWARE`).
+/// A bug in leasehold (`EX_SOFTWARE`).
 pub(crate) const BUG: u8 = 70;
-/// Not acquired: it is taken (`EX_TEMPFAIL`).
+/// The lock was not acquired because it is taken (`EX_TEMPFAIL`).
 pub(crate) const TAKEN: u8 = 75;
 /// The lock was lost while CMD ran.
 pub(crate) const LOST: u8 = 76;
-/// Credentials or permissions (`EX_NOPERM`).
+/// Credentials or permissions are missing or wrong (`EX_NOPERM`).
 pub(crate) const DENIED: u8 = 77;
-/// URL, configuration, or what lies under the key (`EX_CONFIG`).
+/// The URL, the configuration, or the value under the key is wrong (`EX_CONFIG`).
 pub(crate) const CONFIG: u8 = 78;
 /// CMD was found but cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// CMD was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The code of something that ended by a signal.
+/// The exit code of a process that a signal ended.
 pub(crate) fn by_signal(signal: Signal) -> u8 {
     // Signals are numbered from 1 to 64.
     128 + signal as u8
 }
 
-/// Why the command ends without having done what was asked.
+/// Why the command ends without success: an exit code and a message.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// One line: what happened, to which name and engine, what to do. `None`: nothing is said.
+    /// One line: what happened, to which name and engine, what to do. `None`: nothing is printed.
     pub(crate) message: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Failure {
         Self { code, message: None }
     }
 
-    /// The operating system refused something that we need.
+    /// The failure when the operating system refuses something that leasehold needs.
     pub(crate) fn system(what: &str, error: impl Into<std::io::Error>) -> Self {
         Self::new(UNAVAILABLE, format!("{what}: {}", error.into()))
     }
@@ -61,7 +61,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The code of an error of the library.
+/// The exit code for an error of the library.
 pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Taken | ErrorKind::TimedOut => TAKEN,

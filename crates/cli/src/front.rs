@@ -1,9 +1,9 @@
 //! `leasehold run` is two processes, so that each can end CMD's tree when the other is killed.
 //!
-//! The *front* is the process that was started: it passes signals on, stops when the other stops, and exits as it does. The
-//! *guardian* is its child, in a process group of its own: it takes the lock and runs CMD. When the front is killed, the
-//! guardian ends CMD's tree and then releases the lock, so that the next holder need not wait for the ttl. When the guardian
-//! is killed, the front ends the tree and then the hold.
+//! The *front* is the process that the user started: it passes signals on, stops when the guardian stops, and exits
+//! with the guardian's exit code. The *guardian* is its child, in a process group of its own: it acquires the lock and
+//! runs CMD. When the front is killed, the guardian ends CMD's tree and then releases the lock, so that the next holder
+//! need not wait for the ttl. When the guardian is killed, the front ends the tree and then the hold.
 
 use std::{
     ffi::OsStr,
@@ -39,30 +39,30 @@ use crate::{
     waiter::Waiter,
 };
 
-/// How often the end of the tree is looked for: each end of a child wakes earlier.
+/// How often the front checks whether the tree has ended. The end of a child wakes it earlier.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// With this begins what the guardian says when the front is to become CMD; the claim of the hold follows.
+/// First byte of the guardian's message when the front is to become CMD. The claim of the hold follows.
 const BECOME: u8 = b'b';
-/// With this, when it holds the lock: the claim follows, to the end of the line. All else that it says is the path of CMD's control
-/// group, which begins with a slash.
+/// First byte of the guardian's message when it holds the lock. The claim follows, up to a line feed. Everything else
+/// that the guardian writes is the path of CMD's control group, which begins with a slash.
 const HOLDS: u8 = b'h';
-/// No path is longer.
+/// The most bytes that are read from the guardian: no path is longer.
 const SAID: u64 = 4096;
 
-/// Which of the two this process is.
+/// Which of the two processes this one is.
 pub(crate) enum Half {
     Front(Front),
     Guardian(Partner, Waiter),
 }
 
-/// The process that was started.
+/// The front's state.
 pub(crate) struct Front {
     guardian: Pid,
     waiter: Waiter,
     line: UnixStream,
 }
 
-/// The other end of the guardian's line: it is closed when the front is gone.
+/// The guardian's end of the socket to the front. The other end is closed when the front is gone.
 pub(crate) struct Partner {
     line: UnixStream,
     pid: Pid,
@@ -70,14 +70,14 @@ pub(crate) struct Partner {
     group: Pid,
 }
 
-/// How the front came out.
+/// The result of the front's wait.
 pub(crate) enum Came {
     Code(u8),
-    /// It is to become CMD, under the hold of this claim.
+    /// The front is to become CMD, under the hold of this claim.
     Become(String),
 }
 
-/// Splits this process, which has one thread, in two. Whatever may fail does so while it is one.
+/// Forks this process, which must have one thread. Every step that may fail comes before the fork.
 ///
 /// # Errors
 /// The operating system's.
@@ -91,20 +91,20 @@ pub(crate) fn split(signals: Signals) -> io::Result<Half> {
     if let Some(guardian) = fork()? {
         return Ok(Half::Front(Front { guardian, waiter: ours, line: near }));
     }
-    // What holds the near end open would hide the end of the front.
+    // An open copy of the near end would hide the end of the front.
     drop((near, ours));
-    // A signal to the group of the front, the last included, is not for the guardian. Neither is one for whatever is called
-    // leasehold.
+    // Signals to the process group of the front, KILL included, must not reach the guardian. Neither must a signal to
+    // every process named leasehold.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     set_name(c"lh-guardian")?;
     tree::adopt()?;
-    // A stopped process does not see that a line is closed.
+    // A stopped guardian does not notice that the socket is closed, so the death of the front continues it.
     set_pdeathsig(Signal::SIGCONT)?;
     Ok(Half::Guardian(partner, theirs))
 }
 
 impl Partner {
-    /// How the front is shown to others.
+    /// The owner that others see as the holder: the front's process.
     pub(crate) fn owner(&self) -> Owner {
         Owner::of_process(self.pid.as_raw().unsigned_abs())
     }
@@ -117,7 +117,7 @@ impl Partner {
         self.group
     }
 
-    /// Has the front become CMD once this process has ended.
+    /// Tells the front to become CMD once this process has ended.
     ///
     /// # Errors
     /// The operating system's.
@@ -125,7 +125,7 @@ impl Partner {
         (&self.line).write_all(&[&[BECOME], claim.as_bytes()].concat())
     }
 
-    /// Tells the front which claim holds the lock: if this process is killed, nothing is to be left of it.
+    /// Tells the front which claim holds the lock, so that the front can end the hold if this process is killed.
     ///
     /// # Errors
     /// The operating system's.
@@ -133,7 +133,7 @@ impl Partner {
         self.say(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
     }
 
-    /// Tells the front which control group it has to end if this process is killed.
+    /// Tells the front which control group to end if this process is killed.
     ///
     /// # Errors
     /// The operating system's.
@@ -143,7 +143,7 @@ impl Partner {
 
     fn say(&self, words: &[u8]) -> io::Result<()> {
         match (&self.line).write_all(words) {
-            // The front was killed: that is seen next.
+            // The front was killed: the caller notices that next.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             done => done,
         }
@@ -151,13 +151,13 @@ impl Partner {
 }
 
 impl Front {
-    /// Until the guardian has ended.
+    /// Waits until the guardian has ended.
     pub(crate) fn see_through(&self, plan: &Run) -> Result<Came, Failure> {
         let failed = |errno: Errno| Failure::new(exit::BUG, format!("cannot wait for events: {errno}"));
         loop {
             match tree::reap().map_err(failed)? {
                 Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
-                    // The system gives the low eight bits.
+                    // The system reports the low eight bits of the code.
                     return Ok(match self.said().split_first() {
                         Some((&BECOME, claim)) => Came::Become(String::from_utf8_lossy(claim).into_owned()),
                         _ => Came::Code(code as u8),
@@ -179,33 +179,34 @@ impl Front {
         }
     }
 
-    /// What the guardian has said, now that it is gone.
+    /// All bytes that the guardian has written. Called when the guardian is gone.
     fn said(&self) -> Vec<u8> {
         let mut said = Vec::new();
-        // What was read before an error is there.
+        // Bytes that were read before an error stay in the buffer.
         let _ = (&self.line).take(SAID).read_to_end(&mut said);
         said
     }
 
-    /// A guardian that has ended needs none.
+    /// Passes a signal on to the guardian. A guardian that has ended needs none, so errors are ignored.
     fn pass_on(&self, signal: Signal) {
         let _ = kill(self.guardian, signal);
     }
 
-    /// The guardian has stopped, as this process does then: alone, or as Ctrl-Z at the terminal would have stopped it.
+    /// The guardian has stopped. This process stops too: alone, or with its group, as Ctrl-Z at the terminal would have
+    /// stopped it.
     fn stopped(&self, by: Signal) -> Result<(), Errno> {
         match by {
             Signal::SIGTSTP => self.waiter.signals().stop()?,
             Signals::WITH_GROUP => self.waiter.signals().stop_group()?,
-            // Somebody else stopped it, and the lock would be lost.
+            // Another process stopped the guardian. It is continued at once, or the lock would be lost.
             _ => {}
         }
-        // Continued, or never stopped, because nobody could have continued us.
+        // This process was continued, or never stopped because no process could have continued it.
         self.pass_on(Signal::SIGCONT);
         Ok(())
     }
 
-    /// The guardian was killed: nobody renews the lock any more.
+    /// The guardian was killed, and nobody renews the lock any more: ends CMD's tree and the hold.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
         let said = self.said();
         let (claim, leaf) = held(&said);
@@ -227,7 +228,7 @@ impl Front {
         )
     }
 
-    /// Ends all that descends from CMD, and what is in its control group; whether nothing is left.
+    /// Ends all descendants of CMD and all processes in its control group. Returns whether nothing is left.
     fn end_tree(&self, lock: &str, leaf: &[u8]) -> bool {
         let leaf = Group::open(Path::new(OsStr::from_bytes(leaf))).ok();
         let is_populated = || leaf.as_ref().is_some_and(Group::is_populated);
@@ -235,7 +236,7 @@ impl Front {
         while !tree::is_gone() || is_populated() {
             let is_killed = leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
             let children = tree::signal_children(Signal::SIGKILL);
-            // Those in the group are about to end.
+            // The processes in the control group are about to end.
             if children.is_err() && !(is_killed && is_populated()) {
                 let survivors = tree::survivors();
                 if !survivors.is_empty() {
@@ -247,19 +248,19 @@ impl Front {
                     break;
                 }
             }
-            // Without events it would only be looked at more often.
+            // If waiting for events fails, the loop only checks more often.
             let _ = self.waiter.wait(Some(LOOK_FOR_TREE));
         }
-        // What goes on in it keeps it.
+        // Fails, and leaves the group, when a process in it goes on.
         let _ = leaf.map(|leaf| leaf.remove());
         is_all
     }
 }
 
-/// Of what the guardian has said: the claim that holds the lock, and the path of CMD's control group.
+/// Parses what the guardian has written: the claim that holds the lock, and the path of CMD's control group.
 fn held(said: &[u8]) -> (Option<String>, &[u8]) {
     let Some(rest) = said.strip_prefix(&[HOLDS]) else { return (None, said) };
-    // A line that was cut off tells nothing.
+    // A line that was cut off is ignored.
     let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return (None, &[]) };
     (Some(String::from_utf8_lossy(&rest[..end]).into_owned()), &rest[end + 1..])
 }

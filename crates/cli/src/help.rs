@@ -1,6 +1,6 @@
-//! Texts of `--help` and of the manual page, broken into lines for a terminal of 80 columns.
+//! Texts of `--help` and of the manual page, wrapped for a terminal of 80 columns.
 
-/// After the options of `run`.
+/// Printed after the options of `run`.
 pub(crate) const RUN: &str = "\
 Examples:
   leasehold run nightly -- ./report.sh               wait for the lock, then run
@@ -70,7 +70,7 @@ Exit codes:
   127   CMD is not found
   128+n signal n ended the wait";
 
-/// After the options of `break`.
+/// Printed after the options of `break`.
 pub(crate) const BREAK: &str = "\
 Exit codes:
   0     the hold has ended

@@ -1,4 +1,4 @@
-//! What `show --json` and `list --json` print: one object a line, its fields in the order of the manual.
+//! The output of `show --json` and `list --json`: one object per line, its fields in the order of the manual.
 
 use std::{fmt::Write, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{cmd::show::Seen, text::is_acted_on};
 
-/// One name, with a line feed.
+/// One name as a JSON object with a line feed.
 pub(crate) fn line(seen: &Seen<'_>) -> String {
     let view = seen.view;
     let fields = [
@@ -78,7 +78,7 @@ fn number(number: Option<impl Into<Value>>) -> String {
 fn text(text: &str) -> String {
     let mut escaped = String::new();
     for c in Value::from(text).to_string().chars() {
-        // JSON allows most of them as they are. None needs more than four digits.
+        // JSON allows most of these characters unescaped. None needs more than four hexadecimal digits.
         if is_acted_on(c) {
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {

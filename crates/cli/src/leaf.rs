@@ -1,7 +1,8 @@
-//! The control group of CMD, a *leaf* below the group of leasehold: it ends with the lock, whoever its processes became.
+//! The control group of CMD, a *leaf* below the group of leasehold. Its processes end with the lock, even those that
+//! became another user.
 //!
-//! The guardian holds a lock (`flock`) on the leaf as long as it lives. Where another process can lock the leaf, both processes of
-//! its run were killed: see `sweep`.
+//! The guardian holds a file lock (`flock`) on the leaf as long as it lives. If another process can lock the leaf, both
+//! processes of its run were killed: see `sweep`.
 
 use std::{
     cell::Cell,
@@ -19,51 +20,51 @@ use nix::{
 
 use crate::{cgroup::Group, delegation, spawn::Entrance, waiter::now};
 
-/// The mode of a leaf that is in use: nobody but its owner can lock what he cannot open, and what runs in it as another user
-/// still reads the files that it knows by name.
+/// The mode of a leaf in use. Only its owner can open it, so only the owner can lock it. Processes of other users that
+/// run in it can still read its files by name.
 const IN_USE: u32 = 0o711;
-/// And of one that is not ended by anybody, for CMD has ended by itself: as any other group.
+/// The mode of a leaf whose processes no run ends, because CMD has ended by itself: the mode of any other group.
 const LEFT: u32 = 0o755;
-/// So often another one is made where somebody looked at it before it was locked.
+/// How often a leaf is created anew when another process found it before it was locked.
 const ATTEMPTS: u32 = 8;
 
-/// A leaf of this process.
+/// The leaf of this process's run.
 pub(crate) struct Leaf {
     group: Group,
-    /// The file through which a process gets into it.
+    /// The file through which a process moves into the leaf.
     processes: File,
     home: Group,
     is_removed: Cell<bool>,
 }
 
-/// What became of a leaf, of which nothing is to be ended any more.
+/// The state of a leaf whose processes are no longer to be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// It is gone.
+    /// The leaf is gone.
     Nothing,
-    /// Something is moving, or ending: look again.
+    /// Processes are moving or ending: look again.
     Some,
-    /// It stays, for there are groups in it that others made, or what is in it does not move.
+    /// The leaf stays, because others created groups in it or its processes cannot be moved.
     Stays,
 }
 
 impl Leaf {
-    /// Makes one in a group, for the run of a process.
+    /// Creates a leaf below `home`, for the run of the process `front`.
     ///
     /// # Errors
-    /// Why that is not to be, in words.
+    /// A text that says why there is no leaf.
     pub(crate) fn make(home: Group, front: Pid) -> Result<Self, String> {
         delegation::check(home.path())?;
         for _ in 0..ATTEMPTS {
             let path = home.path().join(name(front));
             let failed = |error: io::Error| format!("{}: {error}", path.display());
             mkdir(&path, Mode::from_bits_truncate(IN_USE)).map_err(|errno| failed(errno.into()))?;
-            // Who looks for what others have left may have found it in between.
+            // A process that looks for leaves of killed runs may have found it in between.
             if let Ok(group) = Group::open(&path)
                 && group.dir().try_lock().is_ok()
                 && let Ok(processes) = group.entrance()
             {
-                // Whatever the mask of this process is.
+                // The mode must not depend on the umask of this process.
                 group.dir().set_permissions(Permissions::from_mode(IN_USE)).map_err(failed)?;
                 return Ok(Self { group, processes, home, is_removed: Cell::new(false) });
             }
@@ -79,12 +80,12 @@ impl Leaf {
         self.group.path()
     }
 
-    /// How a process gets into it.
+    /// The files through which a process gets into the leaf.
     pub(crate) const fn entrance(&self) -> Entrance<'_> {
         Entrance { group: self.group.dir(), processes: &self.processes }
     }
 
-    /// Kills whatever is in it: whether all of it ends.
+    /// Kills all processes in the leaf. Returns whether all of them will end.
     pub(crate) fn kill(&self) -> bool {
         self.group.kill().is_ok()
     }
@@ -93,9 +94,9 @@ impl Leaf {
         self.group.is_populated()
     }
 
-    /// Moves what CMD left behind to where it would be without us.
+    /// Moves the processes that CMD left behind to the group that they would be in without leasehold.
     pub(crate) fn dismiss(&self) -> Left {
-        // As it mostly is: nothing was left behind.
+        // The usual case: nothing was left behind.
         if self.group.remove_alone().is_ok() {
             self.is_removed.set(true);
             return Left::Nothing;
@@ -108,12 +109,12 @@ impl Leaf {
             return Left::Stays;
         }
         let moved = heirs.into_iter().map(|pid| self.home.take(pid));
-        // One that has ended needs not be moved.
+        // A process that has ended need not be moved.
         let is_barred = |error: &io::Error| error.raw_os_error() != Some(Errno::ESRCH as i32);
         if moved.filter_map(Result::err).any(|error| is_barred(&error)) { Left::Stays } else { Left::Some }
     }
 
-    /// From now on nobody ends what is in it.
+    /// Marks the leaf so that no run ends the processes in it.
     pub(crate) fn spare(&self) {
         if !self.is_removed.get() {
             let _ = self.group.dir().set_permissions(Permissions::from_mode(LEFT));
@@ -123,32 +124,32 @@ impl Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // One in which something goes on stays.
+        // A leaf in which a process goes on stays.
         if !self.is_removed.get() {
             let _ = self.group.remove();
         }
     }
 }
 
-/// Unlike that of any other leaf, ever since the machine was booted.
+/// A name that no other leaf has had since the machine was booted.
 fn name(front: Pid) -> String {
     format!("leasehold-{front}-{:x}", now().as_nanos())
 }
 
-/// Whether a group is named as a leaf is.
+/// Whether a group has the name of a leaf.
 fn is_name(name: &str) -> bool {
     let parts = name.strip_prefix("leasehold-").and_then(|rest| rest.split_once('-'));
     parts.is_some_and(|(pid, time)| pid.parse::<u32>().is_ok() && u64::from_str_radix(time, 16).is_ok())
 }
 
-/// What a group is to somebody who looks for what others have left.
+/// What a control group is to a run that looks for leaves of killed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafState {
-    /// A leaf of this user whose owners are dead. It is locked by the look, so that nobody takes it into use.
+    /// A leaf of this user whose front and guardian are dead. The check locks it, so that no run takes it into use.
     Orphan,
-    /// A leaf of this user out of which its owners let go what was in it.
+    /// A leaf of this user whose run has spared the processes in it.
     Spared,
-    /// It is in use, or is none of this user's leaves.
+    /// The group is in use, or is not a leaf of this user.
     Other,
 }
 
@@ -158,7 +159,7 @@ pub(crate) fn state(group: &Group) -> LeafState {
     if !is_leaf || dir.uid() != Uid::effective().as_raw() {
         return LeafState::Other;
     }
-    // Shared: several may look, and each waits until what is in it has ended.
+    // A shared lock: several runs may check, and each waits until the processes in the leaf have ended.
     match (dir.mode() & 0o7777, group.dir().try_lock_shared()) {
         (IN_USE, Ok(())) => LeafState::Orphan,
         (LEFT, Ok(())) => LeafState::Spared,

@@ -1,7 +1,7 @@
-//! What happens while the command works, for `-v` and `RUST_LOG`: lines on standard error.
+//! The log on standard error, for `-v` and `RUST_LOG`.
 //!
-//! A thread of its own writes them, for whoever reads standard error may stop reading, as a pager does: a command that waited for
-//! its reader would lose the lock. What does not fit into the memory between is dropped.
+//! A separate thread writes the lines, because the reader of standard error may stop reading, as a pager does: a
+//! command that waited for its reader would lose the lock. Lines that do not fit into the buffer are dropped.
 
 use std::{
     io::{self, Write},
@@ -21,23 +21,23 @@ use tracing_subscriber::{
 
 use crate::text;
 
-/// So many lines may be in memory.
+/// How many lines the buffer holds.
 const ROOM: usize = 1024;
-/// How long the end of the command waits until all was written.
+/// How long the end of the command waits until all lines are written.
 const FLUSH_WITHIN: Duration = Duration::from_millis(200);
-/// The crates of this project, whose events `-vv` shows.
+/// The prefix of this project's crates, whose events `-vv` shows.
 const OWN: &str = "leasehold";
 
-/// What the thread is told.
+/// A message to the thread.
 enum Order {
     Write(Vec<u8>),
     Flush(SyncSender<()>),
 }
 
-/// To the thread, which starts with the first line. `None`: the operating system has no room for it.
+/// The channel to the thread, which starts with the first line. `None`: the operating system could not start a thread.
 static THREAD: OnceLock<Option<SyncSender<Order>>> = OnceLock::new();
 
-/// One message, as [`text::say`] writes it.
+/// Writes one message as [`text::say`] does, through the thread.
 pub(crate) fn line(message: &str) {
     write(text::line(message));
 }
@@ -53,7 +53,7 @@ fn start() -> Option<SyncSender<Order>> {
     let work = move || {
         for order in taken {
             match order {
-                // Nobody is left to be told if this fails.
+                // If this fails, there is nobody to report it to.
                 Order::Write(bytes) => drop(io::stderr().write_all(&bytes)),
                 Order::Flush(done) => drop(done.send(())),
             }
@@ -72,10 +72,11 @@ pub(crate) fn flush() {
     }
 }
 
-/// Writes the events of the library from now on, as `RUST_LOG` says, or else as often as `-v` was given: twice for what happens to
-/// locks, three times for every step. Once per process; not before a fork, for only one thread survives that.
+/// Starts to log the library's events, selected by `RUST_LOG`, or else by the number of `-v`: two show what happens to
+/// locks, three show every step. Once per process, and not before a fork, because only one thread survives a fork.
 ///
-/// A `RUST_LOG` that cannot be read, as one with the spans of another program in it, is no reason not to run: a message says that it is ignored.
+/// A `RUST_LOG` that cannot be parsed, such as one with span filters for another program, does not stop the command: a
+/// message says that it is ignored.
 pub(crate) fn listen(verbose: u8) {
     let targets = match targets(std::env::var("RUST_LOG").ok(), verbose) {
         Ok(Some(targets)) => targets,
@@ -83,7 +84,7 @@ pub(crate) fn listen(verbose: u8) {
         Err(why) => return text::say(&why),
     };
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines);
-    // It fails only when it is done twice.
+    // Fails only when a subscriber is set already.
     let _ = tracing_subscriber::registry().with(layer).with(targets).try_init();
 }
 
@@ -98,10 +99,10 @@ fn targets(said: Option<String>, verbose: u8) -> Result<Option<Targets>, String>
     }
 }
 
-/// Hands the events on, a line each.
+/// Writes each event as one line.
 struct Lines;
 
-/// One event.
+/// The text of one event.
 struct Event(Vec<u8>);
 
 impl MakeWriter<'_> for Lines {
@@ -125,7 +126,7 @@ impl Write for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // Names and values of others are in it.
+        // Events contain names and values that others chose.
         let event = String::from_utf8_lossy(&self.0);
         write(text::line(event.trim_end()));
     }

@@ -1,4 +1,5 @@
-//! The manual page, made from the same texts as `--help`. A test, so that the command itself does not carry it.
+//! The manual page, made from the same texts as `--help`. A test writes and checks it, so that the command itself does
+//! not contain it.
 
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -7,7 +8,7 @@ use crate::{args::Args, help};
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
 
-/// What stands on the page and is too long for `--help`.
+/// Sections of the page that are too long for `--help`.
 const ENVIRONMENT: &str = "\
 .SH ENVIRONMENT
 .TP
@@ -43,7 +44,7 @@ The URL for all users of the machine, unless one is given otherwise.
 The lock files of file:, of root and of other users. The home is that of the user database.
 ";
 
-/// With `WRITE_MAN` in the environment the page is written.
+/// Compares the page with its file. With `WRITE_MAN` in the environment the file is written instead.
 #[test]
 fn the_manual_page_is_current() {
     let page = page().unwrap();
@@ -90,13 +91,13 @@ fn page() -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-/// How a command is called, on a line of its own.
+/// The usage of a command, on one line.
 fn usage(command: &mut clap::Command) -> String {
     let usage = command.render_usage().to_string();
     format!("{}\n.br\n", usage.trim_start_matches("Usage: ").replace('-', "\\-"))
 }
 
-/// One command, as a section of the page: its headings are one step lower than on a page of its own.
+/// One command as a section of the page. Its headings are one level lower than on a page of its own.
 fn section(command: &clap::Command) -> std::io::Result<String> {
     let man = Man::new(command.clone());
     let mut text = Vec::new();
@@ -110,7 +111,7 @@ fn section(command: &clap::Command) -> std::io::Result<String> {
     Ok(keep_tables(&text.replace(".SH OPTIONS", ".SS OPTIONS")))
 }
 
-/// Lines that are set in keep their breaks; the others are filled.
+/// Indented lines keep their breaks; the others are filled.
 fn keep_tables(text: &str) -> String {
     let mut kept = String::new();
     let mut table = false;

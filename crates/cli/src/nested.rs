@@ -1,4 +1,4 @@
-//! A run within a run: the name may be held by the very process that started this one, or by one above that.
+//! A run within a run: an ancestor of this process may be a run that holds the name already.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// How long the look may take whether this process was started under the hold that it asks for.
+/// The time limit for the check whether this process was started under the hold that it asks for.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
-/// What CMD is told of the hold.
+/// The variables that describe the hold to CMD.
 const NAME: &str = "LEASEHOLD_NAME";
 const CLAIM: &str = "LEASEHOLD_CLAIM";
 const TOKEN: &str = "LEASEHOLD_TOKEN";
 const LINEAGE: &str = "LEASEHOLD_LINEAGE";
-/// What CMD is told of the holds of the runs above this one: a line each, the nearest first, the name last, for it may hold spaces.
+/// The variable that describes the holds of the runs above this one: one line each, the nearest first. The name comes
+/// last in a line because it may contain spaces.
 const OUTER: &str = "LEASEHOLD_OUTER";
-/// No more of them are told, for an environment has its limits.
+/// How many of them are passed on, because the size of an environment is limited.
 const OUTER_AT_MOST: usize = 64;
 
 /// A hold under which a process runs.
@@ -45,7 +46,7 @@ impl Hold {
         }
     }
 
-    /// Those of the runs that this process descends from, the nearest first, as its environment tells.
+    /// The holds of the runs that this process descends from, the nearest first, read from the environment.
     pub(crate) fn above() -> Vec<Self> {
         let variable = |name| std::env::var(name).unwrap_or_default();
         let [name, claim, token, lineage] = [NAME, CLAIM, TOKEN, LINEAGE].map(variable);
@@ -64,7 +65,7 @@ impl Hold {
         format!("{} {} {} {}", self.claim, self.token, self.lineage, self.name)
     }
 
-    /// What is added to the environment of a CMD that runs under it.
+    /// The environment variables for a CMD that runs under this hold.
     pub(crate) fn variables(self) -> Vec<(&'static str, String)> {
         let outer = Self::above().into_iter().filter(|hold| hold.claim != self.claim);
         let outer: Vec<_> = outer.take(OUTER_AT_MOST).map(|hold| hold.line()).collect();
@@ -74,8 +75,9 @@ impl Hold {
     }
 }
 
-/// The hold that CMD is to run under: one of a process above this one, of the same name, which leaves no room for another. `until`
-/// is when the wait for the lock is to end.
+/// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, a hold of an ancestor on the same
+/// name. Otherwise such a hold is an error if it leaves no room for another, because the wait would never end. `until`
+/// is when the wait for the lock has to end.
 pub(crate) fn nested(
     plan: &Run,
     locks: &Locks,
@@ -86,7 +88,8 @@ pub(crate) fn nested(
     if above.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
         return Ok(None);
     }
-    // Another engine or prefix may have the same name: only the hold itself tells. Who may not look waits.
+    // Another engine or prefix may have the same name, so only the hold itself tells. A user who may not look at locks
+    // waits as usual.
     let within = until.map_or(LOOK_WITHIN, |until| LOOK_WITHIN.min(until.saturating_sub(now()) / 2));
     let seen = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
     let Some(Ok(view)) = seen.map_err(waiting_failed)? else { return Ok(None) };

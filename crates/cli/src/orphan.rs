@@ -1,4 +1,5 @@
-//! A hold whose guardian was killed. Nothing of CMD runs any more, so the name need not stay taken until the lease has run out.
+//! Ends a hold whose guardian was killed. No process of CMD runs any more, so the name need not stay taken until the
+//! lease runs out.
 
 use std::time::Duration;
 
@@ -6,16 +7,17 @@ use leasehold::{Connect, Error, Locks};
 
 use crate::{plan::Run, signals::ends_wait, waiter::Waiter};
 
-/// How long it may take: without an answer the name is free when the lease has run out.
+/// The time limit for it. Without an answer the name is free when the lease runs out.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Frees what the claim holds; whether that is certain. Over a connection of its own: that of the guardian has ended with it.
+/// Frees the hold of `claim`. Returns whether that is certain. It opens a connection of its own, because the guardian's
+/// ended with the guardian.
 pub(crate) fn free(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
-    // The kernel has freed a lock of the file engine with its process.
+    // The kernel has released a lock of the file engine with its process.
     if plan.url.starts_with("file:") {
         return true;
     }
-    // It may have been released for that already, and who breaks it now frees a name that is kept.
+    // The hold may have been released with `--at-least` already; breaking it would free a name that is to stay taken.
     if plan.at_least.is_some() {
         return false;
     }
@@ -26,7 +28,8 @@ pub(crate) fn free(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
     )
 }
 
-/// Ends the hold of this claim, whatever else holds the name. Nobody renews it, and no request for it is under way that counts.
+/// Ends the hold of this claim, and no other hold of the name. The claim has no keeper any more, and no request of it
+/// that could still have an effect.
 async fn end(locks: &Locks, name: &str, claim: &str) -> Result<(), Error> {
     let view = locks.show(name).await?;
     let own = view.holders.iter().find(|holder| holder.id == claim);

@@ -1,4 +1,4 @@
-//! The command line, resolved: what is to be done, with every default filled in.
+//! The resolved command line: all that is to be done, with every default filled in.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
@@ -11,12 +11,13 @@ use crate::{
     source::{FILE, SYSTEM_FILE, Sources, VARIABLE, WITHHELD},
 };
 
-/// The longest `--at-least`: longer than any schedule repeats, short enough that a slip of the pen ends some day.
+/// The longest `--at-least`: longer than the period of any schedule, and short enough that a typing error ends some
+/// day.
 const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What `run` is to do.
+/// The plan of `leasehold run`.
 pub(crate) struct Run {
-    /// It may hold a password, and is kept for as long as CMD runs.
+    /// The URL may contain a password, and stays in memory as long as CMD runs.
     pub(crate) url: Zeroizing<String>,
     pub(crate) name: Name,
     pub(crate) want: Want,
@@ -33,15 +34,15 @@ pub(crate) struct Run {
     pub(crate) quiet: bool,
     /// How often `-v` was given.
     pub(crate) verbose: u8,
-    /// Whether the environment of CMD keeps the variables that say where the locks are.
+    /// Whether CMD's environment keeps the variables with the engine's URL.
     pub(crate) pass_url: bool,
-    /// Whether CMD inherits the descriptor under the lock, where there is one.
+    /// Whether CMD inherits the descriptor of the lock file, if there is one.
     pub(crate) pass_descriptor: bool,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
 }
 
-/// How the name is to be held.
+/// The mode in which the name is to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     Exclusive,
@@ -57,7 +58,7 @@ pub(crate) enum Wait {
     Not,
 }
 
-/// The URL for this process: from the option, the environment, or the machine.
+/// The URL for this process: from the option, the environment, or the machine's file.
 pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
     let url = Sources {
         flag,
@@ -73,12 +74,12 @@ pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failur
 }
 
 impl Run {
-    /// The lock, as messages of a process call it that has no `Locks`.
+    /// The lock's name for messages of a process that has no `Locks`.
     pub(crate) fn lock(&self) -> String {
         format!("{} lock {:?}", engines::of(&self.url), self.name.as_str())
     }
 
-    /// Resolves the options of `run`. Arguments are checked before `url` is asked for.
+    /// Resolves the options of `run`. The arguments are checked before `url` is called.
     pub(crate) fn new(
         args: args::Run,
         url: impl FnOnce() -> Result<String, Failure>,

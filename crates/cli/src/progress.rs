@@ -1,4 +1,4 @@
-//! Says what a run does: who holds the lock that it waits for, and with `-v` every step.
+//! Messages of a run: who holds the lock that it waits for, and with `-v` every step.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -20,17 +20,17 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// A lock that is had sooner than this was not waited for.
+/// A run that acquires the lock sooner than this prints nothing about waiting.
 const FIRST: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(30);
 
 type Look<'a> = Pin<Box<dyn Future<Output = Result<View, Error>> + 'a>>;
 
-/// Who holds the lock, again and again for as long as it is waited for.
+/// Prints repeatedly who holds the lock while the run waits for it.
 pub(crate) struct Waiting<'a> {
     plan: &'a Run,
     locks: &'a Locks,
-    /// When to look next; `None`: nobody wants to know.
+    /// When to look next. `None`: no message is wanted.
     at: Option<Duration>,
     look: Option<Look<'a>>,
 }
@@ -42,7 +42,8 @@ impl<'a> Waiting<'a> {
         Self { plan, locks, at, look: None }
     }
 
-    /// Looks, and says what was seen, if it is time to; how long until the next look, unless `waiter` is woken for it.
+    /// Looks, and prints a message, if it is time. Returns the time until the next look; `waiter` may be woken earlier
+    /// by the answer.
     pub(crate) fn step(&mut self, waiter: &Waiter) -> Option<Duration> {
         loop {
             if let Some(look) = &mut self.look {
@@ -70,7 +71,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// The steps of a run, for `-v`.
+/// Prints the steps of a run, for `-v`.
 pub(crate) struct Steps<'a> {
     plan: &'a Run,
     begun: Duration,
@@ -89,7 +90,7 @@ impl<'a> Steps<'a> {
         self.say(locks, &format!("granted after {waited}, token {token}"));
     }
 
-    /// CMD runs: what ends it, and all of it.
+    /// CMD was started: prints the process, and what will end it with all its descendants.
     pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
         let guardian = getpid();
         self.say(locks, &match child.leaf() {
@@ -116,7 +117,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Hears of renewals that failed.
+/// Prints a message when a renewal gets no answer.
 pub(crate) struct Renewals(String);
 
 impl Renewals {

@@ -1,4 +1,4 @@
-//! Signals, taken out of the way of handlers: they are blocked and read from a descriptor, one at a time.
+//! Signals without handlers: they are blocked, and read from a descriptor one at a time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,7 +13,7 @@ use nix::{
 
 use crate::spawn::Found;
 
-/// Signals that are passed on to CMD.
+/// The signals that are passed on to CMD.
 const FORWARDED: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -25,7 +25,7 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGTSTP,
 ];
 
-/// The signals of this process, as it gets them from now on, and as it found them.
+/// The descriptor for this process's signals, and the signal mask with which the process was started.
 pub(crate) struct Signals {
     fd: SignalFd,
     taken: SigSet,
@@ -33,13 +33,13 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Stops the guardian when the whole process group of the front is to stop.
+    /// The signal by which the guardian stops when the whole process group of the front is to stop.
     pub(crate) const WITH_GROUP: Signal = Signal::SIGTTIN;
 
-    /// Blocks the signals that are passed on and reads them from now on. To be called before the first thread starts,
-    /// for threads inherit what is blocked.
+    /// Blocks the forwarded signals and reads them from a descriptor from now on. Call it before the first thread
+    /// starts, because threads inherit the mask.
     ///
-    /// What was ignored when this process started stays ignored, for `nohup` and the like.
+    /// Signals that were ignored when this process started stay ignored, for `nohup` and similar programs.
     ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
@@ -54,7 +54,7 @@ impl Signals {
         Self::read(taken, found)
     }
 
-    /// The same signals for a process that is forked off: a descriptor of its own.
+    /// The same signals for a forked process, through a descriptor of its own.
     ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
@@ -67,12 +67,12 @@ impl Signals {
         Ok(Self { fd, taken, found })
     }
 
-    /// What CMD is to find.
+    /// The signal mask with which CMD is to start.
     pub(crate) const fn found(&self) -> Found {
         self.found
     }
 
-    /// The next signal that came in, if any.
+    /// The next pending signal, if any.
     ///
     /// # Errors
     /// The operating system's.
@@ -81,8 +81,8 @@ impl Signals {
         Ok(info.and_then(|info| Signal::try_from(info.ssi_signo as i32).ok()))
     }
 
-    /// Stops this process, as SIGTSTP does by default; returns when it is continued. A process that nobody could continue
-    /// (one without a shell) is not stopped by the kernel.
+    /// Stops this process, as SIGTSTP does by default. Returns when it is continued. The kernel does not stop a process
+    /// that no other process could continue (one without a shell).
     ///
     /// # Errors
     /// The operating system's.
@@ -90,7 +90,7 @@ impl Signals {
         stop(Pid::this())
     }
 
-    /// Stops what shares the process group of this process, too, as Ctrl-Z at the terminal would have done.
+    /// Stops the whole process group of this process, as Ctrl-Z at the terminal does.
     ///
     /// # Errors
     /// The operating system's.
@@ -98,7 +98,7 @@ impl Signals {
         stop(Pid::from_raw(0))
     }
 
-    /// Stops the guardian, and by that the process group of the front.
+    /// Stops the guardian in such a way that the front stops its process group.
     ///
     /// # Errors
     /// The operating system's.
@@ -110,7 +110,7 @@ impl Signals {
 fn stop(whom: Pid) -> Result<(), Errno> {
     let stop = SigSet::from(Signal::SIGTSTP);
     kill(whom, Signal::SIGTSTP)?;
-    // It is blocked, and so takes effect here.
+    // The signal is blocked, so it takes effect when it is unblocked here.
     stop.thread_unblock()?;
     stop.thread_block()
 }
@@ -121,7 +121,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether a signal ends a wait for the lock. The others only matter to CMD or to job control.
+/// Whether a signal ends the wait for the lock. The others matter only to CMD or to job control.
 pub(crate) fn ends_wait(signal: Signal) -> bool {
     !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGTSTP)
 }

@@ -1,4 +1,4 @@
-//! Where the URL of the engine comes from. It may hold a password: no error shows it.
+//! Finds the URL of the engine. The URL may contain a password, so no error shows it.
 
 use std::{
     ffi::OsString,
@@ -14,19 +14,20 @@ use zeroize::Zeroizing;
 
 use crate::exit::{CONFIG, DENIED, Failure};
 
-/// The variable with the URL, and that with the path of a file with it.
+/// The variable that contains the URL, and the variable with the path of a file that contains it.
 pub(crate) const VARIABLE: &str = "LEASEHOLD_URL";
 pub(crate) const FILE: &str = "LEASEHOLD_URL_FILE";
-/// Tells a `leasehold` within CMD that the two were there: without it, it would lock elsewhere, in `file:`, and say nothing.
+/// The variable that tells a `leasehold` within CMD that the two were removed. Without it, that `leasehold` would
+/// silently lock in `file:`.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_NO_URL";
 /// The file for a whole machine.
 pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
-/// The engine when nothing else is named.
+/// The URL when none is configured.
 const DEFAULT: &str = "file:";
-/// The longest URL file that is read: a file of another kind named by mistake must not fill the memory.
+/// The largest URL file that is read. The limit keeps a wrong file from filling the memory.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Where to look, in this order.
+/// The places where a URL is looked for, in this order.
 pub(crate) struct Sources<'a> {
     /// `--url`
     pub(crate) flag: Option<String>,
@@ -34,16 +35,16 @@ pub(crate) struct Sources<'a> {
     pub(crate) variable: Option<OsString>,
     /// `LEASEHOLD_URL_FILE`
     pub(crate) file: Option<OsString>,
-    /// Whether `withhold` removed the two above.
+    /// Whether `withhold` removed the two variables above.
     pub(crate) withheld: bool,
-    /// The file for a whole machine, which may be missing.
+    /// The file for the whole machine. It may be missing.
     pub(crate) system: &'a Path,
     /// `--require-url`
     pub(crate) required: bool,
 }
 
 impl Sources<'_> {
-    /// The first URL found.
+    /// The first URL that is found.
     pub(crate) fn url(self) -> Result<String, Failure> {
         let url = self.find()?;
         let scheme = url.split(':').next().unwrap_or_default();
@@ -94,24 +95,25 @@ impl Sources<'_> {
     }
 }
 
-/// Removes from the environment of a command what may hold a password.
+/// Removes the variables that may contain a password from the environment of a command.
 pub(crate) fn withhold(command: &mut Command) {
     if [VARIABLE, FILE].into_iter().any(|variable| std::env::var_os(variable).is_some()) {
         command.env_remove(VARIABLE).env_remove(FILE).env(WITHHELD, "1");
     }
 }
 
-/// What others may not do with a file: whoever writes it says where all go with their passwords; and a password in a file of one's own
-/// is as secret as a key of ssh.
+/// The permissions that others must not have on a URL file, with the `chmod` argument that removes them. A user who can
+/// write the file decides to which server all others send their passwords. A password in a user's own file is as secret
+/// as an ssh key.
 const NOT_WRITABLE: (u32, &str) = (0o022, "go-w");
 const PRIVATE: (u32, &str) = (0o077, "600");
 
-/// Does not wait for somebody who writes into a pipe.
+/// Opens a file without waiting: opening a pipe would wait for a writer.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-/// Reads the file, if nobody else but root could have written it.
+/// Reads the file if only its user and root could have written it.
 fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String, Failure> {
     let stat = file.metadata().map_err(|error| unreadable(what, &error))?;
     if !stat.is_file() {
@@ -124,7 +126,7 @@ fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String
     if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
         return Err(config(format!("{what} belongs to user {}: it is to be yours or root's", stat.uid())));
     }
-    // All of its room at once: what grows leaves copies behind.
+    // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret behind.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 > MAX_BYTES {
@@ -133,7 +135,7 @@ fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String
     uncommented(&text, what)
 }
 
-/// The one line that is no comment.
+/// The only line that is not a comment.
 fn uncommented(text: &str, what: &str) -> Result<String, Failure> {
     let said = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     checked(&said.collect::<Vec<_>>().join("\n"), what)
@@ -142,7 +144,8 @@ fn uncommented(text: &str, what: &str) -> Result<String, Failure> {
 fn checked(url: &str, what: &str) -> Result<String, Failure> {
     let url = url.trim();
     if url.is_empty() {
-        // Not "as if unset": a fleet must not fall back to locks of one machine by an empty variable.
+        // An empty variable is an error and not "unset": an empty value must not make a fleet fall back to locks of one
+        // machine.
         return Err(config(format!("{what} is empty: write a URL like file: into it, or remove it")));
     }
     if url.contains(char::is_control) {
@@ -166,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory that is removed with the test.
+    /// A directory that is removed at the end of the test.
     struct Dir(std::path::PathBuf);
 
     impl Dir {
@@ -262,7 +265,8 @@ mod tests {
         {
             assert!(message(sources, CONFIG).contains("no regular file"));
         }
-        // Only root can give a file away, and does as little as any user with what is not root's or its own.
+        // Only root can give a file to another user. Root, too, refuses a file that belongs neither to root nor to
+        // itself.
         if geteuid().is_root() {
             let theirs = file(dir.path(), "theirs", "redis://h", 0o600);
             nix::unistd::chown(&theirs, Some(12_345.into()), None).unwrap();

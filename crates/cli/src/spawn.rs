@@ -1,7 +1,7 @@
-//! Starting CMD: what it inherits, and what it must not.
+//! Starts CMD: what it inherits and what it must not inherit.
 //!
-//! The only module of this command with unsafe code: asking for and resetting a signal's disposition, a fork, a fork into a
-//! control group, and the steps between fork and exec.
+//! The only module of this command with unsafe code: reading and resetting a signal's disposition, a fork, a fork into
+//! a control group, and the steps between fork and exec.
 #![expect(
     unsafe_code,
     reason = "signal dispositions, fork, clone3, pre_exec and exec have no safe interface"
@@ -36,49 +36,50 @@ use nix::{
 
 use crate::{exit, source::withhold};
 
-/// How this process found its signals, which is how CMD is to find them.
+/// The signal mask with which this process was started. CMD starts with the same.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     mask: SigSet,
 }
 
-/// What to start.
+/// The parameters for starting CMD.
 pub(crate) struct Spawn<'a> {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Added to the environment, which is otherwise passed on as it is, but for the URL.
+    /// Variables that are added to the environment. The environment is otherwise passed on as it is, except for the
+    /// URL.
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// Whether the variables stay that say where the locks are.
+    /// Whether the variables with the engine's URL stay in the environment.
     pub(crate) pass_url: bool,
     pub(crate) found: Found,
-    /// The descriptor under the lock, for CMD to keep open.
+    /// The descriptor of the lock file, which CMD keeps open.
     pub(crate) lock: Option<OwnedFd>,
-    /// The terminal whose foreground CMD is to be in.
+    /// The terminal in whose foreground CMD is to run.
     pub(crate) terminal: Option<OwnedFd>,
-    /// The control group that CMD is to be in.
+    /// The control group that CMD is to run in.
     pub(crate) entrance: Option<Entrance<'a>>,
 }
 
-/// How a process gets into a control group.
+/// The two ways in which a process gets into a control group.
 pub(crate) struct Entrance<'a> {
-    /// The group itself, for a process that is born there.
+    /// The group's directory, for a process that is created in the group.
     pub(crate) group: &'a File,
-    /// Its `cgroup.procs`, for one that moves there.
+    /// The group's `cgroup.procs`, for a process that moves into the group.
     pub(crate) processes: &'a File,
 }
 
-/// What was started.
+/// The result of starting CMD.
 pub(crate) struct Spawned {
     pub(crate) pid: Pid,
-    /// Why CMD is not in its control group, if it is not.
+    /// Why CMD is not in its control group. `None`: it is.
     pub(crate) barred: Option<Errno>,
 }
 
 /// Whether this process ignores a signal.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null `act` changes nothing; `action` is valid for writing one `sigaction`, of which all-zero bytes are a
-    // valid value should the call fail.
+    // SAFETY: a null `act` changes nothing; `action` is valid for writing one `sigaction`. All-zero bytes are a valid
+    // value of it, should the call fail.
     let action = unsafe {
         libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -86,34 +87,34 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Blocks signals for this thread and those it will start, and makes sure that the end of a child is told.
+/// Blocks signals for this thread and the threads that it will start, and makes sure that SIGCHLD is not ignored.
 ///
 /// # Errors
 /// The operating system's.
 pub(crate) fn take_signals(blocked: &SigSet) -> Result<Found, Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // Who started us may have ignored it, and then the kernel would keep no child for us to wait for.
+    // The parent of this process may have ignored SIGCHLD; then the kernel would keep no ended child to wait for.
     // SAFETY: installing the default action runs no code of ours.
     unsafe { sigaction(Signal::SIGCHLD, &default)? };
     let mask = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     Ok(Found { mask })
 }
 
-/// Splits this process in two: in the one that goes on the answer is the number of the new one, in which it is `None`. Only a
-/// process with one thread may call it.
+/// Forks this process. Returns the id of the new process in the old one, and `None` in the new one. Only a process with
+/// one thread may call it.
 ///
 /// # Errors
-/// The operating system's, when it has no room for another process.
+/// The operating system's, when it cannot create a process.
 pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
-    // SAFETY: with one thread no lock is held by another one that the new process lacks, so all it may do is as safe there as
-    // here.
+    // SAFETY: with one thread, no other thread can hold a lock at the fork, so all code is as safe in the new process
+    // as here.
     match unsafe { nix::unistd::fork()? } {
         ForkResult::Parent { child } => Ok(Some(child)),
         ForkResult::Child => Ok(None),
     }
 }
 
-/// Becomes CMD, which finds the signals as this process did.
+/// Replaces this process by CMD. CMD starts with the signal mask with which this process was started.
 ///
 /// # Errors
 /// Why it cannot be executed.
@@ -141,8 +142,8 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
     command
 }
 
-/// Starts CMD in a process group of its own. Only the main thread may call it: when the calling *thread* ends, CMD is
-/// killed. A control group that it may not move into is no reason not to start it.
+/// Starts CMD in a process group of its own. Only the main thread may call it, because CMD is killed when the calling
+/// *thread* ends. CMD is also started if it cannot get into its control group.
 ///
 /// # Errors
 /// Why CMD cannot be executed.
@@ -151,7 +152,8 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<Spawned> {
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
     let ready = Ready { parent: getpid(), found, lock, terminal };
-    // The kernel may be older than 5.7, or a filter of system calls may not know this one: then CMD moves there.
+    // On a kernel before 5.7, or under a filter of system calls that does not know this one, CMD moves into the group
+    // instead.
     if let Some(entrance) = &entrance
         && let Ok(pid) = born_in(entrance.group, &ready, &Image::of(&command)?)?
     {
@@ -160,7 +162,7 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<Spawned> {
     moved(command, ready, entrance)
 }
 
-/// What CMD needs between its birth and its program.
+/// The settings that CMD's process applies to itself between fork and exec.
 struct Ready {
     parent: Pid,
     found: Found,
@@ -169,18 +171,19 @@ struct Ready {
 }
 
 impl Ready {
-    /// Makes the process that becomes CMD what it should be. Between fork and exec only async-signal-safe calls are made (prctl,
-    /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl), nothing is allocated or locked, and the errors made are plain numbers.
+    /// Applies the settings in the new process. Between fork and exec only async-signal-safe calls are made (prctl,
+    /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl), nothing is allocated or locked, and errors are plain numbers.
     fn make(&self) -> Result<(), Errno> {
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != self.parent {
-            // It died before the line above: nobody will tell us.
+            // The parent died before prctl was called, so no death signal will come.
             return Err(Errno::ESRCH);
         }
         if let Some(terminal) = &self.terminal {
-            // From the background, where we are, this would stop us: the signal is blocked while we do it.
+            // This process is in the background, where tcsetpgrp would stop it by SIGTTOU: the signal is blocked for
+            // the call.
             SigSet::from(Signal::SIGTTOU).thread_block()?;
-            // Without it CMD runs in the background, as it does without a terminal.
+            // On failure CMD runs in the background, as it does without a terminal.
             let _ = tcsetpgrp(terminal, getpid());
         }
         if let Some(lock) = &self.lock {
@@ -190,7 +193,8 @@ impl Ready {
     }
 }
 
-/// A program as the kernel takes it, so that nothing is left to allocate.
+/// A program with its arguments and environment in the form that execve takes, so that nothing has to be allocated
+/// later.
 struct Image {
     arguments: Vec<CString>,
     variables: Vec<CString>,
@@ -218,23 +222,23 @@ impl Image {
     }
 }
 
-/// As the kernel takes a list of strings.
+/// A list of C strings as the null-terminated array of pointers that the kernel takes.
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Starts a program in a process that is born in a control group. Returns when it is executed; or says that no process can be born
-/// there.
+/// Starts a program in a process that is created in a control group (`clone3`). Returns after the exec. The inner error
+/// says that no process can be created there.
 ///
-/// A process that moves into a group waits for all processors to have taken notice, for 5 to 15 ms; one that is born there does
-/// not. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
+/// A process that moves into a group waits for a synchronisation of all processors, for 5 to 15 ms; a process that is
+/// created there does not. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
 ///
 /// # Errors
 /// Why the program cannot be executed.
 fn born_in(group: &File, ready: &Ready, image: &Image) -> io::Result<Result<Pid, Errno>> {
-    /// `CLONE_INTO_CGROUP`, which the `libc` crate has as a number of 32 bits.
+    /// `CLONE_INTO_CGROUP`. The `libc` crate has it as a number of 32 bits.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
-    /// The fields of `clone_args`, 64 bits each, of which these are used.
+    /// The number of fields of `clone_args`, 64 bits each. The constants below are the fields in use.
     const FIELDS: usize = 11;
     const FLAGS: usize = 0;
     const EXIT_SIGNAL: usize = 4;
@@ -242,24 +246,24 @@ fn born_in(group: &File, ready: &Ready, image: &Image) -> io::Result<Result<Pid,
     let failed = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let (arguments, variables) = (pointers(&image.arguments), pointers(&image.variables));
     let mut args = [0_u64; FIELDS];
-    // This thread goes on when the other process has become the program, or has ended.
+    // With `CLONE_VFORK` this thread continues when the new process has executed the program or has ended.
     args[FLAGS] = INTO_CGROUP | u64::from(libc::CLONE_VFORK.unsigned_abs());
     args[EXIT_SIGNAL] = u64::from((Signal::SIGCHLD as i32).unsigned_abs());
     args[GROUP] = u64::from(group.as_raw_fd().unsigned_abs());
-    // SAFETY: `args` is a whole `clone_args`. The new process has a copy of this one's memory, as after a fork, and one thread. The C
-    // library is not told, which matters to nothing that is async-signal-safe.
+    // SAFETY: `args` is a whole `clone_args`. The new process has a copy of this process's memory, as after a fork, and
+    // one thread. The C library does not know of the new process, which does not matter to async-signal-safe functions.
     let new = unsafe { libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args)) };
     match new {
         -1 => return Ok(Err(Errno::last())),
         0 => {
             let why = become_program(ready, &arguments, &variables);
             let _ = write(&failed, &u64::from((why as i32).unsigned_abs()).to_ne_bytes());
-            // SAFETY: it ends this process, and runs no code of it.
+            // SAFETY: `_exit` ends this process and runs no exit handlers of it.
             unsafe { libc::_exit(exit::NOT_FOUND.into()) }
         }
         _ => {}
     }
-    // The kernel gives numbers that fit.
+    // Process ids fit into 32 bits.
     let pid = Pid::from_raw(new as i32);
     match failed.read() {
         Err(Errno::EAGAIN) => Ok(Ok(pid)),
@@ -271,7 +275,8 @@ fn born_in(group: &File, ready: &Ready, image: &Image) -> io::Result<Result<Pid,
     }
 }
 
-/// In the new process, which has one thread and must not allocate: why it did not become the program.
+/// Runs in the new process, which has one thread and must not allocate. Returns only if the exec failed, with the
+/// reason.
 fn become_program(
     ready: &Ready,
     arguments: &[*const libc::c_char],
@@ -281,30 +286,31 @@ fn become_program(
     if let Err(errno) = setpgid(own, own).and_then(|()| ready.make()) {
         return errno;
     }
-    // SAFETY: the default for a signal runs no code. Both lists, and the strings in them, live in the caller and end with a null
-    // pointer; the first of `arguments` is the program's name.
+    // SAFETY: the default action of a signal runs no code. Both lists and their strings live in the caller, and the
+    // lists end with a null pointer; the first of `arguments` is the program's name.
     unsafe {
-        // The runtime of Rust ignores it, and a program inherits that.
+        // The Rust runtime ignores SIGPIPE, and a program would inherit that.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::execvpe(arguments[0], arguments.as_ptr(), variables.as_ptr());
     }
     Errno::last()
 }
 
-/// Starts a program in a process that moves into its control group, if there is one and that is possible.
+/// Starts a program in a process that moves into its control group, if it has one and the move is possible.
 fn moved(mut command: Command, ready: Ready, entrance: Option<Entrance<'_>>) -> io::Result<Spawned> {
     let barred = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let tell = barred.as_fd().try_clone_to_owned()?;
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
-        // First: what comes next is not inherited.
+        // Moves into the control group before anything else. If that fails, `tell` reports it, and CMD starts all the
+        // same.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
             write(&tell, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }
         Ok(ready.make()?)
     };
     command.process_group(0);
-    // SAFETY: what is called is async-signal-safe, see `Ready`, as write is.
+    // SAFETY: `prepare` calls only async-signal-safe functions: see `Ready`; so is write.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
     let barred = match barred.read() {
@@ -322,7 +328,7 @@ mod tests {
     use super::*;
     use crate::cgroup::Group;
 
-    /// Starts a CMD that says in which groups it is: what was said, and why it is not where it was to be.
+    /// Starts a CMD that prints the control groups it is in. Returns its output, and why it is not in the wanted group.
     fn start(group: &Group, entrance: Entrance<'_>) -> (String, Option<Errno>) {
         let said = std::env::temp_dir().join(format!("lh-unit-{}-spawn", std::process::id()));
         let script = format!("cat /proc/self/cgroup >{}; exit $(($$ == $(ps -o pgid= $$)))", said.display());

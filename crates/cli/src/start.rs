@@ -1,4 +1,4 @@
-//! Starting CMD under the lock, and why that failed.
+//! Starts CMD under the lock, and explains why a start failed.
 
 use std::{
     ffi::OsStr,
@@ -28,10 +28,10 @@ use crate::{
     waiter::Waiter,
 };
 
-/// The kernel reads no more of a first line.
+/// The most bytes of a script's first line: the kernel reads no more.
 const FIRST_LINE: u64 = 256;
 
-/// The program of this name, where the system looks for one.
+/// The path of a program, looked up as the system does.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(Path::new(program).to_owned()).filter(|path| path.exists());
@@ -40,7 +40,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.exists())
 }
 
-/// What a script names in its first line, with whatever cannot be seen in it.
+/// The interpreter that a script's first line names, including characters that cannot be seen.
 fn interpreter(script: &Path) -> Option<String> {
     let mut head = Vec::new();
     File::open(script).ok()?.take(FIRST_LINE).read_to_end(&mut head).ok()?;
@@ -70,7 +70,8 @@ fn not_found(program: &OsStr) -> String {
     }
 }
 
-/// Whether processes that CMD started keep the lock after CMD has ended: they inherited the descriptor of the lock file.
+/// Whether processes that CMD started keep the lock after CMD has ended, because they inherited the descriptor of the
+/// lock file.
 pub(crate) fn inherits(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
     plan.pass_descriptor && plan.at_least.is_none() && descriptor(locks, guard).is_ok_and(|fd| fd.is_some())
 }
@@ -99,7 +100,7 @@ pub(crate) fn start(
         entrance: leaf.as_ref().ok().map(Leaf::entrance),
     })
     .map_err(|error| {
-        // Who was to become CMD is still in the leaf when it has said why not.
+        // The process that failed to become CMD is still in the leaf after it has reported the error.
         wait_for_all();
         failed(error)
     })?;
@@ -109,7 +110,8 @@ pub(crate) fn start(
     Ok(Child::new(pid, terminal, leaf))
 }
 
-/// A control group for CMD, or why it gets none. What earlier runs have left in theirs is ended before.
+/// A control group for CMD, or the reason why there is none. Processes that earlier runs have left in theirs are ended
+/// first.
 fn leaf(
     plan: &Run,
     locks: &Locks,

@@ -1,4 +1,5 @@
-//! Seeing CMD through: signals go on to it, a loss of the lock ends it, a stop at the terminal stops both.
+//! Supervises CMD until it has ended: passes signals on, ends CMD when the lock is lost, and stops together with it at
+//! the terminal.
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
@@ -16,31 +17,33 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// How often the end of CMD's tree is looked for, once CMD itself is gone and the lock is lost: the end of a child tells of it,
-/// but not of a child that another process traces.
+/// How often the end of CMD's tree is looked for after CMD itself has ended and the lock is lost. The end of a child
+/// wakes the loop, but not the end of a child that another process traces.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// How long, after it was killed: the kernel needs some time for processes that have much memory, or wait for a disk.
+/// How long it is looked for after KILL was sent. The kernel needs some time for processes that have much memory or
+/// wait for a disk.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// How often what CMD left behind is looked at while it moves out of CMD's control group, and how long.
+/// How often and how long the loop checks whether the processes that CMD left behind have moved out of CMD's control
+/// group.
 const LOOK_FOR_HEIRS: Duration = Duration::from_millis(1);
 const MOVE_WITHIN: Duration = Duration::from_millis(500);
 
-/// When a keeper begins that was not needed until then: before the hold is to be looked at for the first time.
+/// When a deferred keeper starts: before the first check of the hold is due.
 const KEEPER_BEGINS: Duration = Duration::from_millis(200);
 
-/// How it came out.
+/// The result of the supervision.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// CMD ended, and the lock was not lost until then. `left_processes`: processes that it started still run.
+    /// CMD ended, and the lock was not lost until then. `left_processes`: processes that CMD started still run.
     Kept { code: u8, left_processes: bool },
-    /// CMD was ended because the lock was lost, or was about to be.
+    /// CMD was ended because the lock was lost or about to be lost.
     Lost { loss: Loss, code: u8 },
 }
 
-/// A question to the engine whether the hold still stands.
+/// A request to the engine that asks whether the hold still stands.
 type Asked<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
-/// One CMD under one guard.
+/// Supervises one CMD under one guard.
 pub(crate) struct Supervisor<'a> {
     guard: &'a Guard,
     waiter: &'a Waiter,
@@ -49,17 +52,17 @@ pub(crate) struct Supervisor<'a> {
     enforcer: Enforcer,
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
     loss: Option<Loss>,
-    /// A question whether TERM was somebody's wish to break the hold.
+    /// A confirmation that is under way because TERM came in: an operator may have broken the hold.
     asked: Option<Asked<'a>>,
-    /// TERM that came in was passed on, so that a loss found by asking needs no second one.
+    /// The TERM that came in was passed on to CMD, so that a loss found by the confirmation needs no second one.
     told: bool,
     /// The engine and the name, for messages.
     lock: String,
-    /// The front was killed: nobody waits for CMD any more.
+    /// The front was killed: no process waits for CMD's result any more.
     is_alone: bool,
-    /// Whether it was said that some of CMD's processes cannot be ended.
+    /// Whether the message about processes that cannot be ended was printed.
     complained: bool,
-    /// What watches over the hold if CMD runs for long, and when that begins.
+    /// The deferred keeper, and when it starts. It watches over the hold if CMD runs for long.
     late: Option<(Keeper, Duration)>,
 }
 
@@ -82,17 +85,17 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The keeper begins when CMD has run for a moment.
+    /// Sets the deferred keeper, which starts when CMD has run for a moment.
     pub(crate) fn with_late(mut self, keeper: Option<Keeper>) -> Self {
         self.late = keeper.map(|keeper| (keeper, now() + KEEPER_BEGINS));
         self
     }
 
-    /// Until CMD has ended, and after a loss until its whole tree has, too.
+    /// Runs until CMD has ended; after a loss, until its whole process tree has ended.
     pub(crate) fn see_through(mut self) -> Result<End, Errno> {
         let end = self.watch();
         if end.is_err() {
-            // CMD must not go on without anybody who watches over the lock.
+            // CMD must not run on without a process that watches over the lock.
             let _ = self.child.send_to_all(Signal::SIGKILL);
         }
         end
@@ -117,14 +120,14 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Begins the late keeper when its time has come; else how long that is.
+    /// Starts the deferred keeper when its time has come. Returns the time until then.
     fn begin_keeper(&mut self) -> Option<Duration> {
         let (keeper, at) = self.late.as_mut()?;
         let now = now();
         if now < *at {
             return Some(*at - now);
         }
-        // A system that has no thread left now may have one a little later.
+        // A system that cannot start a thread now may be able to a little later.
         *at = now + KEEPER_BEGINS;
         if keeper.begin().is_ok() {
             self.late = None;
@@ -132,7 +135,8 @@ impl<'a> Supervisor<'a> {
         self.late.is_some().then_some(KEEPER_BEGINS)
     }
 
-    /// The front was killed. The hold stands, and is renewed, until CMD's tree is gone: then its release lets the next one in.
+    /// The front was killed. The hold stands, and is renewed, until CMD's tree has ended. Then the release lets the
+    /// next claim be granted.
     fn abandoned(&mut self) -> Result<End, Errno> {
         loop {
             self.end_by(Signal::SIGKILL);
@@ -144,7 +148,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Hears of a loss, and of the answer to a question.
+    /// Polls for a loss, and for the answer to the confirmation.
     fn listen(&mut self) {
         if self.loss.is_none()
             && let Poll::Ready(loss) = self.waiter.poll(self.lost.as_mut())
@@ -154,7 +158,8 @@ impl<'a> Supervisor<'a> {
         if let Some(asked) = &mut self.asked
             && self.waiter.poll(asked.as_mut()).is_ready()
         {
-            // A loss that it found was told to the guard first: it is heard now, or was.
+            // A confirmation that finds a loss reports it to the guard first, so the loss can be polled now if it was
+            // not before.
             if self.loss.is_none()
                 && let Poll::Ready(loss) = self.waiter.poll(self.lost.as_mut())
             {
@@ -171,7 +176,7 @@ impl<'a> Supervisor<'a> {
                 if !std::mem::take(&mut self.told) {
                     self.end_by(Signal::SIGTERM);
                 }
-                // A stopped process hears nothing.
+                // A stopped process does not handle TERM until it continues.
                 self.end_by(Signal::SIGCONT);
             }
             Some(Order::Kill) => self.end_by(Signal::SIGKILL),
@@ -185,7 +190,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Some of CMD's processes became another user, as those of `sudo` do, and go on without the lock.
+    /// Prints that some of CMD's processes run on without the lock, because they became another user, as those of
+    /// `sudo` do.
     fn complain(&mut self) {
         let survivors = tree::survivors();
         if survivors.is_empty() || std::mem::replace(&mut self.complained, true) {
@@ -218,7 +224,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// CMD was stopped. On a terminal this process stops with it, so that the shell gets its prompt back.
+    /// CMD was stopped. On a terminal this process stops with it, so that the shell shows its prompt again.
     fn stopped(&mut self, by: Signal) -> Result<(), Errno> {
         let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
         match self.child.take_terminal() {
@@ -227,21 +233,21 @@ impl<'a> Supervisor<'a> {
                 self.resume();
                 return Ok(());
             }
-            // The terminal told CMD's group alone. The shell waits for all of ours.
+            // The terminal stopped only CMD's process group. The shell waits for the whole group of the front.
             Some(Taken::FromCmd) => self.waiter.signals().stop_with_group()?,
             Some(Taken::WasOurs | Taken::Nothing) => self.waiter.signals().stop()?,
         }
-        // Continued by SIGCONT, which is in line and will be passed on; or never stopped, because nobody could have
-        // continued us: then a stop from the terminal must not last either.
+        // Either this process was continued by SIGCONT, which is pending and will be passed on. Or it was never stopped
+        // because no process could have continued it: then a stop from the terminal must not last either.
         if by == Signal::SIGTSTP {
             self.resume();
         }
         Ok(())
     }
 
-    /// Lets CMD go on, unless the lock was lost while it was stopped: the next round ends it then.
+    /// Continues CMD, unless the lock was lost while it was stopped: then the next round of the loop ends it.
     fn resume(&self) {
-        // Not `check()`: what is in doubt now and stands would stay stopped.
+        // `check()` does not fit here: CMD under a hold that is in doubt and still stands would stay stopped.
         let lasts = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
         if lasts || self.enforcer.stopped_by().is_some() {
             self.child.resume();
@@ -251,7 +257,7 @@ impl<'a> Supervisor<'a> {
     fn end(&mut self, code: u8) -> Result<End, Errno> {
         self.listen();
         if self.loss.is_some() {
-            // It ended before it could be told. What it left running is told now.
+            // CMD ended before it could get the signal. The processes that it left running get it now.
             self.enforce();
         }
         let Some(loss) = self.enforcer.stopped_by() else {
@@ -270,7 +276,7 @@ impl<'a> Supervisor<'a> {
         Ok(End::Lost { loss, code })
     }
 
-    /// Lets go what CMD left behind.
+    /// Lets go of the processes that CMD left behind.
     fn dismiss(&mut self) -> Result<(), Errno> {
         let end = now() + MOVE_WITHIN;
         while !self.child.dismiss() && now() < end {
@@ -282,7 +288,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Waits until what was killed is gone, and says so of what cannot be ended.
+    /// Waits until killed processes have ended, and prints those that cannot be ended.
     fn mark_dead(&mut self) -> Result<(), Errno> {
         let end = now() + END_WITHIN;
         while self.child.left_any() {

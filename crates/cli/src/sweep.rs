@@ -1,5 +1,5 @@
-//! Ends the processes of earlier runs that were killed as a whole: those processes run on without a lock, in the control groups of
-//! their runs; or, on the file engine, with the descriptor of the lock, so that nobody else is granted it.
+//! Ends processes of earlier runs that were killed as a whole. Those processes run on without a lock, in the control
+//! groups of their runs; on the file engine they keep the descriptor of the lock, so that no other claim is granted.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// How often the end of what was killed is looked for.
+/// How often the end of killed processes is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// And for how long: a process that waits for a disk ends late, or never, and does nothing until then.
+/// How long it is looked for. A process that waits for a disk ends late or never, and does nothing until then.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Ends the processes in groups without an owner, below `home`. Returns when they are gone, or a signal that came meanwhile.
+/// Ends the processes in groups without an owner, below `home`. Returns when they have ended, or a signal that came
+/// meanwhile.
 ///
 /// # Errors
 /// The operating system's.
@@ -47,7 +48,8 @@ pub(crate) fn sweep(
     Ok(None)
 }
 
-/// Kills the processes in groups without an owner, below `home`, and does not wait for their end: whether there are any.
+/// Kills the processes in groups without an owner, below `home`, and does not wait for their end. Returns whether there
+/// are any.
 pub(crate) fn begin(home: &Group, verbose: bool) -> bool {
     orphans(home, verbose).iter().filter(|orphan| !is_over(orphan)).count() > 0
 }
@@ -64,7 +66,7 @@ fn orphans(home: &Group, verbose: bool) -> Vec<Group> {
     orphans
 }
 
-/// Collects the groups without an owner. Removes those that were left in peace and are empty.
+/// Collects the groups without an owner. Removes spared groups that are empty.
 fn collect(home: &Group, orphans: &mut Vec<Group>) {
     for group in home.below() {
         match state(&group) {
@@ -78,13 +80,13 @@ fn collect(home: &Group, orphans: &mut Vec<Group>) {
     }
 }
 
-/// Kills the processes of a group, or removes the group when there are none.
+/// Whether a group has no processes any more. If so, it removes the group; if not, it kills the processes.
 fn is_over(orphan: &Group) -> bool {
     if orphan.is_populated() {
         let _ = orphan.kill();
         return false;
     }
-    // Another run may have removed it.
+    // Another run may have removed the group.
     let _ = orphan.remove();
     true
 }

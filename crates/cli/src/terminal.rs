@@ -1,4 +1,4 @@
-//! The terminal, and who is in its foreground.
+//! The controlling terminal: which process group is in its foreground, and changing that.
 
 use std::{
     fs::{File, OpenOptions},
@@ -18,9 +18,10 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// The controlling terminal, if this process has one. `own` is the group that a shell puts into the foreground for it.
+    /// The controlling terminal, if this process has one. `own` is the process group that a shell puts into the
+    /// foreground for it.
     pub(crate) fn find(own: Pid) -> Option<Self> {
-        // Not stdin: that may be a file while CMD asks for a password on the terminal.
+        // Not stdin: that may be a file while CMD reads a password from the terminal.
         let tty =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok()?;
         Some(Self { tty, own })
@@ -31,8 +32,9 @@ impl Terminal {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == self.own)
     }
 
-    /// A descriptor to hand the terminal to CMD as it starts: if it is ours, and we are no part of a pipeline, of which
-    /// another program (a pager) may want the terminal. There CMD gets it when it reads from it.
+    /// A descriptor for handing the terminal to CMD at its start. `None` if this process is not in the foreground, or
+    /// is part of a pipeline: another program in it (a pager) may need the terminal. CMD then gets the terminal when it
+    /// reads from it.
     pub(crate) fn for_start(&self) -> io::Result<Option<OwnedFd>> {
         if !self.is_ours() || is_pipe(io::stdin()) || is_pipe(io::stdout()) {
             return Ok(None);
@@ -40,10 +42,10 @@ impl Terminal {
         self.tty.as_fd().try_clone_to_owned().map(Some)
     }
 
-    /// Puts a group into the foreground if this process is there.
+    /// Puts `group` into the foreground if this process is there.
     pub(crate) fn give(&self, group: Pid) {
         if self.is_ours() {
-            // A group that is gone meanwhile needs no terminal.
+            // A group that is gone by now needs no terminal.
             let _ = tcsetpgrp(&self.tty, group);
         }
     }
@@ -51,7 +53,7 @@ impl Terminal {
     /// Puts this process into the foreground if `group` is there.
     pub(crate) fn take_back(&self, group: Pid) -> Taken {
         match tcgetpgrp(&self.tty) {
-            // SIGTTOU is blocked in this process, so that it may do so from the background.
+            // SIGTTOU is blocked in this process, so it may do this from the background.
             Ok(foreground) if foreground == group && tcsetpgrp(&self.tty, self.own).is_ok() => Taken::FromCmd,
             Ok(foreground) if foreground == self.own => Taken::WasOurs,
             _ => Taken::Nothing,
@@ -59,14 +61,14 @@ impl Terminal {
     }
 }
 
-/// What taking the terminal came to.
+/// The result of taking the terminal back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// CMD had it, and this process has it now.
+    /// CMD was in the foreground; now this process is.
     FromCmd,
-    /// This process had it all the while.
+    /// This process was in the foreground already.
     WasOurs,
-    /// Somebody else has it: CMD and this process are in the background.
+    /// Another process group is in the foreground; CMD and this process are in the background.
     Nothing,
 }
 

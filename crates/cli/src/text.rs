@@ -1,4 +1,4 @@
-//! What `show` and `list` print for people, and what is safe to print to a terminal.
+//! The text output of `show` and `list`, and escaping for the terminal.
 
 use std::{fmt::Write, io::Write as _, time::Duration};
 
@@ -6,7 +6,7 @@ use leasehold::{HolderView, View, WaiterView};
 
 use crate::cmd::show::Seen;
 
-/// The owner of a name that nobody holds, and that is kept.
+/// The word for the owner of a name that is held by nobody until a time (`--at-least`).
 const KEPT: &str = "kept";
 
 /// The names in aligned columns.
@@ -40,7 +40,7 @@ fn row(view: &View) -> Vec<String> {
     ]
 }
 
-/// One name, a line per fact.
+/// One name, one fact per line.
 pub(crate) fn show(seen: &Seen<'_>) -> String {
     let view = seen.view;
     let line = |what: &str, value: String| vec![what.to_owned(), value];
@@ -95,7 +95,7 @@ fn who(holder: &HolderView) -> String {
     if holder.foreign { format!("{owner} (foreign)") } else { owner }
 }
 
-/// The same in half a line, if anybody holds it: "held by me@host:7 for 1m05s, 24s left, and 2 more".
+/// The holders of a name in half a line, if there are any: "held by me@host:7 for 1m05s, 24s left, and 2 more".
 pub(crate) fn held_by(view: &View) -> Option<String> {
     let (first, others) = view.holders.split_first()?;
     let is_kept = first.owner == KEPT && !first.foreign;
@@ -119,7 +119,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
-/// A time as people say it: its two largest units.
+/// A duration in its two largest units.
 pub(crate) fn age(time: Duration) -> String {
     let (secs, millis) = (time.as_secs(), time.subsec_millis());
     match secs {
@@ -149,24 +149,24 @@ fn columns(rows: Vec<Vec<String>>) -> String {
     text
 }
 
-/// Says one line to whoever started the command.
+/// Writes one line to standard error.
 pub(crate) fn say(message: &str) {
-    // In one piece, so that lines of several processes do not mix. Nobody is left to be told if this fails.
+    // One write call, so that lines of several processes do not mix. If it fails, there is nobody to report it to.
     let _ = std::io::stderr().write_all(&line(message));
 }
 
-/// A message as a line.
+/// A message as an escaped line.
 pub(crate) fn line(message: &str) -> Vec<u8> {
     format!("leasehold: {}\n", safe(message)).into_bytes()
 }
 
-/// Whether a terminal acts on it: control characters, and those that turn the direction of text.
+/// Whether a terminal acts on the character: control characters, and those that change the direction of text.
 pub(crate) fn is_acted_on(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What others wrote, with nothing in it that a terminal acts on.
+/// Text from others with every character that a terminal acts on replaced.
 pub(crate) fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {
@@ -179,14 +179,14 @@ pub(crate) fn safe(text: &str) -> String {
     safe
 }
 
-/// Text as one word of a shell, so that a line can be copied.
+/// Text quoted as one word for a shell, so that a printed line can be copied.
 pub(crate) fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     let quoted = match text.chars().all(plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),
     };
-    // It is no option, whatever it begins with.
+    // The text is no option, whatever it begins with.
     if text.starts_with('-') { format!("-- {quoted}") } else { quoted }
 }
 

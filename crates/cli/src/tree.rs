@@ -1,8 +1,9 @@
-//! The processes that descend from this one, wherever they went: into sessions and groups of their own, behind parents that
-//! have ended.
+//! The descendants of this process, including those in other sessions and process groups and those whose parents have
+//! ended.
 //!
-//! A *subreaper* becomes the parent of every descendant whose parent ends. It signals its direct children only: they are not
-//! reaped yet, so their numbers belong to nobody else; and when one of them ends, its children are next.
+//! A *subreaper* becomes the parent of every descendant whose parent ends. It signals only its direct children: they
+//! are not reaped yet, so no other process can have their ids. When one of them ends, its children become direct
+//! children and are signalled next.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -24,7 +25,7 @@ pub(crate) struct Survivor {
     user: String,
 }
 
-/// Becomes the parent of every descendant whose own parent ends.
+/// Makes this process a subreaper: the parent of every descendant whose own parent ends.
 ///
 /// # Errors
 /// The operating system's.
@@ -32,10 +33,10 @@ pub(crate) fn adopt() -> Result<(), Errno> {
     set_child_subreaper(true)
 }
 
-/// What a child did that has ended, or was stopped. Those that are told of here are gone.
+/// The next change of a child: it has ended, or was stopped. A child that is reported as ended is reaped.
 ///
 /// # Errors
-/// `ECHILD` when there is no child, and so nothing that descends from this process.
+/// `ECHILD` when there is no child, and so no descendant of this process.
 pub(crate) fn reap() -> Result<Option<WaitStatus>, Errno> {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL;
     loop {
@@ -48,12 +49,12 @@ pub(crate) fn reap() -> Result<Option<WaitStatus>, Errno> {
     }
 }
 
-/// Waits until no child is left. For those that end by themselves, having no program to run.
+/// Waits until no child is left. Only for children that end by themselves because they have no program to run.
 pub(crate) fn wait_for_all() {
     while matches!(waitpid(None, Some(WaitPidFlag::__WALL)), Ok(_) | Err(Errno::EINTR)) {}
 }
 
-/// Whether nothing descends from this process any more. What has ended is reaped, whoever it was.
+/// Whether this process has no descendants any more. Reaps every child that has ended.
 pub(crate) fn is_gone() -> bool {
     loop {
         match reap() {
@@ -72,7 +73,7 @@ pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
     signal_left(signal, Pid::from_raw(0))
 }
 
-/// Sends a signal to every direct child that is not in a group, for that was told already.
+/// Sends a signal to every direct child outside of the process group `told`, which got the signal already.
 ///
 /// # Errors
 /// `EPERM` when one of them may not be signalled by this user.
@@ -87,13 +88,13 @@ pub(crate) fn signal_left(signal: Signal, told: Pid) -> Result<(), Errno> {
     result
 }
 
-/// Whether a direct child is in a group, whose number belongs to nobody else as long as that is so.
+/// Whether a direct child is in the process group `group`. As long as that is so, no other group can have its id.
 pub(crate) fn has_child_in(group: Pid) -> bool {
     let own = getpid().as_raw();
     !processes(|stat| stat.parent == own && stat.group == group.as_raw()).is_empty()
 }
 
-/// The descendants that this user may not signal. None where `/proc` cannot be read.
+/// The descendants that this user may not signal. Empty if `/proc` cannot be read.
 pub(crate) fn survivors() -> Vec<Survivor> {
     let all = processes(|_| true);
     let mut family = vec![getpid().as_raw()];
@@ -108,7 +109,7 @@ pub(crate) fn survivors() -> Vec<Survivor> {
         .collect()
 }
 
-/// Several, in words.
+/// The survivors as a list in words.
 pub(crate) fn named(survivors: &[Survivor]) -> String {
     let named = survivors.iter().map(|one| format!("{} ({}, of user {})", one.pid, one.program, one.user));
     named.collect::<Vec<_>>().join(", ")
@@ -121,7 +122,7 @@ fn user(pid: i32) -> String {
     name.unwrap_or_else(|| user.to_string())
 }
 
-/// What the kernel says of a process.
+/// The fields of `/proc/PID/stat` that are used here.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     program: String,
@@ -129,7 +130,7 @@ struct Stat {
     group: i32,
 }
 
-/// The processes that have not ended and of which something is so.
+/// The processes that have not ended and satisfy `is_so`.
 fn processes(is_so: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let running = processes.filter_map(|process| {
@@ -140,8 +141,8 @@ fn processes(is_so: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
     running.collect()
 }
 
-/// The line of a process that has not ended. The name of its program may hold spaces and parentheses:
-/// `42 (a program) S PARENT GROUP ...`.
+/// Parses the `stat` line of a process; `None` if it has ended. The name of its program may contain spaces and
+/// parentheses: `42 (a program) S PARENT GROUP ...`.
 fn running(stat: &str) -> Option<Stat> {
     let (before, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_ascii_whitespace();

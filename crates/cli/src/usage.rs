@@ -1,4 +1,4 @@
-//! What is said about a command line that cannot be read: one line, and no secret.
+//! The message about a command line that cannot be parsed: one line, without secrets.
 
 use clap::error::{Error, ErrorKind};
 
@@ -7,7 +7,7 @@ use crate::{
     exit::{self, Failure},
 };
 
-/// `--help` and `--version` are answered here; everything else is a wrong argument.
+/// Answers `--help` and `--version`; everything else is a failure because of wrong arguments.
 pub(crate) fn failure(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match cmd::print(&error.to_string()) {
@@ -18,7 +18,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
-/// Of what clap says: the complaint and its tips, without the usage.
+/// Clap's complaint and its tips on one line, without the usage.
 fn one_line(text: &str) -> String {
     let said = text.split("\nUsage:").next().unwrap_or_default();
     let said = said.split("\nFor more information").next().unwrap_or_default();
@@ -26,7 +26,7 @@ fn one_line(text: &str) -> String {
     for word in said.trim_start_matches("error:").split_whitespace() {
         match word {
             "tip:" => line.push(';'),
-            // A URL that stands where none is expected may hold a password.
+            // A URL in a wrong place may contain a password.
             word if word.contains("://") => line += " (a URL)",
             word => line.extend([" ", word]),
         }

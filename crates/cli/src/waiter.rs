@@ -1,4 +1,4 @@
-//! The loop under everything that waits: signals, futures and time, on the one thread of this command.
+//! The event loop under everything that waits: signals, futures and time, on the one thread of this command.
 
 use std::{
     cell::Cell,
@@ -21,12 +21,12 @@ use nix::{
 
 use crate::signals::Signals;
 
-/// Waits for a signal, for any future polled through it, or for some time.
+/// Waits for a signal, for any future polled through it, or until a time has passed.
 pub(crate) struct Waiter {
     signals: Signals,
     eventfd: Arc<EventFdWaker>,
     waker: Waker,
-    /// Can be read from when the process that this one works for is gone.
+    /// Readable when the process that this one works for is gone.
     partner: Option<OwnedFd>,
     is_alone: Cell<bool>,
 }
@@ -36,12 +36,15 @@ struct EventFdWaker(EventFd);
 
 impl Wake for EventFdWaker {
     fn wake(self: Arc<Self>) {
-        // It fails only when it has been rung 2^64 - 2 times unheard, and then the loop wakes as well.
+        // The write fails only if the counter is full, after 2^64 - 2 wakes that were not read; then the loop wakes
+        // anyway.
         let _ = self.0.write(1);
     }
 }
 
 impl Waiter {
+    /// A loop that reads `signals` and watches `partner`.
+    ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
     pub(crate) fn new(signals: Signals, partner: Option<OwnedFd>) -> Result<Self, Errno> {
@@ -55,13 +58,14 @@ impl Waiter {
         &self.signals
     }
 
-    /// Polls a future once; when it can go on, [`wait`](Self::wait) returns.
+    /// Polls a future once. [`wait`](Self::wait) returns when the future can make progress.
     pub(crate) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// Sleeps until a signal comes in, which is the answer; or until a future can go on or `limit` has passed, or a
-    /// little earlier, which is `None`. When the process that this one works for is gone, that is told once, as SIGKILL.
+    /// Sleeps until a signal comes in, and returns it; or until a future can make progress or `limit` has passed, or a
+    /// little earlier, and returns `None`. When the process that this one works for is gone, that is reported once, as
+    /// SIGKILL.
     ///
     /// # Errors
     /// The operating system's.
@@ -84,7 +88,8 @@ impl Waiter {
         }
     }
 
-    /// Sees a future through. `None` when `limit` has passed, or `stop` said so of a signal that came in.
+    /// Runs a future to its end. `None` when `limit` has passed, or when `stop` returned true for a signal that came
+    /// in.
     ///
     /// # Errors
     /// The operating system's.
@@ -108,12 +113,12 @@ impl Waiter {
     }
 }
 
-/// The time since the machine booted, suspend included: as the deadlines of the locks are counted.
+/// The time since the machine booted, including suspend: the clock of the locks' deadlines.
 pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock").into()
 }
 
-/// Whole milliseconds, rounded up, so that what is due by then is due.
+/// Whole milliseconds, rounded up, so that a time that is due has passed when the wait ends.
 fn timeout(limit: Option<Duration>) -> PollTimeout {
     let Some(limit) = limit else { return PollTimeout::NONE };
     let millis = limit.as_nanos().div_ceil(1_000_000);

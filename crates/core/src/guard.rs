@@ -1,20 +1,20 @@
-//! What user code owns while it holds a name.
+//! The guard: what user code owns while it holds a name.
 
 use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
-    keeper::{TimerKey, keep},
-    local::{Ending, LetGo, Parting, unheard},
-    observe::Event,
-    shared::Lifeline,
-    validity::{Lost, Validity},
+    contract::observe::Event,
+    driver::keeper::{TimerKey, keep},
+    driver::local::{Ending, LetGo, Parting, unheard},
+    driver::shared::Lifeline,
+    driver::validity::{Lost, Validity},
 };
 
-/// A hold of a name. Dropping it releases, in the background where the engine has a server;
-/// [`release`](Self::release) waits for the engine's word.
+/// A hold of a name. Dropping it releases the hold, in the background where the engine has a server;
+/// [`release`](Self::release) waits for the engine's answer.
 ///
-/// A guard that is dropped by a panic tells the next holder so: its [`previous`](Self::previous) is
+/// A guard that is dropped by a panic reports this to the next holder, whose [`previous`](Self::previous) is then
 /// [`Previous::Abandoned`]. In a process that was forked from the holder's, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
@@ -30,66 +30,67 @@ pub struct Guard {
     pub(crate) stage: Stage,
 }
 
-/// How far a guard came.
+/// The stages of a guard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// On its way to the request that waits for it.
+    /// Sent to the waiting request, not yet received.
     Unseen,
-    /// In the hands of the user.
+    /// Received by the user.
     Seen,
     Released,
 }
 
 impl Guard {
-    /// The user has it from here on.
+    /// Marks the guard as received by the user.
     pub(crate) fn seen(mut self) -> Self {
         self.stage = Stage::Seen;
         self
     }
 
-    /// What is held.
+    /// The name held.
     #[must_use]
     pub const fn name(&self) -> &Name {
         &self.name
     }
 
-    /// How it is held.
+    /// The mode in which it is held.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The claim on the engine; guards that share a hold share it.
+    /// The id of the claim on the engine; guards that share a hold share it.
     #[must_use]
     pub const fn id(&self) -> ClaimId {
         self.id
     }
 
-    /// The fencing token: larger than that of every grant before. Let the protected resource refuse smaller ones.
+    /// The fencing token: larger than that of every grant before. Let the protected resource reject smaller ones.
     #[must_use]
     pub fn token(&self) -> Token {
         self.validity.token()
     }
 
-    /// How the hold before this one ended; after anything but [`Previous::Clean`] the protected data may be half-written.
+    /// How the hold before this one ended; after anything but [`Previous::Clean`] the protected data may be
+    /// half-written.
     #[must_use]
     pub const fn previous(&self) -> Previous {
         self.previous
     }
 
-    /// Whether the hold is still valid, now. One atomic load and one reading of the clock.
+    /// Whether the hold is valid now. Costs one atomic load and one reading of the clock.
     ///
-    /// False from the deadline on, whatever else is stuck, and then never true again. False for a while when the engine's clock was
-    /// set forward, or another server has its locks now, or one that was started anew (Redis): until the hold has been confirmed, or is
-    /// lost, which [`lost`](Self::lost) tells. What happens *after* the check is only safe with a fence: see [`token`](Self::token).
+    /// False from the deadline on, even if everything else is stuck, and then never true again. Also false for a while
+    /// after the engine's clock was set forward, after another server took over the locks, or after a restart of the
+    /// server (Redis): until the hold has been confirmed, or is lost, which [`lost`](Self::lost) reports. Work *after*
+    /// the check is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {
         self.life.is_home() && self.life.now() < self.validity.deadline()
     }
 
-    /// How long the hold is valid if nothing is heard from the engine any more; zero once it is lost, and while
-    /// [`check`](Self::check) is false.
-    /// `None` where it cannot lapse (the file engine) and no `max_hold` was set.
+    /// How long the hold stays valid if no further answer comes from the engine; zero once it is lost, and while
+    /// [`check`](Self::check) is false. `None` where it cannot lapse (the file engine) and no `max_hold` was set.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         match self.validity.deadline() {
@@ -98,15 +99,17 @@ impl Guard {
         }
     }
 
-    /// When work under this hold has to be told to stop, and when it has to be over, if nothing more is heard from the engine:
-    /// it wants `grace` to stop in. `None` where the hold cannot lapse (the file engine) and no `max_hold` was set.
+    /// When to tell work under this hold to stop, and when that work has to be over, if no further answer comes from
+    /// the engine. `grace` is the time that the work needs to stop. `None` where the hold cannot lapse (the file
+    /// engine) and no `max_hold` was set.
     ///
-    /// Each renewal moves both, so ask again before acting. A hold that is only unconfirmed, see [`check`](Self::check), moves neither: the
-    /// engine is asked, and most stand. Once it is lost both are zero. The grace counts as at most a third of what the engine granted, or
-    /// of `max_hold`: a renewal that is answered in time never finds work that was told to stop already.
+    /// Each renewal moves both times, so ask again before acting. A hold that is only unconfirmed, see
+    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to stand. Once the hold
+    /// is lost both are zero. The grace counts as at most a third of the time that the engine granted, or of
+    /// `max_hold`: a renewal that is answered in time never finds work that was told to stop already.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
-        // In this order: what was granted is then not newer than the deadline.
+        // Read in this order, so that the granted time is never newer than the deadline.
         let granted = self.validity.granted();
         let (deadline, end, now) = (self.validity.lasts(), self.validity.end(), self.life.now());
         let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
@@ -126,22 +129,24 @@ impl Guard {
         async move { validity.told().await }
     }
 
-    /// What went wrong with the last renewal, on one line, as the engine or the connection said it; `None` if it was confirmed, or there was
-    /// none. Of a hold that [lapsed](Loss::Lapsed), why: the errors that tell of its loss say it, too.
+    /// The error of the last renewal, on one line, as the engine or the connection reported it; `None` if the renewal
+    /// was confirmed, or there was none. For a hold that [lapsed](Loss::Lapsed) this is the cause; the errors that
+    /// report its loss contain it, too.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.validity.trouble().map(|trouble| trouble.as_ref().to_owned())
     }
 
-    /// Calls `then` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost) resolves; now, if it is lost
-    /// already. Never when the guard was released or dropped before.
+    /// Calls `then` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost) resolves;
+    /// at once if it is lost already. Never after the guard was released or dropped.
     ///
-    /// For code that awaits nothing. It runs on a thread that all guards of this [`Locks`](crate::Locks) share for this: it may block, and
-    /// only calls for other guards wait for it, while renewals go on. A panic of it is told to `tracing` and ends nothing. Where work
-    /// can be cancelled, [`run`](Self::run) does so itself.
+    /// For code that awaits nothing. The callback runs on one thread for the callbacks of all guards of this
+    /// [`Locks`](crate::Locks): it may block, which delays only callbacks of other guards, not renewals. A panic in it
+    /// is reported to `tracing` and ends nothing. For work that can be cancelled, [`run`](Self::run) does the
+    /// cancelling.
     ///
     /// # Errors
-    /// [`is_refused`](Error::is_refused) if the system has no thread left; [`ErrorKind::Forked`] in a child process.
+    /// [`is_refused`](Error::is_refused) if the system cannot start a thread; [`ErrorKind::Forked`] in a child process.
     pub fn on_lost(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<(), Error> {
         if !self.life.is_home() {
             return Err(forked());
@@ -150,10 +155,11 @@ impl Guard {
         Ok(())
     }
 
-    /// Runs `work` and cancels it, by dropping its future, the moment the hold is lost.
+    /// Runs `work`, and cancels it, by dropping its future, at the moment at which the hold is lost.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done; [`ErrorKind::Forked`] in a child process.
+    /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done; [`ErrorKind::Forked`] in a child
+    /// process.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         if !self.life.is_home() {
             return Err(forked());
@@ -178,7 +184,8 @@ impl Guard {
     /// Asks the engine now whether the hold still stands, and extends it. Cancel safe.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if it does not; [`is_unknown`](Error::is_unknown) if the engine did not say.
+    /// [`is_lost`](Error::is_lost) if it does not stand; [`is_unknown`](Error::is_unknown) if the engine did not
+    /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.life.ready()?;
         if let Some(lost) = self.validity.lost(self.life.now()) {
@@ -191,29 +198,29 @@ impl Guard {
         }
     }
 
-    /// Releases and waits for the engine's word. Dropping the future does not stop the release.
+    /// Releases the hold and waits for the engine's answer. Dropping the future does not stop the release.
     ///
-    /// Of several guards of one hold only the last asks the engine. The others are told at once what is known here: that the hold was
-    /// valid until now, as [`check`](Self::check) has it, that it was lost, or that it is in doubt. [`confirm`](Self::confirm), called
-    /// before, asks the engine for them.
+    /// Of several guards of one hold only the last asks the engine. The others are answered at once from local
+    /// knowledge: that the hold was valid until now (see [`check`](Self::check)), that it was lost, or that it is in
+    /// doubt. To ask the engine for them, call [`confirm`](Self::confirm) before.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did not
-    /// say, which for the last guard means that the name is free when its lease has run out, at the latest.
+    /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did
+    /// not answer: after the last guard the name is then free when its lease has run out, at the latest.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         self.let_go_now()
     }
 
-    /// Like [`release`](Self::release), but keeps the name taken, by nobody, until `at_least` has passed since the grant. Of
-    /// several guards of one hold the last does it for all, unless the hold is lost before.
+    /// Like [`release`](Self::release), but keeps the name taken, held by nobody, until `at_least` has passed since the
+    /// grant. Of several guards of one hold the last does this for all, unless the hold is lost before.
     ///
-    /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process goes on
-    /// holding, renewed, whatever its lease and `max_hold` were, and releases then: the future resolves no earlier. Dropping the
-    /// future does not end that; [`close`](crate::Locks::close) and the end of the process do.
+    /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process
+    /// goes on holding and renewing, regardless of the lease and `max_hold`, and releases then: the future resolves no
+    /// earlier. Dropping the future does not end that; [`close`](crate::Locks::close) and the end of the process do.
     ///
     /// # Errors
-    /// As [`release`](Self::release), and what the engine says that refuses to keep the name now, as a full server does: the name is
-    /// free when its lease has run out, at the latest.
+    /// As [`release`](Self::release), and the engine's error if it refuses to keep the name now, as a full server does:
+    /// the name is then free when its lease has run out, at the latest.
     pub fn release_at_least(
         mut self,
         at_least: Duration,
@@ -262,7 +269,7 @@ impl Guard {
         Error::new(ErrorKind::Lost(lost.loss), format!("the hold of {name:?} was lost: {lost}"))
     }
 
-    /// The release begins here, not at the first poll of the future.
+    /// Begins the release now, not at the first poll of the future.
     fn let_go_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let outcome = self.let_go(Ending { ended: Previous::Clean, keep_until: None });
         word(self.name.clone(), outcome)
@@ -285,7 +292,7 @@ impl Guard {
     }
 }
 
-/// What is said of a release.
+/// Turns the outcome of a release into the result for the caller.
 async fn word(name: Name, outcome: Option<LetGo>) -> Result<(), Error> {
     match outcome {
         Some(LetGo::Done(result)) => result,
@@ -302,9 +309,10 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let ended = match self.stage {
             Stage::Released => return,
-            // Its request was dropped meanwhile: nobody used the hold, so the one before it is still the last one.
+            // Its request was dropped meanwhile and nobody used the hold: the end of the hold before it is still the
+            // last one.
             Stage::Unseen => self.previous,
-            // A panic leaves the protected data in doubt.
+            // A panic may leave the protected data half-written.
             Stage::Seen if std::thread::panicking() => Previous::Abandoned,
             Stage::Seen => Previous::Clean,
         };

@@ -1,76 +1,57 @@
-//! The core of leasehold: vocabulary, keeper, pure machines, and the engines that need no client library.
+//! The core of leasehold: shared types, the keeper, pure state machines, and the engines that need no client library.
 //!
-//! Users name the crate `leasehold`; engine authors and tests name this one.
+//! Users depend on the crate `leasehold`; engine crates and tests depend on this one.
 
-mod bounded;
-mod claim;
-mod contact;
-mod due;
-mod endpoint;
-mod engine;
-mod error;
-#[cfg(all(feature = "file", target_os = "linux"))]
-pub mod file;
+mod client;
+mod contract;
+mod driver;
+mod engines;
 mod guard;
-mod in_flight;
-mod inspect;
-mod keeper;
-mod lease;
-mod link;
-mod local;
-pub mod lock_state;
 mod locks;
 mod look;
-mod mailbox;
-#[cfg(feature = "memory")]
-pub mod memory;
-mod mode;
-mod name;
-mod observe;
-mod owner;
-mod password;
-mod process;
-mod profile;
+mod pure;
 mod request;
-mod server_clock;
-mod shared;
-mod stop;
-mod tasks;
-mod time;
-mod token;
-mod validity;
-mod wait;
 
-pub use bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
-pub use claim::{
+pub use client::bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
+pub use client::contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
+pub use client::endpoint::Endpoint;
+pub use client::link::{Dial, Link};
+pub use client::mailbox::{MAX_NOTIFICATIONS, Mailbox};
+pub use client::maintenance::{LONGEST_SLEEP, Maintain, end_claims, maintain};
+pub use client::password::Password;
+pub use client::runtime;
+pub use client::servers_url::{ServersUrl, set_password};
+pub use contract::claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, Notification, Previous, Release, Released, Renewed,
 };
-pub use contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
-pub use endpoint::Endpoint;
-pub use engine::{BoxFuture, Engine};
-pub use error::{EngineError, Error, ErrorKind, Fault};
-#[cfg(all(feature = "file", target_os = "linux"))]
-pub use file::{FileEngine, boot_time_ahead, network_file_system};
-pub use guard::Guard;
-pub use in_flight::{InFlight, InFlightRequest};
-pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
+pub use contract::engine::{BoxFuture, Engine};
+pub use contract::error::{EngineError, Error, ErrorKind, Fault};
+pub use contract::inspect::{Broken, HolderView, Inspect, View, WaiterView};
+pub use contract::mode::Mode;
+pub use contract::name::{MAX_NAME_BYTES, Name};
+pub use contract::observe::{Event, Observe};
+pub use contract::owner::{MAX_OWNER_BYTES, Owner};
+pub use contract::profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile, REQUEST_TIMEOUT};
+pub use contract::time::{Clock, Instant};
+pub use contract::token::{Lineage, Token};
 #[doc(hidden)]
-pub use keeper::is_begun_here;
-pub use keeper::{Entropy, Env, Keeper, Runtime};
-pub use lease::{Lease, LeaseAction, Renewal, deadline};
-pub use link::{Dial, Link};
+pub use driver::keeper::is_begun_here;
+pub use driver::keeper::{Entropy, Env, Keeper, Runtime};
+pub use driver::tasks::{Panicked, caught, lasting};
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use engines::file;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use engines::file::{FileEngine, boot_time_ahead, network_file_system};
+#[cfg(feature = "memory")]
+pub use engines::memory;
+pub use guard::Guard;
 pub use locks::{Builder, Locks, Rw};
-pub use mailbox::{MAX_NOTIFICATIONS, Mailbox};
-pub use mode::Mode;
-pub use name::{MAX_NAME_BYTES, Name};
-pub use observe::{Event, Observe};
-pub use owner::{MAX_OWNER_BYTES, Owner};
-pub use password::Password;
-pub use profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile};
+pub use pure::claim_table::{ClaimEntry, ClaimState, ClaimTable, WATCHED_AFTER};
+pub use pure::in_flight::{InFlight, InFlightRequest};
+pub use pure::lease::{Lease, LeaseAction, Renewal, deadline};
+pub use pure::lock_state;
+pub use pure::rotation::Rotation;
+pub use pure::server_clock::ServerClock;
+pub use pure::stop::Stop;
+pub use pure::wait::{Next, Wait};
 pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};
-pub use server_clock::ServerClock;
-pub use stop::Stop;
-pub use tasks::{Panicked, caught, lasting};
-pub use time::{Clock, Instant};
-pub use token::{Lineage, Token};
-pub use wait::{Next, Wait};

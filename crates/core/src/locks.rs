@@ -1,20 +1,21 @@
-//! The door: a `Locks` on one engine.
+//! The entry point: a `Locks` on one engine.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request, keeper,
-    observe::Observer,
-    process,
+    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request,
+    contract::observe::Observer,
+    contract::process,
+    driver::keeper,
+    driver::shared::{Lifeline, Parts, Shared},
     request::Family,
-    shared::{Lifeline, Parts, Shared},
 };
 
-/// Locks on one engine. Cheap to clone; all clones share one line of waiting requests per name and one keeper.
+/// Locks on one engine. Cheap to clone; all clones share one queue of requests per name and one keeper.
 #[derive(Clone)]
 pub struct Locks(Arc<Lifeline>);
 
-/// Sets up a [`Locks`].
+/// Configures a [`Locks`].
 #[must_use]
 pub struct Builder {
     engine: Arc<dyn Engine>,
@@ -26,13 +27,13 @@ pub struct Builder {
 }
 
 impl Locks {
-    /// Locks on `engine`, with a keeper thread of their own.
+    /// Locks on `engine`, with their own keeper thread.
     #[must_use]
     pub fn new(engine: Arc<dyn Engine>) -> Self {
         Self::builder(engine).build()
     }
 
-    /// Locks on `engine`, to be set up.
+    /// A builder for locks on `engine`.
     pub fn builder(engine: Arc<dyn Engine>) -> Builder {
         Builder {
             engine,
@@ -49,26 +50,26 @@ impl Locks {
         Request::new(&self.0, Name::new(name.as_ref()), Family::Exclusive)
     }
 
-    /// A lock that readers share and a writer has alone. Writers are never starved: readers that come after a waiting
+    /// A lock that readers share and a writer holds alone. Writers are never starved: readers that come after a waiting
     /// writer wait behind it.
     #[must_use]
     pub fn rw(&self, name: impl AsRef<str>) -> Rw {
         Rw { life: Arc::clone(&self.0), name: name.as_ref().to_owned() }
     }
 
-    /// A place among `limit` of them. All users of a name must give the same limit.
+    /// A semaphore of `limit` permits. All users of a name must give the same limit.
     pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Request {
         Request::new(&self.0, Name::new(name.as_ref()), Family::Permits { limit })
     }
 
-    /// The facts about the engine.
+    /// The properties of the engine.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.0.profile
     }
 
-    /// Ends all waits with an error, refuses new requests, and waits until all guards are dropped and their releases
-    /// answered, at most for `limit`. Holds that are left then are told lost; how many, is the answer.
+    /// Ends all waits with an error, refuses new requests, and waits, for at most `limit`, until all guards are dropped
+    /// and their releases answered. The remaining holds are then reported lost; the result is their number.
     pub async fn close(&self, limit: Duration) -> usize {
         let shared = &self.0;
         if !shared.is_home() {
@@ -84,8 +85,8 @@ impl Locks {
         self.0.keeper.block_on(self.close(limit))
     }
 
-    /// How long the end of the process would wait for releases that are on their way, as far as is known now: less for an engine that
-    /// is known not to answer. For tests, which cannot judge by how long a process takes to end.
+    /// How long the end of the process would wait for releases that are still to be answered, as known now: less for an
+    /// engine that is known not to answer. For tests, which cannot judge this by the time that a process takes to end.
     #[doc(hidden)]
     #[must_use]
     pub fn farewell(&self) -> Duration {
@@ -98,38 +99,38 @@ impl Locks {
 }
 
 impl Builder {
-    /// What holds and waiters of this `Locks` are called, unless a request says otherwise; `user@host:pid` by default.
+    /// The label of the holds and waiters of this `Locks`, unless a request sets its own; `user@host:pid` by default.
     pub fn owner(mut self, label: &str) -> Self {
         self.owner = Some(crate::Owner::new(label).label().to_owned());
         self
     }
 
-    /// Shares the background worker of another `Locks`, or runs on a runtime of the caller's: see [`Keeper`].
+    /// Shares the keeper of another `Locks`, or runs on a runtime of the caller: see [`Keeper`].
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = keeper;
         self
     }
 
-    /// Hears of everything that happens.
+    /// Sets the observer that receives every [`Event`](crate::Event).
     pub fn observe(mut self, observer: Arc<dyn Observe>) -> Self {
         self.observer = Observer(Some(observer));
         self
     }
 
-    /// Another clock and randomness than the system's, for tests and simulation.
+    /// Replaces the clock and randomness of the system, for tests and simulation.
     pub fn env(mut self, env: Env) -> Self {
         self.env = env;
         self
     }
 
-    /// How long an engine that was never reached is tried before requests fail; [`CONNECT_TIMEOUT`] by default. One that can be
-    /// connected to may take longer for its first answer.
+    /// How long requests try to reach an engine that was never reached before they fail; [`CONNECT_TIMEOUT`] by
+    /// default. An engine that accepts the connection may take longer for its first answer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// The `Locks`. Nothing is sent before the first request.
+    /// Builds the `Locks`. Nothing is sent before the first request.
     #[must_use]
     pub fn build(self) -> Locks {
         process::watch(keeper::farewell);
@@ -155,12 +156,12 @@ pub struct Rw {
 }
 
 impl Rw {
-    /// Shared with other readers.
+    /// A lock shared with other readers.
     pub fn read(&self) -> Request {
         Request::new(&self.life, Name::new(&self.name), Family::Shared)
     }
 
-    /// Alone.
+    /// A lock that excludes every other holder.
     pub fn write(&self) -> Request {
         Request::new(&self.life, Name::new(&self.name), Family::Exclusive)
     }

@@ -1,19 +1,20 @@
-//! Looking at what an engine stores, through a `Locks`.
+//! Inspection of an engine's locks through a `Locks`.
 
 use std::sync::Arc;
 
 use crate::{
     Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, caught,
-    keeper::{LAST_WORD, Work, poll_once},
+    driver::keeper::{LAST_WORD, Work, poll_once},
 };
 
 impl Locks {
-    /// Whether the engine can be reached, with the credentials that it was given: one round trip, which creates nothing there. For the
-    /// start of a program, and for its health checks: [`connect`](crate::Locks::builder) contacts nobody. Cancel safe.
+    /// Whether the engine can be reached with the given credentials: one round trip, which creates nothing there. For
+    /// the start of a program and for health checks, because [`connect`](crate::Locks::builder) contacts no server.
+    /// Cancel safe.
     ///
     /// # Errors
-    /// The engine's. [`is_unreachable`](Error::is_unreachable) at the end of the time for connecting
-    /// ([`connect_timeout`](crate::Builder::connect_timeout)) at the latest.
+    /// The engine's. [`is_unreachable`](Error::is_unreachable) at the latest when the time for connecting
+    /// ([`connect_timeout`](crate::Builder::connect_timeout)) has passed.
     pub async fn ping(&self) -> Result<(), Error> {
         let (shared, limit) = (Arc::clone(self.shared()), self.shared().connect_timeout);
         let work = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
@@ -24,7 +25,7 @@ impl Locks {
                 let late = || Err(EngineError::new(Fault::Retry, format!("no answer within {limit:?}")));
                 let answer = shared.within(limit.saturating_add(LAST_WORD), engine.ping()).await;
                 match answer.unwrap_or_else(late) {
-                    // There is nothing that it may have done.
+                    // A ping changes nothing, so its outcome cannot be unknown: it failed.
                     Err(error) if error.fault == Fault::Unknown => {
                         Err(EngineError::new(Fault::Retry, error.message))
                     }
@@ -44,7 +45,7 @@ impl Locks {
         self.shared().keeper.block_on(self.ping())
     }
 
-    /// What the engine, as configured now, promises.
+    /// What the engine promises, as configured now.
     ///
     /// # Errors
     /// The engine's, if it had to be asked.
@@ -80,10 +81,10 @@ impl Locks {
         self.shared().keeper.block_on(self.list(prefix))
     }
 
-    /// Who holds `name`, and who waits.
+    /// The holders and the waiters of `name`.
     ///
     /// # Errors
-    /// The engine's; [`is_invalid`](Error::is_invalid) for a name that cannot be.
+    /// The engine's; [`is_invalid`](Error::is_invalid) for an invalid name.
     pub async fn show(&self, name: &str) -> Result<View, Error> {
         let parsed = Name::new(name)?;
         let view = self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await?;
@@ -121,11 +122,11 @@ impl Locks {
         self.shared().keeper.block_on(self.break_hold(name, token, force))
     }
 
-    /// Runs something of an engine's crate, like a fence, where the engine's connections live, so that it works under any
-    /// executor. `about` is the name that errors show.
+    /// Runs work of an engine's crate, such as a fence, where the engine's connections live, so that it works under any
+    /// executor. Errors show `about` as the name.
     ///
     /// # Errors
-    /// What it answers.
+    /// Those of `work`.
     pub async fn beside_engine<T: Send + 'static>(
         &self,
         about: &str,
@@ -134,7 +135,7 @@ impl Locks {
         self.inspect(about, |_| Box::pin(work)).await
     }
 
-    /// Runs a question to the engine where its connections live.
+    /// Sends a question to the engine where its connections live.
     async fn inspect<T: Send + 'static>(
         &self,
         about: &str,

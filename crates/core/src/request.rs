@@ -1,4 +1,4 @@
-//! A request for a lock: what is wanted, and the future that waits for it.
+//! A request for a lock: its options, and the future that waits for the grant.
 
 use std::{
     fmt,
@@ -12,16 +12,17 @@ use tokio::sync::oneshot;
 
 use crate::{
     Error, ErrorKind, Guard, Mode, Name, Owner,
-    lease::Renewal,
-    local::{Asked, Entered, Terms, Ticket, Tries},
-    shared::{Lifeline, Shared},
-    time::in_words,
+    contract::time::in_words,
+    driver::local::{Asked, Entered, Terms, Ticket, Tries},
+    driver::shared::{Lifeline, Shared},
+    pure::lease::Renewal,
 };
 
-/// The lease time unless a request says otherwise.
+/// The default lease time of a request.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// A request for a lock. Nothing happens before one of the `acquire` methods is awaited, and it may be used again.
+/// A request for a lock. Nothing happens before one of the `acquire` methods is awaited. A request can be used any
+/// number of times.
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Request {
@@ -60,7 +61,7 @@ impl Request {
         }
     }
 
-    /// The lease time; 30 s by default. The engine's profile tells the allowed range.
+    /// The lease time; 30 s by default. The engine's [`Profile::ttl`](crate::Profile::ttl) is the allowed range.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -72,44 +73,44 @@ impl Request {
         self
     }
 
-    /// A ceiling: after this time from the grant the hold is told lost and not renewed any more.
+    /// The longest time to hold: when it has passed since the grant, the hold is reported lost and renewed no more.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Tries at most `attempts` times, with growing, jittered pauses, instead of waiting in line.
+    /// Tries at most `attempts` times, with growing, jittered pauses, instead of waiting in the queue.
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
         self
     }
 
-    /// Who asks, as shown to others; and, for clones of one [`Owner`], who may take the same hold again.
+    /// The owner: its label is shown to others, and requests with clones of one [`Owner`] may take the same hold again.
     pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// How many permits of a semaphore; 1 by default.
+    /// How many permits of a semaphore to take; 1 by default.
     pub const fn permits(mut self, count: u32) -> Self {
         self.permits = count;
         self
     }
 
-    /// Says that this process ends its work under the lock when it gets SIGTERM, so that `leasehold break` may send one
-    /// where nothing else can end a hold.
+    /// Declares that this process ends its work under the lock on SIGTERM, so that `leasehold break` may send that
+    /// signal where nothing else can end a hold.
     pub const fn stops_on_term(mut self, stops: bool) -> Self {
         self.stops_on_term = stops;
         self
     }
 
-    /// Waits until the name is granted, first come, first served where the engine can.
+    /// Waits until the name is granted; first come, first served where the engine supports it.
     ///
     /// # Errors
-    /// Everything but [`is_taken`](Error::is_taken), unless [`attempts`](Self::attempts) ended.
+    /// Everything but [`is_taken`](Error::is_taken); that one, too, when all [`attempts`](Self::attempts) are used up.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up its place in line and leaves nothing behind, at any point.
+    /// Dropping the future, at any point, leaves the queue and leaves nothing behind.
     pub fn acquire(&self) -> Acquire {
         self.start(None, self.tries())
     }
@@ -117,9 +118,10 @@ impl Request {
     /// Waits for at most `limit`.
     ///
     /// # Errors
-    /// [`is_timed_out`](Error::is_timed_out) if the name was taken all the while, [`is_unreachable`](Error::is_unreachable)
-    /// if the engine could not be reached when the wait ended, [`is_misconfigured`](Error::is_misconfigured) if something stood
-    /// in the way then that does not end by itself, else as [`acquire`](Self::acquire).
+    /// [`is_timed_out`](Error::is_timed_out) if the name was taken all the time,
+    /// [`is_unreachable`](Error::is_unreachable) if the engine could not be reached when the wait ended,
+    /// [`is_misconfigured`](Error::is_misconfigured) if the name was then taken by something that does not end by
+    /// itself, else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -127,10 +129,11 @@ impl Request {
         self.start(Some(limit), self.tries())
     }
 
-    /// Does not wait.
+    /// Tries once, without waiting.
     ///
     /// # Errors
-    /// [`is_taken`](Error::is_taken) if somebody else holds the name or waits for it, else as [`acquire`](Self::acquire).
+    /// [`is_taken`](Error::is_taken) if somebody else holds the name or waits for it, else as
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -159,7 +162,7 @@ impl Request {
         }
     }
 
-    /// Checks everything before anything is sent.
+    /// Checks all options before anything is sent.
     fn asked(&self) -> Result<Asked, Error> {
         let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
         let wrong = |what: String| Error::invalid(format!("lock {:?}: {what}", name.as_str()));
@@ -201,11 +204,11 @@ impl Request {
 /// Waits for a guard. Runs under any executor.
 ///
 /// # Cancel safety
-/// Dropping it gives up its place in line and leaves nothing behind, at any point.
+/// Dropping it, at any point, leaves the queue and leaves nothing behind.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Acquire {
     state: RequestState,
-    /// What happens on the way is recorded as part of it.
+    /// Events during the wait are recorded in this span.
     span: tracing::Span,
 }
 
@@ -270,7 +273,7 @@ impl Drop for Acquire {
         if let RequestState::Waiting { life, name, ticket: Some(ticket), .. } = &self.state {
             life.cancel(name, *ticket);
         }
-        // A guard that has arrived already is dropped with `rx`, and so released.
+        // A guard that has arrived already is dropped, and so released, with `rx`.
     }
 }
 
@@ -286,7 +289,8 @@ impl Blocking {
     /// As there.
     ///
     /// # Panics
-    /// Where the wait could not end: in a task of the one thread that the [`Keeper`](crate::Keeper) runs on. So do all calls that block.
+    /// When called in a task on the single thread that runs the [`Keeper`](crate::Keeper), where the wait could never
+    /// end. The same holds for all blocking calls.
     #[track_caller]
     pub fn acquire(&self) -> Result<Guard, Error> {
         self.0.life.keeper.block_on(self.0.acquire())

@@ -1,4 +1,4 @@
-//! What a hold of the memory engine costs. Alone in its file: it measures the whole process.
+//! The memory that a hold of the memory engine takes. Alone in its file, because it measures the whole process.
 #![cfg(all(feature = "memory", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -15,7 +15,7 @@ use leasehold_core::{
 
 const HOLDS: u64 = 100_000;
 
-/// Bytes a hold may cost in store and queue together, its name included.
+/// The bytes that a hold may take in the store and the lock state together, including its name.
 const LIMIT: u64 = 400;
 
 struct Still;
@@ -70,7 +70,7 @@ fn now<T>(mut verb: BoxFuture<'_, T>) -> T {
     }
 }
 
-/// Bytes of this process in memory, as the kernel counts them: allocator and table overhead included.
+/// The resident memory of this process as the kernel counts it, with the overhead of allocator and tables.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -6,7 +6,7 @@
 use leasehold_core::{Answer, Claim, EngineError, Hint, Mode};
 
 use crate::{
-    book::{Before, Place},
+    claims::{Blocker, State},
     client::Client,
     error::unreadable,
     position::{ClaimReply, QueuePosition, what_blocks},
@@ -18,7 +18,10 @@ use crate::{
 impl Client {
     /// Asks for a claim whose key was created at `revision`, and lets it live on.
     pub(crate) async fn ask_for(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
-        let known = self.book().get(claim.id).map(|entry| (entry.slot.session().clone(), entry.key.clone()));
+        let known = self
+            .claims()
+            .get(claim.id)
+            .map(|entry| (entry.data.slot.session().clone(), entry.data.key.clone()));
         let Some((session, key)) = known else { return Ok(Answer::Gone) };
         if let Err(error) = self.freshen(&session).await {
             return if session.is_gone() { Ok(self.is_gone(claim)) } else { Err(error) };
@@ -57,14 +60,14 @@ impl Client {
 
     /// Whether this client knows of each claim before this one, and hears of its end.
     fn knows_all_before(&self, claim: &Claim) -> bool {
-        let place = self.book().get(claim.id).map(|entry| entry.place.clone());
-        matches!(place, Some(Place::Waiting { before: Before::Permits { .. }, .. }))
-            && self.link.live().is_some_and(|conn| conn.watches.has(Target::Before(claim.id)))
+        let place = self.claims().get(claim.id).map(|entry| entry.state.clone());
+        matches!(place, Some(State::Waiting { before: Blocker::Permits { .. }, .. }))
+            && self.link.live().is_some_and(|conn| conn.watches.has(Target::Blocker(claim.id)))
     }
 
     fn lives_on(&self, claim: &Claim) {
         let now = self.now();
-        if let Some(entry) = self.book().get(claim.id) {
+        if let Some(entry) = self.claims().get(claim.id) {
             entry.speaks(now);
         }
     }
@@ -72,8 +75,8 @@ impl Client {
     /// Nothing will come of the claim. What is left of it, or may still arrive, its release removes.
     fn is_gone(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
-        if let Some(entry) = self.book().get(claim.id) {
-            entry.place = Place::Gone;
+        if let Some(entry) = self.claims().get(claim.id) {
+            entry.state = State::Gone;
         }
         Answer::Gone
     }

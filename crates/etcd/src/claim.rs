@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, lock_state::MAX_WAITERS};
 
 use crate::{
-    book::{Before, Place},
+    claims::{Blocker, Keyed, State},
     client::{Client, Failed},
     conn::Conn,
     error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
@@ -52,15 +52,15 @@ impl Client {
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
-        let place = self.book().get(claim.id).map(|entry| entry.place.clone());
+        let place = self.claims().get(claim.id).map(|entry| entry.state.clone());
         match place {
             None if how == How::Ask => Ok(Answer::Gone),
-            Some(Place::Gone) => Ok(Answer::Gone),
-            None | Some(Place::Made | Place::Lapsed) => self.make(claim).await,
-            Some(Place::Waiting { revision, .. } | Place::Held { revision, .. }) => {
+            Some(State::Gone) => Ok(Answer::Gone),
+            None | Some(State::Made | State::Lapsed) => self.make(claim).await,
+            Some(State::Waiting { own: revision, .. } | State::Held { own: revision, .. }) => {
                 self.ask_for(claim, revision).await
             }
-            Some(Place::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
+            Some(State::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
         }
     }
 
@@ -125,9 +125,9 @@ impl Client {
     /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
     async fn enter(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
         let now = self.now();
-        let known = self.book().get(claim.id).map(|entry| {
+        let known = self.claims().get(claim.id).map(|entry| {
             entry.speaks(now);
-            (Arc::clone(entry.slot.session()), entry.key.clone())
+            (Arc::clone(entry.data.slot.session()), entry.data.key.clone())
         });
         // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
         if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
@@ -139,14 +139,20 @@ impl Client {
         let slot = self.slot(claim.ttl).await?;
         let session = Arc::clone(slot.session());
         // A claim whose lease ended begins anew: nothing of it can be there.
-        let key = self.book().enter(claim, slot, &self.dir(&claim.name), self.now());
+        let now = self.now();
+        let mut claims = self.claims();
+        // Its old key is free again first.
+        drop(claims.remove(claim.id));
+        let keyed = Keyed::new(&self.keys, &self.dir(&claim.name), claim.mode, slot);
+        let key = keyed.key.clone();
+        claims.enter(claim, keyed, now);
         Ok((session, key))
     }
 
     /// Nothing came of this request. An earlier one may still arrive: then the claim is to be released with its lease.
     fn leave(&self, claim: &Claim) {
         if !self.in_flight.is_unsettled(claim.id, self.now()) {
-            self.book().remove(claim.id);
+            self.claims().remove(claim.id);
         }
     }
 
@@ -184,15 +190,17 @@ impl Client {
         let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
             if Record::read(&own.value).is_none_or(|record| record.id != claim.id) {
-                self.book().take_another_key(claim, dir);
+                if let Some(entry) = self.claims().get(claim.id) {
+                    entry.data.take_another_key(dir, claim.mode);
+                }
                 return Ok(AGAIN);
             }
             let revision = own.create_revision;
-            if let Some(entry) = self.book().get(claim.id)
-                && entry.place == Place::Made
+            if let Some(entry) = self.claims().get(claim.id)
+                && entry.state == State::Made
             {
                 let now = self.now();
-                entry.waits(revision, Before::Unknown, now);
+                entry.waits(revision, Blocker::Unknown, now);
             }
             return self.ask_for(claim, revision).await.map(Next::Answer);
         }
@@ -231,7 +239,8 @@ impl Client {
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
     async fn take_back(&self, claim: &Claim) -> Result<(), EngineError> {
-        let known = self.book().get(claim.id).map(|entry| (entry.key.clone(), entry.place.revision()));
+        let known =
+            self.claims().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
         if let Some((key, revision)) = known {
             self.delete(claim.id, &key, revision, None).await?;
         }

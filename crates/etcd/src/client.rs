@@ -10,13 +10,13 @@ use std::{
 
 use leasehold_core::{
     Answer, ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name,
-    Notification, Previous, Token,
+    Previous, Token,
 };
 use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::{
-    book::Book,
+    claims::{Claims, Keys},
     config::Config,
     conn::Conn,
     dial::{Dialer, Link},
@@ -24,7 +24,7 @@ use crate::{
     error::{sort, unreadable, wants_login},
     kept::KeptKeys,
     keys::{self, Dir},
-    lock_of, minder, runtime,
+    lock_of, runtime,
     session::{HURRY, LeaseSlot, Session, Sessions, gone, seconds},
     watches::{Begin, Target},
     wire::{self, UnaryRequest},
@@ -43,12 +43,13 @@ pub(crate) struct Client {
     pub(crate) kept_keys: Mutex<KeptKeys>,
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
-    book: Mutex<Book>,
+    claims: Mutex<Claims>,
+    pub(crate) keys: Keys,
     /// The newest revision that the server told.
     newest: AtomicI64,
     /// Counts requests that create: on one connection, too, they may overtake each other.
     requests: AtomicU64,
-    minded: AtomicBool,
+    maintained: AtomicBool,
     /// A second lease was wanted soon after the first: they are kept for a while from now on.
     pub(crate) keeps_leases: AtomicBool,
     me: Weak<Client>,
@@ -70,10 +71,11 @@ impl Client {
             kept: Mutex::default(),
             kept_keys: Mutex::default(),
             sooner: Arc::default(),
-            book: Mutex::default(),
+            claims: Mutex::default(),
+            keys: Keys::default(),
             newest: AtomicI64::new(0),
             requests: AtomicU64::new(0),
-            minded: AtomicBool::new(false),
+            maintained: AtomicBool::new(false),
             keeps_leases: AtomicBool::new(false),
             me: Weak::clone(me),
         })
@@ -91,8 +93,8 @@ impl Client {
         self.clock.now()
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        lock_of(&self.book)
+    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
+        lock_of(&self.claims)
     }
 
     /// The number of a request that creates.
@@ -176,27 +178,15 @@ impl Client {
         if let Some(conn) = self.link.live() {
             self.listen_to_bell(&conn, id);
         }
-        if !self.minded.swap(true, Ordering::Relaxed) {
-            self.be_minded();
+        if !self.maintained.swap(true, Ordering::Relaxed) {
+            leasehold_core::maintain(
+                Weak::clone(&self.me),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.sooner),
+            );
         }
         self.sooner.notify_one();
         Ok(slot)
-    }
-
-    /// What a round that died left undone, claims ask for themselves.
-    fn be_minded(&self) {
-        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
-        let fell = move || {
-            if let Some(client) = client.upgrade() {
-                client.mailbox.push(Notification::AskAll);
-            }
-        };
-        runtime::spawn(leasehold_core::lasting(
-            "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
-            fell,
-            runtime::sleep,
-        ));
     }
 
     /// A new lease of at least so many seconds: its id, and what was granted.
@@ -245,7 +235,7 @@ impl Client {
     /// Nothing of this claim is watched any more.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
-            conn.watches.leave(Target::Before(id));
+            conn.watches.leave(Target::Blocker(id));
             conn.watches.leave(Target::Own(id));
         }
     }

@@ -2,8 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password};
-use percent_encoding::percent_decode_str;
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl};
 
 /// What lock keys begin with, unless the URL says otherwise.
 pub const DEFAULT_PREFIX: &str = "/locks";
@@ -45,42 +44,17 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
-        let malformed = |what: &str| {
-            Error::misconfigured(format!(
-                "the {scheme} URL {what}: write it like {scheme}://host:2379,host:2379"
-            ))
-        };
-        let rest = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        if rest.contains('/') {
-            return Err(malformed("has a path, which means nothing here (did you mean ?prefix=)"));
+        let url = ServersUrl { scheme, example: "://host:2379,host:2379" };
+        let (login, members, path) = url.split(rest)?;
+        if !matches!(path, "" | "/") || login.is_some_and(|login| login.contains('/')) {
+            return Err(url.malformed("has a path, which means nothing here (did you mean ?prefix=)"));
         }
-        let (login, places) =
-            rest.rsplit_once('@').map_or((None, rest), |(login, places)| (Some(login), places));
-        let decode = |text: &str| {
-            let decoded = percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
-            decoded.map_err(|_| malformed("holds percent-escapes that are no UTF-8"))
-        };
-        let mut members = Vec::new();
-        for place in places.split(',') {
-            let (host, port) = Endpoint::split(place, DEFAULT_PORT)
-                .ok_or_else(|| malformed("has a port that is no number"))?;
-            if host.is_empty() {
-                return Err(malformed("names no host"));
-            }
-            members.push(Endpoint { host: decode(host)?, port });
-        }
+        let members = url.places(members, DEFAULT_PORT)?;
         if members.len() > MAX_MEMBERS {
-            return Err(malformed("names too many members"));
+            return Err(url.malformed("names too many members"));
         }
         let mut config = Self::new(members);
-        if let Some(login) = login {
-            let (user, password) = login.split_once(':').unwrap_or((login, ""));
-            if user.is_empty() {
-                return Err(malformed("has a password and no user"));
-            }
-            config.login = Some((decode(user)?, decode(password)?.into()));
-        }
+        config.login = login.map(|login| url.login(login)).transpose()?;
         Ok(config)
     }
 
@@ -91,39 +65,8 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-
-    /// Who we are there.
-    #[must_use]
-    pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
-        self.login = Some((user.to_owned(), password.into()));
-        self
-    }
-
-    /// How the user of the URL proves who it is; asked for at each connection.
-    ///
-    /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) where there is no user.
-    pub fn password(mut self, password: impl Into<Password>) -> Result<Self, Error> {
-        let (_, old) = self.login.as_mut().ok_or_else(|| {
-            Error::misconfigured("a password is given and no user: write user@ before the host")
-        })?;
-        *old = password.into();
-        Ok(self)
-    }
-
-    /// How long connecting may take, to all servers together where there are several; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT)
-    /// by default. An attempt takes 3 s at most, to one of several servers 1.5 s. Zero is none but that.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
+    leasehold_core::server_options! {
+        /// Who we are there.
     }
 
     /// What lock keys begin with, before a slash and the name; [`DEFAULT_PREFIX`] by default.

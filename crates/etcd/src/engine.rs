@@ -2,10 +2,8 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name,
-    Notification, Profile, Release, Released, Renewed,
-};
+pub(crate) use leasehold_core::REQUEST_TIMEOUT;
+use leasehold_core::{Breaking, Contact, Env, Profile};
 
 use crate::{client::Client, config::Config};
 
@@ -13,8 +11,6 @@ use crate::{client::Client, config::Config};
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 /// A server with its default election timeout of one second grants no lease of less than one and a half, in whole seconds.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
-/// How long a request may take before its outcome is unknown.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be applied: the server gives up a proposal after seven seconds.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
@@ -35,49 +31,22 @@ impl EtcdEngine {
     }
 }
 
-impl Engine for EtcdEngine {
-    fn profile(&self) -> &Profile {
-        &self.profile
+leasehold_core::forward_engine!(EtcdEngine, |client| async move {
+    tokio::select! {
+        biased;
+        notification = client.mailbox.read() => notification,
+        () = client.link.mend() => Vec::new(),
     }
-
-    fn group(&self, _: &Name) -> Option<u16> {
-        None
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.client.claim(claim, how))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.client.renew(holds))
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.client.release(releases))
-    }
-
-    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
-        Box::pin(async move {
-            tokio::select! {
-                biased;
-                notification = self.client.mailbox.read() => notification,
-                () = self.client.link.mend() => Vec::new(),
-            }
-        })
-    }
-}
+});
 
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("etcd");
-    profile.life = Life::Lease;
     profile.push = true;
     profile.poll = POLL;
-    profile.tokens = 1;
     profile.fifo = true;
     profile.can_keep = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
-    profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);
     profile

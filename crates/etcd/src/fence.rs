@@ -10,7 +10,7 @@ use leasehold_core::{ClaimId, EngineError};
 
 use crate::{
     EtcdEngine,
-    book::Place,
+    claims::State,
     client::Client,
     error::unreadable,
     keys,
@@ -50,10 +50,10 @@ impl EtcdEngine {
     /// The condition under which this claim, which was granted by this engine, still holds; `None` if it does not.
     #[must_use]
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
-        let mut book = self.client.book();
-        let entry = book.get(id)?;
-        let Place::Held { revision, .. } = entry.place else { return None };
-        Some(HeldBy { key: entry.key.clone(), create_revision: revision })
+        let mut claims = self.client.claims();
+        let entry = claims.get(id)?;
+        let State::Held { own: revision, .. } = entry.state else { return None };
+        Some(HeldBy { key: entry.data.key.clone(), create_revision: revision })
     }
 }
 

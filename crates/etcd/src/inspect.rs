@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, Name, View};
+use leasehold_core::{Broken, EngineError, Fault, Name, View};
 
 use crate::{
     EtcdEngine,
@@ -198,29 +198,4 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(count.try_into().unwrap_or(0))
 }
 
-impl Inspect for EtcdEngine {
-    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.client.ping())
-    }
-
-    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        Box::pin(guarantee::look(&self.client))
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        Box::pin(self.client.list(prefix))
-    }
-
-    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        Box::pin(self.client.show(name))
-    }
-
-    fn break_hold<'a>(
-        &'a self,
-        name: &'a Name,
-        token: u64,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
-        Box::pin(self.client.break_hold(name, token, force))
-    }
-}
+leasehold_core::forward_inspect!(EtcdEngine, guarantee::look);

@@ -5,8 +5,8 @@
 //! `docs/engines/etcd.md`.
 
 mod ask;
-mod book;
 mod claim;
+mod claims;
 mod client;
 mod config;
 mod conn;
@@ -23,7 +23,7 @@ mod inspect;
 mod keep;
 mod kept;
 mod keys;
-mod minder;
+mod maintenance;
 mod notifications;
 mod position;
 mod push_handler;

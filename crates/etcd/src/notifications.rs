@@ -4,7 +4,7 @@ use leasehold_core::{ClaimId, Instant, Loss, Notification};
 
 use crate::{
     ask::is_no_claim,
-    book::{Before, Entry, Place},
+    claims::{Blocker, Entry, State},
     client::{Client, grant},
     engine::REQUEST_TIMEOUT,
     lock_of,
@@ -18,11 +18,11 @@ impl PushHandler for Client {
     fn happened(&self, target: Target, event: &Event) {
         let Some(kv) = &event.kv else { return };
         match target {
-            Target::Before(id) if event.is_deletion() => {
+            Target::Blocker(id) if event.is_deletion() => {
                 lock_of(&self.kept_keys).forget(&kv.key);
                 self.deleted_before(id, &kv.key);
             }
-            Target::Before(id) => self.written_before(id, kv),
+            Target::Blocker(id) => self.written_before(id, kv),
             Target::Own(id) => self.happened_to(id, event),
             Target::Notify(lease) => {
                 if let Some(session) = self.sessions.get(lease) {
@@ -45,7 +45,7 @@ impl PushHandler for Client {
             let Some(client) = client.upgrade() else { return };
             let look = async {
                 match target {
-                    Target::Before(id) => client.look_before(id).await,
+                    Target::Blocker(id) => client.look_before(id).await,
                     Target::Own(id) => client.look_at_hold(id).await,
                     Target::Notify(_) => {}
                 }
@@ -56,7 +56,7 @@ impl PushHandler for Client {
 
     fn unwatched(&self, target: Target) {
         match target {
-            Target::Before(id) | Target::Own(id) => self.ring(id),
+            Target::Blocker(id) | Target::Own(id) => self.ring(id),
             Target::Notify(_) => {}
         }
     }
@@ -73,7 +73,7 @@ impl PushHandler for Client {
 
     fn connected_again(&self) {
         let Some(conn) = self.link.live() else { return };
-        self.book().watch_anew(self.now());
+        self.claims().watch_anew(self.now(), |_| true, |_| {});
         for session in self.sessions.all() {
             self.listen_to_bell(&conn, session.id);
             session.ask_again();
@@ -96,25 +96,27 @@ impl Client {
         let Some(conn) = self.link.live() else { return self.ring(id) };
         let now = self.now();
         let granted = {
-            let mut book = self.book();
-            let Some(entry) = book.get(id) else { return };
-            let Place::Waiting { revision, before } = &mut entry.place else { return };
+            let mut claims = self.claims();
+            let Some(entry) = claims.get(id) else { return };
+            let State::Waiting { own: revision, before } = &mut entry.state else { return };
             let revision = *revision;
             match before.deleted(key) {
                 None => return,
                 Some(false) => None,
                 // Its lease has to stand for it.
-                Some(true) => entry.slot.session().left(now).map(|left| {
-                    let ttl = left.min(entry.claim_time);
-                    entry.holds(revision, false, now.after(ttl));
-                    (entry.name.clone(), grant(conn.cluster, revision, ttl))
-                }),
+                Some(true) => {
+                    let left = entry.data.slot.session().left(now);
+                    let granted = left.map(|left| (entry.name.clone(), left.min(entry.claim_time)));
+                    granted.map(|(name, ttl)| {
+                        claims.hold(id, revision, false, (now, now.after(ttl)));
+                        (name, grant(conn.cluster, revision, ttl))
+                    })
+                }
             }
         };
         let Some((name, grant)) = granted else { return self.ring(id) };
-        self.book().watch_for(id, now);
         self.sooner.notify_one();
-        conn.watches.leave(Target::Before(id));
+        conn.watches.leave(Target::Blocker(id));
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
@@ -122,13 +124,13 @@ impl Client {
     /// to may do so, too.
     fn written_before(&self, id: ClaimId, kv: &KeyValue) {
         self.hear_of(kv);
-        let waits = |entry: &Entry| match entry.place {
-            Place::Waiting { revision, before: Before::Last { sole: false, .. } } => {
+        let waits = |entry: &Entry| match entry.state {
+            State::Waiting { own: revision, before: Blocker::Last { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
             }
             _ => None,
         };
-        if let Some((name, mode, revision)) = self.book().get(id).and_then(|entry| waits(entry)) {
+        if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| waits(entry)) {
             self.look_for_all_kept(&self.dir(&name), mode, revision);
         }
     }
@@ -136,9 +138,9 @@ impl Client {
     /// The claim's own key was deleted, or broken.
     fn happened_to(&self, id: ClaimId, event: &Event) {
         let held = {
-            let mut book = self.book();
-            let Some(entry) = book.get(id) else { return };
-            matches!(entry.place, Place::Held { .. }).then(|| entry.name.clone())
+            let mut claims = self.claims();
+            let Some(entry) = claims.get(id) else { return };
+            matches!(entry.state, State::Held { .. }).then(|| entry.name.clone())
         };
         match held {
             Some(name) if event.is_deletion() => {
@@ -152,13 +154,13 @@ impl Client {
 
     /// Whether what a claim waits for is still there. A key is used again: one that was created after the claim's own is another.
     async fn look_before(&self, id: ClaimId) {
-        let waits = |entry: &Entry| match &entry.place {
-            Place::Waiting { revision, before: Before::Last { key, .. } } => {
+        let waits = |entry: &Entry| match &entry.state {
+            State::Waiting { own: revision, before: Blocker::Last { key, .. } } => {
                 Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
             }
             _ => None,
         };
-        let Some((dir, mode, revision, key)) = self.book().get(id).and_then(|entry| waits(entry)) else {
+        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| waits(entry)) else {
             return;
         };
         match self.ask(Range::key(&key).keys_only()).await {
@@ -172,11 +174,11 @@ impl Client {
 
     /// Whether the key of a hold is still there. If that is not to be learnt, its next renewal tells.
     async fn look_at_hold(&self, id: ClaimId) {
-        let held = |entry: &Entry| match entry.place {
-            Place::Held { revision, .. } => Some((entry.name.clone(), entry.key.clone(), revision)),
+        let held = |entry: &Entry| match entry.state {
+            State::Held { own: revision, .. } => Some((entry.name.clone(), entry.data.key.clone(), revision)),
             _ => None,
         };
-        let Some((name, key, revision)) = self.book().get(id).and_then(|entry| held(entry)) else { return };
+        let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| held(entry)) else { return };
         let Ok((_, there)) = self.ask(Range::key(&key)).await else { return };
         match there.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
@@ -187,10 +189,10 @@ impl Client {
 
     fn ring(&self, id: ClaimId) {
         let name = {
-            let mut book = self.book();
-            let Some(entry) = book.get(id) else { return };
-            if let Place::Waiting { before, .. } = &mut entry.place {
-                *before = Before::Unknown;
+            let mut claims = self.claims();
+            let Some(entry) = claims.get(id) else { return };
+            if let State::Waiting { before, .. } = &mut entry.state {
+                *before = Blocker::Unknown;
             }
             entry.name.clone()
         };
@@ -208,19 +210,7 @@ impl Client {
     /// The server ended a lease, and with it all keys on it.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
         self.forget_lease(lease);
-        let lost: Vec<Notification> = {
-            let book = self.book();
-            let on_it = book.entries().filter(|(_, entry)| entry.slot.session().id == lease);
-            on_it
-                .map(|(id, entry)| {
-                    let name = entry.name.clone();
-                    match entry.place {
-                        Place::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
-                        _ => Notification::Recheck { name, id },
-                    }
-                })
-                .collect()
-        };
+        let lost = self.claims().lost(|entry| entry.data.slot.session().id == lease);
         lost.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

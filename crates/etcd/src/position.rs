@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Claim, Hint, Mode};
+use leasehold_core::{Answer, Claim, Hint, Mode, WATCHED_AFTER};
 
 use crate::{
-    book::{Before, Place, fits},
+    claims::{Blocker, State, fits},
     client::Client,
     conn::Conn,
     keys::Dir,
@@ -16,7 +16,7 @@ use crate::{
 /// What comes before a claim.
 pub(crate) struct QueuePosition {
     /// `None`: nothing that it has to wait for.
-    pub(crate) before: Option<Before>,
+    pub(crate) before: Option<Blocker>,
     /// How many stand in line before it, those that hold left out, as far as is known.
     pub(crate) ahead: Option<u32>,
 }
@@ -44,7 +44,7 @@ impl QueuePosition {
                 };
                 let holders = before.iter().take_while(holds).count();
                 let ahead = u32::try_from(before.len() - holders).ok();
-                Self { before: Some(Before::Permits { before, most }), ahead }
+                Self { before: Some(Blocker::Permits { before, most }), ahead }
             }
             _ => {
                 let keys: Vec<&[u8]> = others.map(|kv| &*kv.key).collect();
@@ -53,7 +53,7 @@ impl QueuePosition {
                 let itself = i64::from(mode == Mode::Exclusive);
                 let ahead = own.and_then(|_| u32::try_from(there.count.saturating_sub(itself + 1)).ok());
                 let sole = keys.len() == 1 && !there.more;
-                Self { before: Some(Before::Last { key: last.to_vec(), sole }), ahead }
+                Self { before: Some(Blocker::Last { key: last.to_vec(), sole }), ahead }
             }
         }
     }
@@ -64,9 +64,9 @@ impl QueuePosition {
     pub(crate) fn beside(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
         let before = match self.before {
-            None => Before::Last { key: foreign.key, sole: false },
-            Some(Before::Last { key, .. }) => Before::Last { key, sole: false },
-            Some(Before::Permits { .. } | Before::Unknown) => Before::Unknown,
+            None => Blocker::Last { key: foreign.key, sole: false },
+            Some(Blocker::Last { key, .. }) => Blocker::Last { key, sole: false },
+            Some(Blocker::Permits { .. } | Blocker::Unknown) => Blocker::Unknown,
         };
         Self { before: Some(before), ahead: self.ahead }
     }
@@ -99,44 +99,42 @@ impl Client {
     pub(crate) fn stands(&self, claim: &Claim, dir: &Dir, conn: &Conn, told: ClaimReply) -> Answer {
         let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = told;
         let now = self.now();
-        let mut book = self.book();
-        let Some(entry) = book.get(claim.id) else { return Answer::Gone };
-        let holds = match entry.place {
-            Place::Gone => return Answer::Gone,
-            // It was silent for too long, and is being ended or was.
-            Place::Ending { .. } | Place::Lapsed => return Answer::Waiting(Hint::default()),
-            Place::Held { .. } => true,
-            Place::Made | Place::Waiting { .. } => before.is_none(),
-        };
+        let mut claims = self.claims();
+        if let Some(closed) = claims.closed(claim.id) {
+            return closed;
+        }
+        let Some(entry) = claims.get(claim.id) else { return Answer::Gone };
+        let holds = matches!(entry.state, State::Held { .. });
         if let Some(before) = before.filter(|_| !holds) {
-            let key = entry.key.clone();
+            let key = entry.data.key.clone();
             entry.waits(revision, before.clone(), now);
-            drop(book);
+            drop(claims);
             watch(claim, dir, conn, seen, (key, &before));
             return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
-        entry.holds(revision, true, now.after(ttl));
-        book.watch_for(claim.id, now);
-        drop(book);
+        claims.hold(claim.id, revision, true, (now, now.after(ttl)));
+        // The server may have ended the watch of a hold that is asked for.
+        claims.watch_at(claim.id, now.after(WATCHED_AFTER));
+        drop(claims);
         // Its own key is watched as long as it holds.
-        conn.watches.leave(Target::Before(claim.id));
+        conn.watches.leave(Target::Blocker(claim.id));
         self.sooner.notify_one();
         Self::held(conn, revision, ttl)
     }
 }
 
 /// Watches the claim's own key and what it waits for, from where they were seen.
-fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Before)) {
+fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Blocker)) {
     let (span, begin, own_begin) = match before {
         // Who looks because the second of both watches missed something sees what the first one missed.
-        Before::Last { key, .. } => {
+        Blocker::Last { key, .. } => {
             ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::Now { seen: i64::MAX })
         }
         // All that happens to it has to be counted.
-        Before::Permits { .. } | Before::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
+        Blocker::Permits { .. } | Blocker::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
     };
     conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), own_begin);
-    conn.watches.watch(Target::Before(claim.id), span, begin);
+    conn.watches.watch(Target::Blocker(claim.id), span, begin);
 }
 
 #[cfg(test)]
@@ -160,7 +158,8 @@ mod tests {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
         let read = |mode, keys: &[&str]| QueuePosition::read(&dir, mode, &range(keys), Some(1));
         assert!(read(Mode::Exclusive, &["own"]).before.is_none());
-        let sole = |key: &str, sole| Some(Before::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
+        let sole =
+            |key: &str, sole| Some(Blocker::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
         assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
         assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
         let more = RangeResponse { more: true, ..range(&["own", "x"]) };
@@ -169,7 +168,7 @@ mod tests {
         let asked = QueuePosition::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
         assert_eq!((asked.before, asked.ahead), (sole("x", false), None));
         let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
-        let waits = |key: &str| Some(Before::Last { key: key.as_bytes().to_vec(), sole: false });
+        let waits = |key: &str| Some(Blocker::Last { key: key.as_bytes().to_vec(), sole: false });
         let beside = |keys: &[&str]| read(Mode::Exclusive, keys).beside(foreign()).before;
         assert_eq!(beside(&["own"]), waits("/locks/a"));
         assert_eq!(beside(&["own", "x"]), waits("/locks/a/x"), "and then it asks");
@@ -181,6 +180,6 @@ mod tests {
         let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
         assert!(waits.before.is_some());
         assert_eq!(waits.ahead, Some(0), "all three hold");
-        assert_eq!(waits.beside(foreign()).before, Some(Before::Unknown));
+        assert_eq!(waits.beside(foreign()).before, Some(Blocker::Unknown));
     }
 }

@@ -31,9 +31,9 @@ impl Client {
         let now = self.now();
         // Requests may overtake each other, so one without an answer may still come after this one.
         let mark_dead = self.in_flight.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
-        let known = self.book().get(release.id).map(|entry| {
-            let session = Arc::clone(entry.slot.session());
-            (entry.key.clone(), entry.place.revision(), session)
+        let known = self.claims().get(release.id).map(|entry| {
+            let session = Arc::clone(entry.data.slot.session());
+            (entry.data.key.clone(), entry.state.own().copied(), session)
         });
         // What is not known here was never made here.
         let Some((key, revision, session)) = known else { return Released::NotThere };
@@ -41,7 +41,7 @@ impl Client {
         let mark_dead = Some(session.id).filter(|_| mark_dead && !session.is_gone());
         match self.end(release, &key, revision, mark_dead).await {
             Ok(found) => {
-                self.book().remove(release.id);
+                self.claims().remove(release.id);
                 self.in_flight.settle(release.id);
                 self.end_only_use(&session).await;
                 let own = found.is_some_and(|found| {
@@ -154,11 +154,10 @@ impl Client {
     }
 
     /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
-    pub(crate) async fn end_overdue(&self, id: ClaimId) -> Result<(), EngineError> {
-        let known = self
-            .book()
-            .get(id)
-            .map(|entry| (entry.key.clone(), entry.place.revision(), Arc::clone(entry.slot.session())));
+    pub(crate) async fn end_silent(&self, id: ClaimId) -> Result<(), EngineError> {
+        let known = self.claims().get(id).map(|entry| {
+            (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.slot.session()))
+        });
         let Some((key, revision, session)) = known else { return Ok(()) };
         let now = self.now();
         // One of which is not known what became of it is not to come back.
@@ -172,7 +171,7 @@ impl Client {
         }
         self.unwatch(id);
         let now = self.now();
-        drop(self.book().ended(id, now));
+        drop(self.claims().ended(id, now));
         self.sooner.notify_one();
         Ok(())
     }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed};
 
 use crate::{
-    book::Place,
+    claims::State,
     client::Client,
     error::unreadable,
     record::{Record, RecordState},
@@ -46,19 +46,20 @@ impl Client {
     /// The lease by which it is held, if it is. A renewal is a sign of life, so it does not lapse meanwhile.
     fn held_by(&self, hold: &Hold) -> Option<By> {
         let now = self.now();
-        let mut book = self.book();
-        let entry = book.get(hold.id)?;
-        let Place::Held { revision, .. } = entry.place else { return None };
+        let mut claims = self.claims();
+        let entry = claims.get(hold.id)?;
+        let State::Held { own: revision, .. } = entry.state else { return None };
         if entry.name != hold.name || i64::try_from(hold.token.number) != Ok(revision) {
             return None;
         }
-        let session = Arc::clone(entry.slot.session());
+        let session = Arc::clone(entry.data.slot.session());
         if session.is_gone() {
             return None;
         }
         let until = now.after(session.left(now).unwrap_or_default().min(hold.ttl));
-        entry.holds(revision, true, until);
-        Some(By { session, key: entry.key.clone() })
+        let key = entry.data.key.clone();
+        claims.hold(hold.id, revision, true, (now, until));
+        Some(By { session, key })
     }
 
     /// What stands under the keys of those that are held, and until when their leases were known to live before it was read: a
@@ -111,10 +112,10 @@ impl Client {
                 "its lease was not kept alive in time",
             ));
         }
-        let mut book = self.book();
-        match book.get(hold.id) {
-            Some(entry) if matches!(entry.place, Place::Held { revision: held, .. } if held == revision) => {
-                entry.holds(revision, true, now.after(ttl));
+        let mut claims = self.claims();
+        match claims.get(hold.id).map(|entry| &entry.state) {
+            Some(&State::Held { own: held, .. }) if held == revision => {
+                claims.hold(hold.id, revision, true, (now, now.after(ttl)));
                 Renewed::Kept { ttl: Some(ttl) }
             }
             _ => Renewed::Lost(Loss::Gone),

@@ -1,10 +1,7 @@
 //! The bytes under a connection: TCP, or TLS.
 
-use leasehold_core::{Endpoint, EngineError, Fault};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
+use leasehold_core::{Endpoint, EngineError};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
 
@@ -25,18 +22,15 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
 }
 
 pub(crate) async fn open(config: &Config, member: &Endpoint) -> Result<Box<dyn Bytes>, EngineError> {
-    let failed = |error: std::io::Error| {
-        EngineError::new(Fault::Retry, format!("cannot connect to {member}: {error}"))
-    };
-    let stream = TcpStream::connect((member.host.as_str(), member.port)).await.map_err(failed)?;
-    // A request that waits for company would wait for a network round trip.
-    stream.set_nodelay(true).map_err(failed)?;
+    let stream = member.connect().await?;
     #[cfg(feature = "tls")]
     if let Some(tls) = &config.tls {
+        use leasehold_core::Fault;
         use leasehold_tls::TlsError;
+
         return match tls.connect(stream, &member.host, &[b"h2"]).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(TlsError::Broken(error)) => Err(failed(error)),
+            Err(TlsError::Broken(error)) => Err(member.unreachable(&error)),
             Err(TlsError::Wrong(what)) => Err(EngineError::new(
                 Fault::Misconfigured,
                 format!("cannot connect to {member} by TLS: {what}"),

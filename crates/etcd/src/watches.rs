@@ -25,7 +25,7 @@ const REFUSED: i64 = -1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// Something that this claim waits for.
-    Before(ClaimId),
+    Blocker(ClaimId),
     /// The claim's own key.
     Own(ClaimId),
     /// The bell of this lease.
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    const BEFORE: Target = Target::Before(ClaimId([1; 16]));
+    const BEFORE: Target = Target::Blocker(ClaimId([1; 16]));
 
     fn said(watch_id: i64, revision: i64) -> Watched {
         let header = Some(Header { revision, ..Header::default() });

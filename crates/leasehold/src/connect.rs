@@ -1,4 +1,4 @@
-//! From a URL to locks.
+//! The entry points `Locks::connect` and `Connect`: build locks from a URL and options.
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     url::Url,
 };
 
-/// Locks on the engine that a URL names. Everything else is a method of [`leasehold_core::Locks`].
+/// Locks on the engine that a URL names. All other methods are those of [`leasehold_core::Locks`].
 #[derive(Clone)]
 pub struct Locks {
     core: leasehold_core::Locks,
@@ -28,7 +28,7 @@ pub struct Locks {
     own: Own,
 }
 
-/// How to connect, beside the URL.
+/// Options for connecting, beside those in the URL.
 #[derive(Default)]
 #[must_use]
 pub struct Connect {
@@ -42,30 +42,37 @@ pub struct Connect {
 }
 
 impl Locks {
-    /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir` or `file:/dir`,
-    /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted), `redis+unix:///path/to/socket`,
-    /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port].../master[/db]` or `rediss+sentinel://` (encrypted),
-    /// `redis+cluster://[user:password@]node[:port],node[:port]...` or `rediss+cluster://` (encrypted),
-    /// `redlock://[user:password@]node[:port][/db],node...`, an odd number of independent masters, encrypted where `rediss://` stands
-    /// before a node,
-    /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted),
-    /// `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted),
-    /// `postgres://[user:password@]host[:port],host[:port].../database`, `mysql://[user[:password]@]host[:port]/database`,
-    /// `sqlite:///path/to/file.db` or `sqlite:file.db`, each with options in its query; those of databases as their own clients read them.
-    /// Engines with a server are contacted at the first request, not here.
+    /// Locks on the engine that `url` names:
+    ///
+    /// - `memory:`
+    /// - `file:` (the default directory), `file:///dir` or `file:/dir`
+    /// - `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted) or `redis+unix:///path/to/socket`
+    /// - `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port].../master[/db]` or `rediss+sentinel://`
+    ///   (encrypted)
+    /// - `redis+cluster://[user:password@]node[:port],node[:port]...` or `rediss+cluster://` (encrypted)
+    /// - `redlock://[user:password@]node[:port][/db],node...`: an odd number of independent masters, encrypted for
+    ///   each node with the prefix `rediss://`
+    /// - `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted)
+    /// - `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted)
+    /// - `postgres://[user:password@]host[:port],host[:port].../database`
+    /// - `mysql://[user[:password]@]host[:port]/database`
+    /// - `sqlite:///path/to/file.db` or `sqlite:file.db`
+    ///
+    /// Each may have options in its query; those of databases mean the same as to the databases' own clients. The
+    /// first request connects to a server, not this function.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in;
-    /// the file engine's for a directory that cannot be used. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in; the
+    /// error of the file engine for a directory that cannot be used. No error shows a password.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Connect::default().connect(url)
     }
 
-    /// A duplicate of the descriptor under a hold of the file engine, which keeps the lock held as long as it, or a copy
-    /// of it in a child process, is open. `None` on other engines.
+    /// Duplicates the descriptor of the lock file under a hold of the file engine. The lock stays held while the
+    /// duplicate, or a copy of it in a child process, is open. `None` on other engines.
     ///
     /// # Errors
-    /// The operating system's, when it has no descriptor left.
+    /// Any error of the operating system, when it has no descriptor left.
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
         match &self.own {
@@ -74,8 +81,8 @@ impl Locks {
         }
     }
 
-    /// The fence around `resource`, any text that all holders agree on, on the Redis that holds these locks. `None` on other
-    /// engines.
+    /// The fence of `resource` on the Redis that has these locks. `resource` is any text on which all holders agree.
+    /// `None` on other engines.
     #[cfg(feature = "redis")]
     #[must_use]
     pub fn redis_fence(&self, resource: &str) -> Option<crate::RedisFence> {
@@ -84,8 +91,8 @@ impl Locks {
         Some(crate::RedisFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
     }
 
-    /// The fence around `resource`, any text that all holders agree on, on the etcd that holds these locks. `None` on other
-    /// engines.
+    /// The fence of `resource` on the etcd that has these locks. `resource` is any text on which all holders agree.
+    /// `None` on other engines.
     #[cfg(feature = "etcd")]
     #[must_use]
     pub fn etcd_fence(&self, resource: &str) -> Option<crate::EtcdFence> {
@@ -94,8 +101,8 @@ impl Locks {
         Some(crate::EtcdFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
     }
 
-    /// The condition under which this hold still stands, for a transaction of any etcd client; `None` when it does not, and on
-    /// other engines.
+    /// The condition that this hold still exists, for a transaction of any etcd client; `None` when it does not
+    /// exist, and on other engines.
     #[cfg(feature = "etcd")]
     #[must_use]
     pub fn etcd_compare(&self, guard: &leasehold_core::Guard) -> Option<leasehold_etcd::HeldBy> {
@@ -103,7 +110,8 @@ impl Locks {
         etcd.held_by(guard.id())
     }
 
-    /// What makes the tables of these locks, for who does so otherwise than by using them; `None` where there are none.
+    /// The statements that create the tables of these locks, for users who create them in another way; `None` on
+    /// engines without tables.
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[must_use]
     pub fn sql_schema(&self) -> Option<&'static str> {
@@ -111,8 +119,8 @@ impl Locks {
         Some(schema)
     }
 
-    /// The check under which this hold still stands, for a `multi` of any ZooKeeper client; `None` when it does not, and on other
-    /// engines.
+    /// The check that this hold still exists, for a `multi` of any ZooKeeper client; `None` when it does not exist,
+    /// and on other engines.
     #[cfg(feature = "zookeeper")]
     #[must_use]
     pub fn zookeeper_check(&self, guard: &leasehold_core::Guard) -> Option<leasehold_zookeeper::HeldBy> {
@@ -122,42 +130,43 @@ impl Locks {
 }
 
 impl Connect {
-    /// What holds and waiters are called, unless a request says otherwise; `user@host:pid` by default.
+    /// The label of holds and waiters, unless a request sets another; `user@host:pid` by default.
     pub fn owner(mut self, label: &str) -> Self {
         self.owner = Some(label.to_owned());
         self
     }
 
-    /// The background worker, which several `Locks` may share; a thread of its own by default.
+    /// The keeper (background worker), which several `Locks` may share; a thread of its own by default.
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = Some(keeper);
         self
     }
 
-    /// Hears of everything that happens.
+    /// Sends every event to this observer.
     pub fn observe(mut self, observer: Arc<dyn Observe>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// The password of the user in the URL, in place of one that stands there. It is asked for at each connection, so that it can be
-    /// changed while locks are held. Engines without a server refuse it.
+    /// The password of the user in the URL, in place of one in the URL. It is read at each connection, so that it can
+    /// change while locks are held. Engines without a server refuse it.
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// How long connecting may take, and how long a server that was never reached is tried, where the URL has no `connect_timeout`; 5 s
-    /// by default, which zero is too. One attempt takes 3 s at most, to one of several servers 1.5 s. Whatever it is for, a request that
-    /// needs a connection and gets none ends then with [`is_unreachable`](Error::is_unreachable). One that is connected has its time:
-    /// a server that answers late is not given up.
+    /// How long connecting may take, and how long a server that was never reached is retried, where the URL has no
+    /// `connect_timeout`. 5 s by default; zero means the default. One attempt takes 3 s at most, to one of several
+    /// servers 1.5 s. Any request that needs a connection and gets none in this time fails with
+    /// [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a slow server is not given up.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
     }
 
-    /// How to encrypt the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL, in place of its options for files (`ca`,
-    /// `cert`, `key` and the like). With one of these, or another URL, connecting is refused.
+    /// The TLS configuration of the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL, in place of
+    /// its options for files (`ca`, `cert`, `key` and the like). Together with one of these, or with another URL,
+    /// connecting is refused.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);
@@ -171,7 +180,7 @@ impl Connect {
     pub fn connect(mut self, url: &str) -> Result<Locks, Error> {
         let mut url = Url::parse(url)?;
         self.connect_timeout = url.take_duration("connect_timeout")?.or(self.connect_timeout);
-        // As the clients of databases have it: none of its own.
+        // Zero means no timeout of its own, as in the clients of databases.
         self.connect_timeout.take_if(|timeout| timeout.is_zero());
         #[cfg(feature = "tls")]
         crate::tls::check(&url, &self)?;

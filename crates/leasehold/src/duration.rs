@@ -1,13 +1,13 @@
-//! Durations as people write them: `500ms`, `30s`, `5m`, `1h30m`.
+//! Parses durations as users write them: `500ms`, `30s`, `5m`, `1h30m`.
 
 use std::time::Duration;
 
 use leasehold_core::Error;
 
-/// Reads a duration: whole numbers with the units `ms`, `s`, `m`, `h`, `d`, largest first, each at most once.
+/// Parses a duration: whole numbers with the units `ms`, `s`, `m`, `h`, `d`, largest first, each at most once.
 ///
 /// # Errors
-/// [`is_invalid`](Error::is_invalid) with a hint; a bare number is refused, for nobody knows its unit.
+/// [`is_invalid`](Error::is_invalid) with a hint; a number without a unit is refused, because its unit is unknown.
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];

@@ -1,17 +1,18 @@
-//! Whether the connections to a database are encrypted: by our options, or in the words of libpq and of the clients of MySQL.
+//! Reads from a URL whether connections to a database are encrypted: by our options, or by those of libpq and of the
+//! clients of MySQL.
 
 use leasehold_core::Error;
 use leasehold_sql::Encryption;
 
 use crate::{connect::Connect, url::Url};
 
-/// What the options are called, ours first.
+/// The names of the options, ours first.
 pub(crate) struct Names {
     mode: &'static [&'static str],
     roots: &'static [&'static str],
     certificate: &'static [&'static str],
     key: &'static [&'static str],
-    /// What `ssl=true` stands for.
+    /// The mode that `ssl=true` means.
     ssl: Mode,
 }
 
@@ -33,7 +34,7 @@ pub(crate) const MYSQL: Names = Names {
     ssl: Mode::Full,
 };
 
-/// From the weakest to the strongest.
+/// The modes, from the weakest to the strongest.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Mode {
     Off,
@@ -43,7 +44,7 @@ enum Mode {
     Full,
 }
 
-/// What a URL says of it, if anything.
+/// The encryption that a URL asks for, if any.
 pub(crate) fn encryption(
     url: &mut Url,
     connect: &Connect,
@@ -80,7 +81,7 @@ pub(crate) fn encryption(
     of(mode, files, connect).map(Some)
 }
 
-/// Where a URL says nothing: as the clients of the databases do, if both sides can.
+/// The default of a URL without such options: encrypted if both sides support it, as in the clients of the databases.
 pub(crate) fn preferred(connect: &Connect) -> Result<Encryption, Error> {
     of(Mode::Preferred, [None, None, None], connect)
 }
@@ -104,7 +105,8 @@ fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
     }
 }
 
-/// libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, drivers for Node.js `no-verify` or an object.
+/// The words for a mode: libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, drivers for Node.js
+/// `no-verify` or an object.
 fn read(value: &str, names: &Names) -> Option<Mode> {
     Some(match value.to_ascii_lowercase().replace('_', "-").as_str() {
         "disable" | "disabled" => Mode::Off,
@@ -147,7 +149,7 @@ fn of(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Result<Encryptio
 mod tests {
     use super::*;
 
-    /// How strong it is, whom it trusts and who we are.
+    /// The mode, the authorities and the identity, as text.
     fn said(names: &Names, query: &str) -> String {
         let mut url = Url::parse(&format!("db://h/d?{query}")).unwrap();
         let said = encryption(&mut url, &Connect::default(), names).unwrap();

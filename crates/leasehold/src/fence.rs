@@ -1,8 +1,9 @@
-//! Fences: the other half of a lock. What the protected resource remembers, so that a holder that was overtaken changes nothing.
+//! Fences, the other half of a lock: the protected resource stores the largest token, so that a holder that was
+//! overtaken changes nothing.
 
 use leasehold_core::{Error, ErrorKind, Token};
 
-/// What a holder is told whose token the resource refuses.
+/// The error for a holder whose token the resource refuses.
 pub(crate) fn overtaken(resource: &str, token: Token, larger: u64) -> Error {
     Error::new(
         ErrorKind::Fenced,

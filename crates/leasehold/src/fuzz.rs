@@ -1,8 +1,9 @@
-//! The parsers of what users type, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! Fuzz targets for the parsers of user input: for the tests below and for `fuzz/`. A target panics when a parser is
+//! wrong.
 
 use crate::{connect::Connect, open::open, parse_duration, url::Url};
 
-/// A URL. What it names is made as far as that needs neither a file nor a server.
+/// A URL. Opens its engine as far as that needs neither a file nor a server.
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let secret = "hunter2";
@@ -14,14 +15,15 @@ pub fn url(bytes: &[u8]) {
     if !url.scheme.contains(secret) {
         shows(format!("{url:?}"));
     }
-    // These make directories, keep what they are called, or read certificates.
+    // These would create directories, keep a store under the given name, or read certificates.
     let touches = matches!(url.scheme.as_str(), "file" | "sqlite" | "memory") || text.contains("=/");
     if touches {
         return;
     }
     if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
     {
-        // Where a password stands in a URL; elsewhere the word is a name, which is shown in small letters where it is a scheme.
+        // Where the password is part of a login. Elsewhere the word is a name, which an error shows in small letters
+        // where it is a scheme.
         if text.contains(":hunter2@") && text.to_ascii_lowercase().matches(secret).count() == 1 {
             shows(format!("{error} {error:?}"));
         }
@@ -53,7 +55,7 @@ mod tests {
             "postgres:///db?host=h&user=me&options=-c%20x=y&target_session_attrs=any&connect_timeout=3",
             "mysql://me:hunter2@[::1]:3306/db?ssl-mode=VERIFY_CA&ssl-ca=c",
             "file:",
-            // Of cargo-fuzz.
+            // Found by cargo-fuzz.
             "xHUnter2x:i::hunter2@a",
         ];
         fuzz::run(&samples.map(|url| url.as_bytes().to_vec()), super::url);

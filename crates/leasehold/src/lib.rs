@@ -59,22 +59,22 @@ pub use leasehold_zookeeper::HeldBy as ZookeeperCheck;
 #[cfg(feature = "redis")]
 pub use redis::RedisFence;
 
-/// The example of the README, so that it compiles for ever.
+/// The example of the README, compiled as a test.
 #[cfg(all(doctest, feature = "file", target_os = "linux"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The example of the page on etcd, for the same reason.
+/// The example of the page on etcd, compiled as a test.
 #[cfg(all(doctest, feature = "etcd"))]
 #[doc = include_str!("../../../docs/engines/etcd.md")]
 struct Etcd;
 
-/// The example of the page on PostgreSQL.
+/// The example of the page on PostgreSQL, compiled as a test.
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/engines/postgres.md")]
 struct Postgres;
 
-/// The examples of the pages for people who begin.
+/// The examples of the introductory pages, compiled as tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/quick-start.md")]

@@ -1,4 +1,4 @@
-//! The engine that a URL names.
+//! Opens the engine that a URL names.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use leasehold_core::{Engine, Error};
 
 use crate::{connect::Connect, url::Url};
 
-/// An engine made from a URL.
+/// An engine opened from a URL.
 pub(crate) struct Opened {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) own: Own,
 }
 
-/// The engine itself, where it has more than the verbs.
+/// The engine itself, if it has more methods than the verbs.
 #[derive(Clone)]
 pub(crate) enum Own {
     #[cfg_attr(
@@ -32,31 +32,60 @@ pub(crate) enum Own {
     Sql { schema: &'static str },
 }
 
+/// The engine that a URL opens; an error where its feature is not compiled in.
+macro_rules! compiled_in {
+    ($feature:literal, $connect:expr, $opened:expr) => {{
+        #[cfg(feature = $feature)]
+        let opened = $opened;
+        #[cfg(not(feature = $feature))]
+        let opened = not_compiled_in($feature, $connect);
+        opened
+    }};
+}
+
+/// The configuration with the TLS settings of the URL and of the caller; an error where TLS is not compiled in.
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+macro_rules! encrypted {
+    ($url:expr, $connect:expr, $config:ident, $tls:ident => $encrypted:expr) => {{
+        #[cfg(feature = "tls")]
+        let $tls = crate::tls::of($url, $connect)?;
+        #[cfg(feature = "tls")]
+        let config = $encrypted;
+        #[cfg(not(feature = "tls"))]
+        let config = crate::open::not_encrypted($config, $connect)?;
+        config
+    }};
+}
+#[cfg(feature = "redis")]
+pub(crate) use encrypted;
+
 pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     open_scheme(url, connect).map_err(|error| url.explain(error))
 }
 
-/// Each takes its options and refuses what is left, before anything is made.
+/// Each engine takes its options and refuses unknown ones before it creates anything.
 fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
-        "memory" => open_memory(url),
-        "file" => open_file(url),
+        "memory" => compiled_in!("memory", connect, open_memory(url)),
+        "file" => compiled_in!("file", connect, open_file(url)),
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" => open_redis(url, connect),
-        "redlock" => open_redlock(url, connect),
-        "etcd" | "etcds" => open_etcd(url, connect),
-        "zookeeper" | "zookeepers" => open_zookeeper(url, connect),
-        "postgres" | "postgresql" => open_postgres(url, connect),
-        "mysql" | "mariadb" => open_mysql(url, connect),
-        "sqlite" => open_sqlite(url),
-        // The scheme is shown, never more: the rest may hold a password.
+        | "rediss+cluster" => compiled_in!("redis", connect, crate::redis_url::open_redis(url, connect)),
+        "redlock" => compiled_in!("redis", connect, crate::redlock_url::open_redlock(url, connect)),
+        "etcd" | "etcds" => compiled_in!("etcd", connect, open_etcd(url, connect)),
+        "zookeeper" | "zookeepers" => compiled_in!("zookeeper", connect, open_zookeeper(url, connect)),
+        "postgres" | "postgresql" => {
+            compiled_in!("postgres", connect, crate::sql::open_postgres(url, connect))
+        }
+        "mysql" | "mariadb" => compiled_in!("mysql", connect, crate::sql::open_mysql(url, connect)),
+        "sqlite" => compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
+        // Only the scheme is shown: the rest may contain a password.
         other => Err(Error::misconfigured(format!(
             "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
         ))),
     }
 }
 
-/// The password that does not stand in the URL: of a file that it names, or of the caller's.
+/// The password outside of the URL's login: from a file that the URL names, or from the caller.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",
@@ -85,16 +114,11 @@ fn open_memory(url: &Url) -> Result<Opened, Error> {
     Ok(Opened { engine: Arc::new(MemoryEngine::new(store)), own: Own::Nothing })
 }
 
-#[cfg(not(feature = "memory"))]
-fn open_memory(_: &Url) -> Result<Opened, Error> {
-    Err(not_compiled_in("memory"))
-}
-
 #[cfg(all(feature = "file", target_os = "linux"))]
 fn open_file(url: &Url) -> Result<Opened, Error> {
     url.no_more()?;
     let rest = crate::url::decode(&url.rest)?;
-    // By RFC 8089 the directory may stand behind the scheme itself, or behind the name of this host.
+    // By RFC 8089 the directory may follow the scheme directly, or the name of this host.
     let path = rest.strip_prefix("//localhost").filter(|path| path.starts_with('/'));
     let path = path.or_else(|| rest.strip_prefix("//")).unwrap_or(&rest);
     let dir = match rest.as_str() {
@@ -117,24 +141,6 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
     ))
 }
 
-#[cfg(not(feature = "file"))]
-fn open_file(_: &Url) -> Result<Opened, Error> {
-    Err(not_compiled_in("file"))
-}
-
-#[cfg(feature = "redis")]
-use crate::{redis_url::open_redis, redlock_url::open_redlock};
-
-#[cfg(not(feature = "redis"))]
-fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("redis"))
-}
-
-#[cfg(not(feature = "redis"))]
-fn open_redlock(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("redis"))
-}
-
 #[cfg(feature = "etcd")]
 fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_etcd::{Config, EtcdEngine};
@@ -149,20 +155,11 @@ fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         config = config.prefix(&prefix)?;
     }
     if url.scheme == "etcds" {
-        #[cfg(feature = "tls")]
-        let encrypted = config.tls(crate::tls::of(url, connect)?);
-        #[cfg(not(feature = "tls"))]
-        let encrypted = not_encrypted(config, connect)?;
-        config = encrypted;
+        config = encrypted!(url, connect, config, tls => config.tls(tls));
     }
     url.no_more()?;
     let etcd = Arc::new(EtcdEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&etcd) as _, own: Own::Etcd(etcd) })
-}
-
-#[cfg(not(feature = "etcd"))]
-fn open_etcd(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("etcd"))
 }
 
 #[cfg(feature = "zookeeper")]
@@ -181,7 +178,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.take("layout").as_deref() {
         None | Some("mutex") => {}
         Some("rw") => config = config.layout(Layout::ReadWrite),
-        // It is not shown: it may be the end of a password with a `?` in it.
+        // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
                 "the URL option layout is unknown: zookeeper knows mutex, as by default, and rw",
@@ -192,44 +189,11 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         config = config.acl(&acl)?;
     }
     if url.scheme == "zookeepers" {
-        #[cfg(feature = "tls")]
-        let encrypted = config.tls(crate::tls::of(url, connect)?);
-        #[cfg(not(feature = "tls"))]
-        let encrypted = not_encrypted(config, connect)?;
-        config = encrypted;
+        config = encrypted!(url, connect, config, tls => config.tls(tls));
     }
     url.no_more()?;
     let zookeeper = Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&zookeeper) as _, own: Own::Zookeeper(zookeeper) })
-}
-
-#[cfg(not(feature = "zookeeper"))]
-fn open_zookeeper(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("zookeeper"))
-}
-
-#[cfg(feature = "postgres")]
-use crate::sql::open_postgres;
-
-#[cfg(not(feature = "postgres"))]
-fn open_postgres(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("postgres"))
-}
-
-#[cfg(feature = "mysql")]
-use crate::sql::open_mysql;
-
-#[cfg(not(feature = "mysql"))]
-fn open_mysql(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("mysql"))
-}
-
-#[cfg(feature = "sqlite")]
-use crate::sql::open_sqlite;
-
-#[cfg(not(feature = "sqlite"))]
-fn open_sqlite(_: &mut Url) -> Result<Opened, Error> {
-    Err(not_compiled_in("sqlite"))
 }
 
 #[cfg(all(
@@ -250,8 +214,8 @@ pub(crate) fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
     feature = "mysql",
     feature = "sqlite"
 )))]
-fn not_compiled_in(feature: &str) -> Error {
-    Error::misconfigured(format!(
+fn not_compiled_in(feature: &str, _: &Connect) -> Result<Opened, Error> {
+    Err(Error::misconfigured(format!(
         "the {feature} engine is not compiled in: build leasehold with its feature {feature:?}"
-    ))
+    )))
 }

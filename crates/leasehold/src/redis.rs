@@ -1,18 +1,18 @@
-//! Fences on the Redis that holds the locks.
+//! Fences on the Redis that has the locks.
 
 use leasehold_core::{Error, Token};
 use leasehold_redis::{Guarded, Reply};
 
 use crate::fence::overtaken;
 
-/// A fence around data on the Redis that holds the locks; from [`Locks::redis_fence`](crate::Locks::redis_fence).
+/// A fence around data on the Redis that has the locks; from [`Locks::redis_fence`](crate::Locks::redis_fence).
 ///
 /// ```no_run
 /// # async fn sell() -> Result<(), leasehold::Error> {
 /// let locks = leasehold::Locks::connect("redis://127.0.0.1:6379")?;
 /// let fence = locks.redis_fence("stock").expect("these locks are on Redis");
 /// let guard = locks.mutex("stock").acquire().await?;
-/// // Seal, then read: nobody who held the lock before us can change anything from here on.
+/// // Seal, then read: from here on no earlier holder of the lock can change anything.
 /// let stock = &fence.write(guard.token(), &[&["GET", "stock"]]).await?[0];
 /// if stock.text().is_some_and(|pieces| pieces != "0") {
 ///     fence.write(guard.token(), &[&["DECR", "stock"], &["RPUSH", "orders", "order-17"]]).await?;
@@ -28,8 +28,8 @@ pub struct RedisFence {
 }
 
 impl RedisFence {
-    /// Shows the fence this token, so that smaller ones are refused from now on. To be done before the first read: what is read
-    /// then is not changed any more by a holder that was overtaken.
+    /// Shows the fence this token: from now on it refuses smaller ones. Call this before the first read: a holder
+    /// that was overtaken cannot change the data that is read after it.
     ///
     /// # Errors
     /// As for [`write`](Self::write).
@@ -37,13 +37,13 @@ impl RedisFence {
         self.write::<&str>(token, &[]).await.map(drop)
     }
 
-    /// Does `commands`, each a list of words, in one step on the server, and answers what it said to each; nothing of it if the
-    /// fence was shown a larger token before. Seals too.
+    /// Executes `commands`, each a list of words, in one step on the server, and returns the reply to each; executes
+    /// nothing if the fence was shown a larger token before. Seals, too.
     ///
     /// # Errors
-    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if a larger token was seen: the hold of this one is over, and nothing was done.
-    /// [`is_unknown`](Error::is_unknown) if the answer was lost. A command that the server refuses ends the step with its
-    /// error; those before it are done.
+    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the fence has seen a larger token: the hold of this token
+    /// is over, and nothing was done. [`is_unknown`](Error::is_unknown) if the answer was lost. A command that the
+    /// server refuses ends the step with its error; the commands before it are done.
     pub async fn write<W: AsRef<[u8]>>(&self, token: Token, commands: &[&[W]]) -> Result<Vec<Reply>, Error> {
         let fence = self.fence.clone();
         let owned: Vec<Vec<Vec<u8>>> =

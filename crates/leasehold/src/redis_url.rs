@@ -1,4 +1,4 @@
-//! The Redis engine that a URL names: one server, a group that Sentinels watch, or a Cluster.
+//! Opens the Redis engine that a URL names: one server, a group watched by Sentinels, or a Cluster.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers};
 
 use crate::{
     connect::Connect,
-    open::{Opened, Own, password},
+    open::{Opened, Own, encrypted, password},
     url::Url,
 };
 
-/// More replicas than anybody has: a number by mistake.
+/// More replicas than any installation has: a larger number is a mistake.
 const MOST_REPLICAS: u32 = 64;
 
 pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
@@ -31,7 +31,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     match url.take("layout").as_deref() {
         None => {}
         Some("redisson") => config = config.layout(Layout::Redisson)?,
-        // It is not shown: it may be the end of a password with a `?` in it.
+        // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
                 "the URL option layout is unknown: redis knows redisson; without it locks are plain strings",
@@ -67,13 +67,13 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     if sentinel {
         config = sentinels(url, config)?;
     }
-    config = encrypted(url, connect, config, sentinel)?;
+    config = with_encryption(url, connect, config, sentinel)?;
     url.no_more()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
 }
 
-/// Who we are to Sentinels.
+/// The login at the Sentinels.
 fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
     let (user, file) = (url.take("sentinel_user"), url.take("sentinel_password_file"));
     match (user, file) {
@@ -87,8 +87,13 @@ fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
     }
 }
 
-/// Encrypts as the scheme says; the connections to Sentinels as well, unless an option says otherwise.
-fn encrypted(url: &mut Url, connect: &Connect, config: Config, sentinel: bool) -> Result<Config, Error> {
+/// Encrypts connections as the scheme says; those to Sentinels as well, unless an option says otherwise.
+fn with_encryption(
+    url: &mut Url,
+    connect: &Connect,
+    config: Config,
+    sentinel: bool,
+) -> Result<Config, Error> {
     let servers = url.scheme.starts_with("rediss");
     let watchers = match url.take_if(sentinel, "sentinel_tls").as_deref() {
         None => servers && sentinel,
@@ -101,14 +106,10 @@ fn encrypted(url: &mut Url, connect: &Connect, config: Config, sentinel: bool) -
     if !servers && !watchers {
         return Ok(config);
     }
-    #[cfg(feature = "tls")]
-    {
-        let tls = crate::tls::of(url, connect)?;
+    Ok(encrypted!(url, connect, config, tls => {
         let config = if watchers { config.sentinel_tls(tls.clone()) } else { config };
-        Ok(if servers { config.tls(tls) } else { config })
-    }
-    #[cfg(not(feature = "tls"))]
-    crate::open::not_encrypted(config, connect)
+        if servers { config.tls(tls) } else { config }
+    }))
 }
 
 #[cfg(all(test, feature = "tls"))]

@@ -1,4 +1,4 @@
-//! The Redlock that a URL names.
+//! Opens the Redlock engine that a URL names.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use leasehold_redis::{RedlockConfig, RedlockEngine};
 
 use crate::{
     connect::Connect,
-    open::{Opened, Own},
+    open::{Opened, Own, encrypted},
     url::Url,
 };
 
@@ -34,11 +34,7 @@ pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, E
         config = config.max_ttl(longest)?;
     }
     if config.wants_tls() {
-        #[cfg(feature = "tls")]
-        let encrypted = config.tls(&crate::tls::of(url, connect)?);
-        #[cfg(not(feature = "tls"))]
-        let encrypted = crate::open::not_encrypted(config, connect)?;
-        config = encrypted;
+        config = encrypted!(url, connect, config, tls => config.tls(&tls));
     }
     url.no_more()?;
     let engine = Arc::new(RedlockEngine::new(config, &leasehold_core::Env::system()));

@@ -1,4 +1,4 @@
-//! The engines on SQL databases, by their URLs.
+//! Opens the engines on SQL databases that a URL names.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
 
-/// What libpq reads in a URL.
+/// The part of a URL that libpq also reads: hosts, login, parameters and encryption.
 #[cfg(feature = "postgres")]
 fn postgres(
     url: &mut Url,
@@ -103,7 +103,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
             "a sqlite URL names the file of a database: write it like sqlite:///path/to/file.db",
         ));
     }
-    // As sqlx reads it, from which such URLs come.
+    // Like sqlx, from which such URLs come.
     let path = std::path::absolute(path)
         .map_err(|error| Error::misconfigured(format!("the path of the sqlite URL is relative: {error}")))?;
     match mode.as_deref() {
@@ -126,7 +126,7 @@ fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
     Opened { engine: Arc::new(engine), own: Own::Sql { schema } }
 }
 
-/// Clients of other languages have to be told which one they are to speak.
+/// The option `charset`, which clients of other languages need. Only UTF-8 is accepted.
 #[cfg(feature = "mysql")]
 fn charset(url: &mut Url) -> Result<(), Error> {
     match url.take("charset") {
@@ -137,11 +137,11 @@ fn charset(url: &mut Url) -> Result<(), Error> {
     }
 }
 
-/// What stands for a hold in the database.
+/// The option `hold`: how the database stores a hold. Only leases are known.
 fn leases(url: &mut Url) -> Result<(), Error> {
     match url.take("hold").as_deref() {
         None | Some("lease") => Ok(()),
-        // It is not shown: it may be the end of a password with a `?` in it.
+        // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => Err(Error::misconfigured("the URL option hold is unknown: lease is known, as by default")),
     }
 }

@@ -1,4 +1,4 @@
-//! How the connection of a URL is encrypted.
+//! The TLS configuration of a URL: from `Connect::tls`, or from the options of the URL.
 
 use leasehold_core::Error;
 #[cfg(any(
@@ -12,7 +12,7 @@ use leasehold_tls::Tls;
 
 use crate::{connect::Connect, url::Url};
 
-/// The schemes of URLs whose connections are encrypted, or may be.
+/// The schemes whose connections are encrypted, or may be.
 const ENCRYPTED: [&str; 9] = [
     "rediss",
     "rediss+sentinel",
@@ -25,9 +25,9 @@ const ENCRYPTED: [&str; 9] = [
     "mariadb",
 ];
 
-/// What was given for the encryption is of no use with a URL that is not encrypted.
+/// Refuses `Connect::tls` for a URL whose connections are not encrypted.
 pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
-    // To the Sentinels alone, or to some nodes.
+    // Encrypted to the Sentinels only, or to some nodes.
     let to_some = url.scheme == "redis+sentinel" && url.says("sentinel_tls", "on")
         || url.scheme == "redlock" && url.rest.contains("rediss://");
     if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || to_some {
@@ -40,13 +40,13 @@ pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
     )))
 }
 
-/// How to encrypt, by what was given beside the URL or else by its options.
+/// The TLS configuration from `Connect::tls`, or else from the options of the URL.
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
     from([url.take("ca"), url.take("cert"), url.take("key")], connect)
 }
 
-/// The same, by the values of these options: the authorities, the certificate and its key.
+/// The same, from the values of these options: the authorities, the certificate and its key.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",

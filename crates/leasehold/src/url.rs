@@ -1,5 +1,5 @@
-//! The parts of a URL: scheme, what follows, options. Its `Debug` and its errors show the scheme only: the rest may hold a
-//! password.
+//! Splits a URL into scheme, rest and options. Its `Debug` and its errors show the scheme only: the rest may contain
+//! a password.
 
 use std::{fmt, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::duration::parse_duration;
 /// The schemes of databases with a server.
 const DATABASES: [&str; 4] = ["postgres", "postgresql", "mysql", "mariadb"];
 
-/// A URL, taken apart.
+/// A URL, split into its parts.
 pub(crate) struct Url {
     pub(crate) scheme: String,
-    /// Between `scheme:` and `?`, as it stands there: an engine takes it apart before it decodes the parts.
+    /// The text between `scheme:` and `?`, still encoded: an engine splits it before it decodes the parts.
     pub(crate) rest: String,
     options: Vec<(String, String)>,
-    /// What was taken for options may be the end of a password with a `?` in it: no error is to show it.
+    /// The apparent options may be the end of a password with a `?` in it: no error may show them.
     doubtful: bool,
     /// The options that were asked for so far.
     known: Vec<&'static str>,
@@ -43,20 +43,20 @@ impl Url {
         Ok(Self { scheme, rest, options, doubtful, known: Vec::new() })
     }
 
-    /// An option, taken out. What is given twice counts once, the last time.
+    /// Takes an option out. If it is given twice, the last value counts.
     pub(crate) fn take(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
         let taken = self.options.extract_if(.., |(known, _)| known == key).last();
         taken.map(|(_, value)| value)
     }
 
-    /// The same, of an option that is known only if `known`.
+    /// The same for an option that exists only if `known`.
     #[cfg(feature = "redis")]
     pub(crate) fn take_if(&mut self, known: bool, key: &'static str) -> Option<String> {
         if known { self.take(key) } else { None }
     }
 
-    /// Whether an option is given and says this.
+    /// Whether an option has this value.
     #[cfg(feature = "tls")]
     pub(crate) fn says(&self, key: &str, value: &str) -> bool {
         self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, said)| said == value)
@@ -68,14 +68,14 @@ impl Url {
         self.options.iter().any(|(known, _)| known == key)
     }
 
-    /// An error where it is not sure that what was taken for options is not the end of a password.
+    /// An error if the apparent options may be the end of a password.
     #[cfg(feature = "postgres")]
     pub(crate) fn sure(&self) -> Result<(), Error> {
         if self.doubtful { Err(doubt()) } else { Ok(()) }
     }
 
-    /// An option that is a duration, taken out. In the URLs of databases a bare number is of seconds, as their clients have it, and 0
-    /// is none.
+    /// Takes an option out and parses it as a duration. In the URLs of databases a number without a unit is in
+    /// seconds, as in their clients, and 0 means none.
     pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
         let doubtful = self.doubtful;
         let bare = |value: &str| value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty();
@@ -94,7 +94,7 @@ impl Url {
         Ok(time.filter(|time| !(seconds && time.is_zero())))
     }
 
-    /// Options that nobody took are errors, which list those that were asked for.
+    /// Options that were not taken are errors, which list the known ones.
     #[cfg_attr(
         not(any(
             feature = "memory",
@@ -117,7 +117,7 @@ impl Url {
         Err(Error::misconfigured(format!("the URL option {key:?} is unknown to {scheme}: it knows {known}")))
     }
 
-    /// Adds to an error what is often its cause: signs of the URL itself that stand in the user or password as they are.
+    /// Adds a frequent cause to an error: unescaped special characters in the user or password.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let login = self.rest.strip_prefix("//").and_then(|rest| rest.rsplit_once('@'));
         let has_signs =
@@ -125,7 +125,7 @@ impl Url {
         if !error.is_misconfigured() {
             return error;
         }
-        // As `user:begin-of-a-password` is.
+        // As in `user:begin-of-a-password`.
         let may_be_cut =
             self.rest.strip_prefix("//").is_some_and(|rest| rest.contains(':') && !rest.contains('/'));
         if self.doubtful && login.is_none() && may_be_cut {
@@ -146,7 +146,7 @@ fn doubt() -> Error {
     )
 }
 
-/// Percent-decodes a part.
+/// Percent-decodes a part of a URL.
 pub(crate) fn decode(text: &str) -> Result<String, Error> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A `?` ends what is taken for the login, and a `#` what a browser takes for it.
+    /// A `?` ends the apparent login for a URL parser, and a `#` for a browser.
     #[cfg(all(feature = "postgres", feature = "mysql"))]
     #[test]
     fn a_password_with_the_sign_of_a_query_or_fragment_is_explained() {

@@ -1,4 +1,4 @@
-//! Where the server is, who we are there, and what keys are called.
+//! The configuration: the servers, the login, and the prefix and layout of the keys.
 
 use std::{fmt, time::Duration};
 
@@ -12,15 +12,15 @@ use crate::{
     wake::Wake,
 };
 
-/// What lock keys begin with, unless the URL says otherwise.
+/// The default prefix of lock keys.
 pub const DEFAULT_PREFIX: &str = "lock:";
-/// The longest prefix of keys: names have up to 512 bytes besides.
+/// The longest prefix, in bytes. A name adds up to 512 bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 
-/// The longest gap, as `lua/head.lua` knows it. A place in line lasts for longer without a sign of life.
+/// The longest gap, the same value as in `lua/head.lua`. A queue entry lives longer than this without a sign of life.
 const MAX_GAP: Duration = Duration::from_secs(10);
 
-/// Where the server is, who we are there, and what keys are called. Its `Debug` shows no password.
+/// The configuration: the servers, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) servers: Servers,
@@ -29,21 +29,21 @@ pub struct Config {
     pub(crate) db: u32,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
-    /// `None`: as long as other programs usually need, where one was seen.
+    /// `None`: a gap of the length that other programs usually need, where one was seen.
     pub(crate) gap: Option<Duration>,
-    /// Whom a release wakes, and how the scripts are told.
+    /// The program whose waiters a release wakes, and its description for the scripts.
     pub(crate) wake: Option<(Wake, String)>,
-    /// How many replicas have a grant before it is shown.
+    /// How many replicas must have a grant before it is returned.
     pub(crate) wait: u32,
     pub(crate) layout: Layout,
-    /// It is to be encrypted, by what is still to be said.
+    /// The connection must be encrypted; the TLS settings are still to be given.
     pub(crate) wants_tls: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
 
 impl Config {
-    /// The server at `address`, with all else by default.
+    /// The server at `address`, with defaults for everything else.
     #[must_use]
     pub fn new(address: Address) -> Self {
         Self::of(Servers::One(address))
@@ -55,7 +55,7 @@ impl Config {
         Self::of(Servers::Sentinel(sentinels))
     }
 
-    /// A Redis Cluster, known by some of its nodes.
+    /// A Redis Cluster, found through some of its nodes.
     #[must_use]
     pub fn cluster(nodes: Vec<Endpoint>) -> Self {
         Self::of(Servers::Cluster(nodes))
@@ -79,12 +79,13 @@ impl Config {
         }
     }
 
-    /// Reads what follows the scheme `redis`, `rediss` (then give `tls` too), `redis+unix`, `redis+sentinel` or `redis+cluster` in
-    /// a URL, up to the query, as it stands there: `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`,
+    /// Parses the part of a URL after the scheme (`redis`, `rediss` (then also call `tls`), `redis+unix`,
+    /// `redis+sentinel` or `redis+cluster`) and before the query, still percent-encoded:
+    /// `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`,
     /// `//[user][:password]@sentinel[:port],.../master[/db]`, `//[user][:password]@node[:port],...`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error shows a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
         url::read(scheme, rest)
     }
@@ -95,14 +96,14 @@ impl Config {
         &self.servers
     }
 
-    /// Where servers are reached that Sentinels or nodes announce elsewhere.
+    /// Maps the addresses that Sentinels or nodes announce to the addresses at which they are reachable from here.
     #[must_use]
     pub fn map(mut self, map: AddressMap) -> Self {
         self.map = map;
         self
     }
 
-    /// Who we are to the Sentinels, where there are any. They are never told who we are to the servers.
+    /// The login at the Sentinels, if there are any. They never receive the login of the servers.
     #[must_use]
     pub fn sentinel_login(mut self, user: Option<&str>, password: impl Into<Password>) -> Self {
         if let Servers::Sentinel(sentinels) = &mut self.servers {
@@ -112,7 +113,7 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections to the Sentinels, where there are any.
+    /// Encrypts the connections to the Sentinels, if there are any.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn sentinel_tls(mut self, tls: crate::Tls) -> Self {
@@ -122,18 +123,19 @@ impl Config {
         self
     }
 
-    /// Shows a grant, and counts a renewal, only when so many replicas have it (`WAIT`); none by default. This makes it rarer that a
-    /// fail-over loses a lock, and does not rule it out. The user needs the right to `WAIT` and `INFO`.
+    /// Returns a grant, and counts a renewal, only when this many replicas have it (`WAIT`); none by default. A
+    /// fail-over then loses a lock more rarely, but still can lose one. The user needs the right to `WAIT` and `INFO`.
     #[must_use]
     pub fn wait(mut self, replicas: u32) -> Self {
         self.wait = replicas;
         self
     }
 
-    /// What the lock of a name is; a plain string by default.
+    /// How a lock is stored; as a plain string by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) together with a [`wake`](Self::bell): each belongs to locks of another program.
+    /// [`is_misconfigured`](Error::is_misconfigured) for another layout together with a [`wake`](Self::wake): the two
+    /// are for locks of different programs.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
         self.one_program()?;
@@ -149,7 +151,8 @@ impl Config {
         Ok(())
     }
 
-    /// How the scripts are told whose waiters a release wakes: see `ring()` in `lua/wake.lua` and `lua/wake_redisson.lua`.
+    /// The description of the waiters that a release wakes, as the scripts read it: see `ring()` in `lua/wake.lua` and
+    /// `lua/wake_redisson.lua`.
     pub(crate) fn ring(&self) -> &str {
         match (self.layout, &self.servers) {
             (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
@@ -165,7 +168,7 @@ impl Config {
         self
     }
 
-    /// Encrypts the connection. For a server on a host and port.
+    /// Encrypts the connection; for a server on a host and port.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
@@ -173,7 +176,7 @@ impl Config {
         self
     }
 
-    /// How a URL of one server begins.
+    /// The scheme of a URL for one server.
     pub(crate) fn scheme(&self) -> &'static str {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -182,7 +185,7 @@ impl Config {
         "redis"
     }
 
-    /// One of so many servers of the URL.
+    /// One of the servers of the URL; `servers` is their number.
     pub(crate) fn server(&self, address: Address, servers: usize) -> Server {
         let server = Server::new(address, self.login.clone(), self.connect_timeout, servers);
         Server {
@@ -193,32 +196,33 @@ impl Config {
         }
     }
 
-    /// Who we are there.
+    /// The login at the servers.
     #[must_use]
     pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
         self.login.user = Some(user.to_owned());
         self.password(password)
     }
 
-    /// How we prove who we are; asked for at each connection.
+    /// The password, or a source that is asked for it at each connection.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.login.password = Some(password.into());
         self
     }
 
-    /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes 3 s at most. Zero is none but that.
+    /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt takes
+    /// 3 s at most, also with zero, which sets no limit of its own.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// What lock keys begin with; [`DEFAULT_PREFIX`] by default. An empty one makes the key the bare name.
+    /// The prefix of lock keys; [`DEFAULT_PREFIX`] by default. With an empty prefix the key is the bare name.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for one with control characters, of more than 128 bytes, or that the
-    /// [`wake`](Self::bell) does not go with.
+    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix with control characters, of more than 128 bytes, or
+    /// that does not fit the [`wake`](Self::wake).
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control) {
             return Err(Error::misconfigured(format!(
@@ -232,12 +236,12 @@ impl Config {
         }
     }
 
-    /// Wakes the waiters of another program whenever a lock of ours becomes free: of one that sleeps until a bell rings, and would
-    /// sleep on otherwise. Who holds and who waits exclude each other without it.
+    /// Whenever a lock of ours becomes free, wakes the waiters of another program that sleep until they get a wake-up,
+    /// and would otherwise sleep on. Mutual exclusion does not depend on it.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys of this [`prefix`](Self::prefix), or does not run on
-    /// a Redis Cluster, where this is one.
+    /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys with this
+    /// [`prefix`](Self::prefix), or if this is a Redis Cluster, on which that program does not run.
     pub fn wake(mut self, wake: Wake) -> Result<Self, Error> {
         if matches!(self.servers, Servers::Cluster(_)) {
             wake.in_a_cluster()?;
@@ -247,12 +251,13 @@ impl Config {
         Ok(self)
     }
 
-    /// For how long, in whole milliseconds, a name is left to other programs whenever it went from one of ours to the next for ten
-    /// times as long; 10 s at most. They do not stand in our line, but try from time to time: choose the pause between their
-    /// tries. Readers that follow each other without a break leave none.
+    /// How long, in whole milliseconds, a name is left to other programs after it has passed from one of our claims to
+    /// the next for ten times as long; 10 s at most. Other programs do not stand in our queue, but retry from time to
+    /// time: choose the pause between their attempts. Readers that follow each other without a break leave no gap.
     ///
-    /// By default there are gaps of 100 ms, and only for a name under which another program was seen in the last five minutes.
-    /// With [`Duration::ZERO`] there are none: other programs may never get a name for which ours always wait.
+    /// By default a gap is 100 ms, and only for a name under which another program was seen in the last five minutes.
+    /// With [`Duration::ZERO`] there are no gaps: other programs may never get a name for which claims of ours always
+    /// wait.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
         self.gap = Some(gap.min(MAX_GAP));

@@ -1,7 +1,7 @@
-//! One connection: requests, and asking the server whether it is still there.
+//! One connection: sends requests, and checks that the server is still alive.
 #![expect(
     clippy::disallowed_methods,
-    reason = "the door of this crate: it runs the connection, bounds it in time, and reads the wall clock"
+    reason = "part of the runtime of this crate: it runs the connection, bounds it in time, and reads the wall clock"
 )]
 
 use std::{
@@ -33,32 +33,33 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// While somebody waits for the server, its clock is asked so often: well within the shortest claim time, so that pushed
-/// grants can be dated.
+/// The interval at which the server's clock is asked while a claim or request waits for the server. It is well within
+/// the shortest claim time, so that pushed grants can be dated.
 const PULSE: Duration = Duration::from_millis(500);
-/// A server that answers nothing for so long is taken for gone, and connected to anew.
+/// A server that answers nothing for this long counts as gone, and a new connection is made.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// One connection.
 pub(crate) struct Conn {
-    /// Counts connections: on one of them, requests are applied in order.
+    /// The serial number of the connection. Requests on one connection are applied in order.
     pub(crate) number: u64,
     pub(crate) place: String,
     mux: MultiplexedConnection,
     outbox: Outbox,
     shared: SharedTask,
-    /// Asked before a grant is believed.
+    /// Confirms that replicas have a grant before the grant counts.
     replicas: Option<Replicas>,
     dead: Arc<AtomicBool>,
-    /// Of its server.
+    /// The push listener of its server.
     pub(crate) listener: Arc<PushListener>,
-    /// Dropped with it: ends its task.
+    /// Dropping it ends the task of the connection.
     _alive: oneshot::Sender<()>,
 }
 
 impl Conn {
-    /// Connects, until the server has answered to everything that is asked first. `broken` rings when the connection is gone. When
-    /// `watch` ends, the server is not to be believed in any more: the connection ends, and then all holds are in doubt.
+    /// Connects, and returns when the server has answered all first requests. `broken` is notified when the connection
+    /// is gone. When `watch` ends, the server is no longer trusted: the connection ends, and then all holds are in
+    /// doubt.
     pub(crate) async fn open(
         dialer: &Dialer,
         number: u64,
@@ -69,7 +70,7 @@ impl Conn {
         let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&server.address, server.limit);
         let late = |_| {
-            // Redis waits for the rest of what it takes for a command of its own.
+            // A Redis without TLS takes the first bytes of a TLS client for a command, and waits for the rest of it.
             let hint = is_tls_there(server);
             let message = format!("cannot connect to {address}: no answer within {limit:?}{hint}");
             EngineError::new(Fault::Retry, message)
@@ -107,14 +108,14 @@ impl Conn {
             let (shared, task) = SharedTask::new(Box::pin(async move {
                 let _last_words = last_words;
                 tokio::select! {
-                    // In this order: what the sender hands over leaves at once.
+                    // In this order: requests that the sender hands over are written at once.
                     biased;
                     () = sender.run() => {}
                     () = driver => {}
                     () = pulse => {}
                     () = confirming => {}
                     () = watch => {
-                        // In this order: what is renewed because of the doubt must not go here.
+                        // In this order: renewals that the doubt causes must not use this connection.
                         demoted.store(true, Ordering::Release);
                         mailbox.push(Notification::Doubt);
                     }
@@ -132,7 +133,7 @@ impl Conn {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// From now on, an answer that took longer is no evidence.
+    /// From now on, an answer that takes longer than `slow` is no evidence.
     pub(crate) fn trust(&self, slow: Duration) {
         self.outbox.evidence.trust(slow);
     }
@@ -152,7 +153,7 @@ impl Conn {
         self.replicas.is_some()
     }
 
-    /// Waits until so many replicas as were asked for have all that was done here before.
+    /// Waits until the wanted number of replicas has everything that was done here before.
     pub(crate) async fn replicated(&self, to: To) -> Result<(), EngineError> {
         match &self.replicas {
             Some(replicas) => replicas.have_all(to).await,
@@ -160,24 +161,24 @@ impl Conn {
         }
     }
 
-    /// Asks the server to say when a lock changes that another program holds. True if it is gone already.
+    /// Asks the server to report when a lock that another program holds changes. True if the lock is gone already.
     pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
         let _under_way = self.listener.under_way();
         let mut asked = redis::pipe();
-        // Whatever its type and size.
+        // Works for a key of any type and size.
         asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("EXISTS").arg(lock);
         let found: (u64,) = asked.query_async(&mut self.mux.clone()).await.map_err(sort)?;
         Ok(found.0 == 0)
     }
 
-    /// Sends a command that is no script.
+    /// Sends a command other than a script.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
         let _under_way = self.listener.under_way();
         command.query_async(&mut self.mux.clone()).await.map_err(sort)
     }
 }
 
-/// A server that was the master, and is one no more, is not asked again: behind its name there will be another.
+/// Refuses a server that was the master and no longer is: another server will get its name.
 fn still_master(
     identity: &Identity,
     wanted: Wanted,
@@ -191,8 +192,8 @@ fn still_master(
     Ok(())
 }
 
-/// While somebody waits, asks the server for its time, and for a sign of life on the connection for news if that is another;
-/// ends when one of them stays silent.
+/// While a claim or request waits, asks the server for its time, and pings the separate connection for notifications,
+/// if there is one. Ends when one of them stays silent.
 async fn pulse(
     mut mux: MultiplexedConnection,
     mut notification: Option<PubSubSink>,
@@ -203,7 +204,7 @@ async fn pulse(
         if !listener.is_wanted() {
             listener.interest.notified().await;
         }
-        // An error is a sign of life; a connection that broke ends its driver.
+        // An error is a sign of life too; a broken connection ends its driver.
         let time = async {
             let sent = clock.now();
             if let Ok(time) = redis::cmd("TIME").query_async(&mut mux).await {
@@ -222,12 +223,12 @@ async fn pulse(
     }
 }
 
-/// This machine's time of day, since 1970. To be shown beside the server's: nothing is decided by it.
+/// This machine's time of day, since 1970. For display beside the server's time: nothing is decided by it.
 pub(crate) fn wall_clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Tells, in whatever way the task of a connection ends, that it is gone.
+/// Reports that the connection is gone when its task ends, however it ends.
 struct LastWords {
     dead: Arc<AtomicBool>,
     broken: Arc<Notify>,

@@ -1,4 +1,5 @@
-//! Where names were wanted by several lately: what is asked about them needs the whole verb, and is not tried without it first.
+//! Remembers where several claims wanted one name lately. Requests about such names use the whole script at once,
+//! without the fast path.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,12 +8,12 @@ use std::{
 
 use leasehold_core::Instant;
 
-/// For so long after a name was found to be wanted by several, or not to be plain, its slot is taken for such.
+/// How long a slot counts as contended after one of its names was wanted by several claims, or needed the whole script.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Slots that share what is remembered: a name that is taken for contended and is not costs what it cost without this.
+/// Entries; slots share them. A name that wrongly counts as contended costs what it would cost without the fast path.
 const PLACES: usize = 1024;
 
-/// The newest moment at which that was found, by slot.
+/// For each entry the moment until which it counts as contended, in nanoseconds.
 pub(crate) struct Contention(Box<[AtomicU64]>);
 
 impl Default for Contention {
@@ -22,12 +23,12 @@ impl Default for Contention {
 }
 
 impl Contention {
-    /// It was found of a name in this slot.
+    /// Notes that a name of this slot is contended.
     pub(crate) fn note(&self, slot: u16, now: Instant) {
         self.0[usize::from(slot) % PLACES].store(now.after(MEMORY).as_nanos(), Ordering::Relaxed);
     }
 
-    /// Whether it is to be expected of the names of this slot.
+    /// Whether names of this slot are likely to be contended.
     pub(crate) fn is_likely(&self, slot: u16, now: Instant) -> bool {
         now.as_nanos() < self.0[usize::from(slot) % PLACES].load(Ordering::Relaxed)
     }

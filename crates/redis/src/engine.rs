@@ -1,4 +1,4 @@
-//! One client of a server.
+//! The engine: one client of the servers of a URL, and its claims.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -21,18 +21,18 @@ use crate::{
     scripts::{Item, Script, millis},
 };
 
-/// The paces at which waiting claims are asked. Grants are pushed, so this is a net for pushes that were lost and for
-/// foreign locks.
+/// The poll intervals of waiting claims. Grants are pushed, so polling only covers lost pushes and foreign locks.
 const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
-/// Its own, and one for each of 256 tasks of this process before another gets its turn. The way to the other costs as much as
-/// some hundred hand-overs within a process: with 64 of them it was most of the time.
+/// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process before another
+/// process gets the name. A hand-over to another process costs as much as some hundred hand-overs within a process:
+/// with 64 tokens it took most of the time.
 const TOKENS: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a claim is sent anew because news of it were not heard. More often only where a slot goes to and fro; the poll finds the
-/// rest.
+/// How often a claim is sent again because its client did not receive notifications yet. It is needed more often only
+/// while a slot moves to and fro; polling covers that case.
 const MOST_TRIES: u32 = 3;
-/// How long after it was sent a request may still be applied; `lua/name.lua` keeps tombstones as long.
+/// How long after it was sent a request may still be applied. `lua/name.lua` keeps tombstones for the same time.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Locks on one Redis server.
@@ -41,15 +41,15 @@ pub struct RedisEngine {
     pub(crate) reach: Reach,
     pub(crate) in_flight: InFlight,
     pub(crate) contention: Contention,
-    /// What a release is to do for other programs, as `lua/release.lua` reads it.
+    /// What a release does for other programs, as `lua/release.lua` reads it.
     pub(crate) for_others: String,
     profile: Profile,
 }
 
 impl RedisEngine {
-    /// A client of the server. It is contacted at the first request, not here.
+    /// Creates a client of the server. The first request makes the first contact.
     ///
-    /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+    /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
@@ -90,15 +90,15 @@ impl RedisEngine {
                 return Ok(Answer::Held(grant));
             }
         }
-        // Most claims never need it, and an allocator is quick with little memory only.
+        // Boxed, because most claims never need it, and allocators are fast for little memory only.
         Box::pin(self.claim_whole(claim, how, &keys)).await
     }
 
-    /// By the whole verb.
+    /// Claims a name with the whole script.
     async fn claim_whole(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
         let mut way = self.reach.way(keys.slot);
-        // Who stands in line has to hear news of it: whom nobody can tell of a grant is passed over. So who does not listen yet, where
-        // that costs a request, tries first, then listens, then takes its place or asks.
+        // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where
+        // listening costs a request, a claim without it first tries, then listens, and then enqueues or asks.
         let (mut listens, mut tries) = (how == How::Ask, 0);
         let (via, said) = loop {
             let via = way.via().await?;
@@ -122,7 +122,7 @@ impl RedisEngine {
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
-                    // Once more, and listening: news since then may have been missed.
+                    // Once more, now listening: notifications since the first attempt may have been missed.
                     let may_wait = claim.may_queue && is_taken;
                     if may_wait && tries < MOST_TRIES && !(heard && via.hears().await?) {
                         (listens, tries) = (true, tries + 1);
@@ -150,7 +150,7 @@ impl RedisEngine {
         answer
     }
 
-    /// The grant, once so many replicas have it as are waited for. One that too few have is given back.
+    /// Returns the grant when the wanted number of replicas has it. A grant that too few replicas have is given back.
     async fn replicated(&self, via: &Via, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
         let Err(error) = via.conn.replicated(via.to).await else { return Ok(Answer::Held(grant)) };
         let (token, ended) = (Some(grant.token), Previous::Clean);
@@ -162,8 +162,9 @@ impl RedisEngine {
         }
     }
 
-    /// The claim is among the first in line for a lock that another program holds: the server is to say when that ends. If it
-    /// cannot, asking finds it. Not the first alone, because its process may hang, or its machine be gone without a word.
+    /// The claim is near the head of the queue of a lock that another program holds: asks the server to report when the
+    /// lock changes. If the server cannot, polling finds the change. More claims than the first watch, because the
+    /// first one's process may hang, or its machine may be gone without notice.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
         conn.listener.watch(lock.clone(), claim.id);
@@ -172,7 +173,7 @@ impl RedisEngine {
         }
     }
 
-    /// `heard`: news of its place in line would be heard, on this channel.
+    /// `heard`: the client would receive notifications about its queue entry, on this channel.
     fn claim_item(
         &self,
         keys: &Keys<'_>,
@@ -235,7 +236,7 @@ impl Engine for RedisEngine {
     }
 }
 
-/// What the script says of a claim, see `lua/claim.lua`.
+/// Reads the script's answer to a claim, see `lua/claim.lua`.
 fn answer(claim: &Claim, said: &str, layout: Layout) -> Result<Answer, EngineError> {
     let mut words = said.split(' ');
     let what = words.next().unwrap_or_default();

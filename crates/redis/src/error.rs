@@ -1,22 +1,22 @@
-//! Sorts what the server and the connection say into what it means for a request.
+//! Classifies errors of the server and of the connection by their meaning for a request.
 
 use leasehold_core::{EngineError, Fault};
 use redis::{ErrorKind, RedisError, Value};
 
 use crate::server::{Address, Server};
 
-/// Why a call of a script came to nothing.
+/// Why the call of a script failed.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Nothing was done: the slot is on another server from now on.
+    /// Nothing was done: the slot belongs to another server from now on.
     Moved { to: String, error: EngineError },
-    /// Nothing was done: what is asked for is on another server, if anywhere, while the slot is on its way there.
+    /// Nothing was done: the slot is migrating, and the keys are on the other server, if they exist.
     Ask { to: String, error: EngineError },
-    /// Nothing was done: of the keys, some are on another server already.
+    /// Nothing was done: some of the keys are on another server already.
     Split(EngineError),
-    /// Nothing was done: the server is not, or not yet, the one that has the locks. Others are asked where that is.
+    /// Nothing was done: the server is not the master, or not yet. Others are asked for the master.
     Demoted(EngineError),
-    /// As for every request.
+    /// Any other error, as of every request.
     Failed(EngineError),
 }
 
@@ -32,7 +32,7 @@ impl Refused {
         }
     }
 
-    /// As a server says it in so many words.
+    /// Reads the text of a server's error.
     pub(crate) fn said(text: &str) -> Self {
         let mut words = text.split_ascii_whitespace();
         let (code, to) = (words.next().unwrap_or_default(), words.nth(1).map(str::to_owned));
@@ -45,7 +45,7 @@ impl Refused {
         }
     }
 
-    /// The same, for another who waits for it.
+    /// A copy, for another caller that waits for the same answer.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::Moved { to, error } => Self::Moved { to: to.clone(), error: error.again() },
@@ -62,7 +62,7 @@ impl Refused {
     }
 }
 
-/// What it means to whom nobody leads on.
+/// The meaning for a caller that follows no redirection.
 impl From<Refused> for EngineError {
     fn from(refused: Refused) -> Self {
         match refused {
@@ -72,19 +72,21 @@ impl From<Refused> for EngineError {
     }
 }
 
-/// A replica refuses to write, one without its master to answer, one that follows another master reads all that has first.
+/// A replica refuses writes; a replica without its master refuses to answer; a replica of a new master first loads its
+/// data.
 fn is_of_no_master(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "LOADING")
 }
 
-/// What one item of a batch met, if it says that the server is no master any more: then it says so of all that would write.
+/// The error, if the answer to one item of a batch says that the server is no longer a master: then every write fails
+/// so.
 pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
     let text = match said {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?,
         Value::SimpleString(text) => text,
         _ => return None,
     };
-    // Our own words are small. Servers before 7.0 begin with where it was.
+    // Our own answers begin with a small letter. Servers before 7.0 begin with the place in the script.
     if !text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.starts_with(WHERE) {
         return None;
     }
@@ -92,29 +94,29 @@ pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
     is_of_no_master(&code).then(|| said_of(&code, detail))
 }
 
-/// An error of a request that may have left.
+/// Classifies the error of a request that may have been sent.
 pub(crate) fn sort(error: RedisError) -> EngineError {
     match code_of(&error) {
         Some(code) => {
             let detail = error.detail().unwrap_or_default().to_owned();
             said_of(&code, &detail).with_source(error)
         }
-        // Of a request that met a broken connection nobody knows whether it arrived.
+        // If the connection broke, it is unknown whether the request arrived.
         None => {
             EngineError::new(Fault::Unknown, "the connection broke before the answer came").with_source(error)
         }
     }
 }
 
-/// Nobody answers at an address.
+/// The error for an address at which nothing answers.
 pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineError {
     EngineError::new(Fault::Retry, format!("cannot connect to {address}: {error}"))
 }
 
-/// An error met while the connection begins: nothing was asked yet.
+/// Classifies an error at the start of a connection: no request was sent yet.
 pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError {
     if error.kind() == ErrorKind::Parse {
-        // What another program says at its port, or a server that wants TLS.
+        // Another program answers at this port, or a server that requires TLS.
         let why = format!("what answers is no Redis: look at host and port of the URL{}", wants_tls(server));
         let message = format!("cannot connect to {}: {why}", server.address);
         return EngineError::new(Fault::Misconfigured, message).with_source(error);
@@ -122,7 +124,8 @@ pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError
     let sorted = sort(error);
     let cause = sorted.source.as_ref().map(ToString::to_string);
     let (fault, why) = match (sorted.fault, cause) {
-        // So a server refuses our certificate, after the connection was made. Its error type is hidden by then.
+        // A server refuses our certificate in this form, after the connection was made. By then its error type is
+        // hidden.
         #[cfg(feature = "tls")]
         (Fault::Unknown, Some(cause)) if leasehold_tls::is_alert(&cause) => (Fault::Misconfigured, cause),
         (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message) + wants_tls(server)),
@@ -131,12 +134,12 @@ pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError
     EngineError::new(fault, format!("cannot connect to {}: {why}", server.address))
 }
 
-/// What to ask where a server never says a word to an encrypted connection.
+/// The hint for a server that never answers on an encrypted connection.
 pub(crate) fn is_tls_there(server: &Server) -> &'static str {
     if server.is_encrypted() { ": does the server speak TLS on this port?" } else { "" }
 }
 
-/// What to try where a server closes the connection before its first answer.
+/// The hint for a server that closes the connection before its first answer.
 pub(crate) fn wants_tls(server: &Server) -> &'static str {
     match &server.address {
         _ if server.is_encrypted() => "",
@@ -147,7 +150,7 @@ pub(crate) fn wants_tls(server: &Server) -> &'static str {
     }
 }
 
-/// What one item of a batch met inside a script.
+/// Classifies the error of one item of a batch inside a script.
 pub(crate) fn said_in_script(text: &str) -> EngineError {
     let (code, detail) = split(text);
     said_of(&code, detail)
@@ -158,19 +161,19 @@ pub(crate) fn is_foreign_type(text: &str) -> bool {
     split(text).0 == "WRONGTYPE"
 }
 
-/// The words of Redis 6, and those of Redis 8 and Valkey.
+/// The texts of Redis 6, and of Redis 8 and Valkey.
 fn is_about_rights(detail: &str) -> bool {
     let words = ["can't run this command", "can't access at least one", "ACL failure in script"];
     words.iter().any(|words| detail.contains(words))
 }
 
-/// Of a key that a script wants, in the words of Redis 7, and of Redis 6.
+/// An error about a key that a script uses, in the texts of Redis 7 and of Redis 6.
 fn is_about_slots(detail: &str) -> bool {
     let words = ["non local key", "hash to the same slot", "undeclared key"];
     words.iter().any(|words| detail.contains(words))
 }
 
-/// How a script says so, see `unpacked` in name.lua.
+/// The text of such an error in a script, see `unpacked` in name.lua.
 const UNREADABLE: &str = "cannot read what is packed";
 
 fn said_of(code: &str, detail: &str) -> EngineError {
@@ -191,7 +194,7 @@ fn said_of(code: &str, detail: &str) -> EngineError {
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
         ),
-        // Within a script it is said in words.
+        // Inside a script the error has only this text.
         _ if is_about_rights(detail) => (
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
@@ -200,7 +203,7 @@ fn said_of(code: &str, detail: &str) -> EngineError {
             Fault::Misconfigured,
             "this is a node of a Redis Cluster, where the keys of a lock are on several servers: write redis+cluster:// in the URL",
         ),
-        // Scripts of locks say beforehand which keys they want: only what a fence is to write is not known before.
+        // Scripts of locks declare the keys that they use: only the keys that a fence writes are not known beforehand.
         _ if is_about_slots(detail) => (
             Fault::Misconfigured,
             "what a fence writes on a Redis Cluster must be in its own slot: give the resource and all keys the same hash tag, as in {stock} and {stock}:42 (or that slot is moving: then try again)",
@@ -221,24 +224,25 @@ fn said_of(code: &str, detail: &str) -> EngineError {
         ),
         _ => (Fault::Internal, "the server answered with an error"),
     };
-    // What was sent follows: it may be a whole script.
+    // The arguments follow: they may be a whole script.
     let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
     let message = if detail.is_empty() { what.to_owned() } else { format!("{what} ({code} {detail})") };
     EngineError::new(fault, message)
 }
 
-/// What a script may say of a command that the server lacks: Redis calls it "Unknown Redis command", Valkey 9 "Unknown command".
+/// The error of a script for a command that the server lacks: Redis says "Unknown Redis command", Valkey 9 "Unknown
+/// command".
 fn is_unknown_in_script(detail: &str) -> bool {
     detail.contains("Unknown ") && detail.contains("command called from script")
 }
 
-/// The server's error code, if it is the server that spoke.
+/// The server's error code, if the error came from the server.
 fn code_of(error: &RedisError) -> Option<String> {
     let code = error.code()?;
     Some(split(&format!("{code} {}", error.detail().unwrap_or_default())).0)
 }
 
-/// How servers call a script.
+/// The name of a script in errors.
 const WHERE: &str = "@user_script:";
 
 /// The code of an error and what follows. Servers before 7.0 hide the code of an error inside a script in its text.
@@ -249,7 +253,8 @@ fn split(text: &str) -> (String, &str) {
     (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
 }
 
-/// What follows the line of the script, as in `@user_script:9: -OOM command not allowed`, or `@user_script: 9: WRONGTYPE Operation`.
+/// The text after the line number of the script, as in `@user_script:9: -OOM command not allowed`, or
+/// `@user_script: 9: WRONGTYPE Operation`.
 fn inner_script(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once(WHERE)?;
     let rest = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;

@@ -1,5 +1,5 @@
-//! Which answers say how things are now. A server that another took the place of does not know it, if it was stopped or cut off
-//! meanwhile: what it was sent before, and what waits in its socket, it answers as if it still had the locks.
+//! Judges which answers prove the current state. A server that was stopped or cut off does not know that another took
+//! its place meanwhile: it answers earlier requests, and those in its socket, as if it still had the locks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,14 +8,15 @@ use std::{
 
 use leasehold_core::{EngineError, Fault, Instant};
 
-/// So long after a slow answer came, what is sent is as doubtful: a server that runs again needs a moment to hear of its successor.
+/// Requests sent within this time after a slow answer are in doubt too: a server that runs again needs a moment to
+/// learn of its successor.
 const AFTERMATH: Duration = Duration::from_millis(200);
 
 /// Judges the answers of one connection.
 pub(crate) struct Evidence {
-    /// An answer that took longer is none, in nanoseconds.
+    /// An answer that took longer is no evidence, in nanoseconds.
     slow: AtomicU64,
-    /// What was sent before is in doubt, in nanoseconds of our clock.
+    /// Requests sent before this moment are in doubt, in nanoseconds of our clock.
     doubtful: AtomicU64,
 }
 
@@ -24,12 +25,12 @@ impl Evidence {
         Self { slow: AtomicU64::new(slow.map_or(u64::MAX, nanos)), doubtful: AtomicU64::new(0) }
     }
 
-    /// From now on, an answer that took longer is none.
+    /// From now on, an answer that takes longer than `slow` is no evidence.
     pub(crate) fn trust(&self, slow: Duration) {
         self.slow.store(nanos(slow), Ordering::Relaxed);
     }
 
-    /// An answer came at `now` to what was sent at `sent`.
+    /// Judges an answer that came at `now` to a request sent at `sent`.
     pub(crate) fn judge(&self, sent: Instant, now: Instant) -> Result<(), EngineError> {
         if nanos(now.since(sent)) > self.slow.load(Ordering::Relaxed) {
             self.doubtful.fetch_max(now.after(AFTERMATH).as_nanos(), Ordering::Relaxed);

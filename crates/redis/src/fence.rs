@@ -1,4 +1,4 @@
-//! A fence around data on the server: what a holder writes that was overtaken is refused, in the same step.
+//! A fence around data on the server: it refuses the writes of a holder that was overtaken, in the step that writes.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use crate::{
     scripts::{Item, Script},
 };
 
-/// Guards a resource on the server that holds the locks: it remembers the largest token that it was shown, and does not let
-/// smaller ones write (Kleppmann, "How to do distributed locking", 2016).
+/// Guards a resource on the server that holds the locks: it remembers the largest token that it was shown, and refuses
+/// writes with a smaller one (Kleppmann, "How to do distributed locking", 2016).
 ///
-/// The key `leasehold:{TAG}f`, the prefix of the locks and the resource holds that token and never expires; delete it together with the resource.
+/// The key, `leasehold:{TAG}f` with the prefix of the locks and the resource after it, holds that token and never
+/// expires; delete it together with the resource.
 #[derive(Clone, Debug)]
 pub struct Fence {
     engine: Arc<RedisEngine>,
@@ -24,44 +25,46 @@ pub struct Fence {
     slot: u16,
 }
 
-/// What became of a guarded step.
+/// The outcome of a guarded step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guarded {
-    /// It was done; what the server said to each command.
+    /// It was done; the server's replies to the commands.
     Done(Vec<Reply>),
-    /// A holder with this larger token was here: nothing was done.
+    /// A holder with this larger token was here before: nothing was done.
     Overtaken(u64),
 }
 
-/// What the server said to a command.
+/// The server's reply to a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// Nothing is there.
+    /// There is no value.
     Nothing,
     /// A number.
     Number(i64),
     /// Bytes, or a word like `OK`.
     Bytes(Vec<u8>),
-    /// Several answers.
+    /// Several replies.
     List(Vec<Reply>),
 }
 
 impl Fence {
-    /// The fence around `resource`, whatever that stands for: any text that all holders agree on.
+    /// The fence around `resource`, which is any text that all holders agree on.
     #[must_use]
     pub fn new(engine: Arc<RedisEngine>, resource: &str) -> Self {
         let (key, slot) = fence_key(&engine.client.config.prefix, resource);
         Self { engine, key, slot }
     }
 
-    /// Shows the fence this token, then does `commands`, each a list of words, in one step; none of them if a larger token
-    /// was shown before. A command that the server refuses ends the step; those before it are done.
+    /// Shows the fence this token, then runs `commands`, each a list of words, in one step; it runs none of them if a
+    /// larger token was shown before. A command that the server refuses ends the step; the commands before it stay
+    /// done.
     ///
-    /// Without commands this is the *seal*: done before the first read, it makes sure that what is read is not changed any
-    /// more by a holder that was overtaken.
+    /// Without commands this is the *seal*: done before the first read, it ensures that a holder that was overtaken can
+    /// no longer change what is read.
     ///
     /// # Errors
-    /// As for a claim. Of a step whose answer was lost nobody knows whether it was done; done again it changes what it changed.
+    /// As for a claim. If the answer to a step was lost, it is unknown whether the step was done; a repeated step
+    /// applies its commands again.
     pub async fn write<W: AsRef<[u8]>>(&self, token: u64, commands: &[&[W]]) -> Result<Guarded, EngineError> {
         let item = |_: &Via| {
             let mut item = Item::of_key(&self.key).number(token);

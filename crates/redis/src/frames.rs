@@ -1,13 +1,13 @@
-//! The boundaries of replies in the bytes that a server sends
+//! Finds the boundaries of replies in the bytes that a server sends
 //! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), to keep the bound on their size.
 
 use leasehold_core::{Frames, Room, TooLong};
 
 /// The deepest nesting of lists: the client library reads no deeper ones.
 const DEEPEST: usize = 100;
-/// What a part of a reply takes in memory beside its bytes.
+/// The memory that a part of a reply takes besides its bytes.
 const PART: u64 = 64;
-/// The longest line with a number, in bytes. Servers write neither blanks nor zeros before it.
+/// The longest line with a number, in bytes. Servers write neither blanks nor zeros before a number.
 const NUMBER: usize = 32;
 
 /// The reply that is being read.
@@ -25,7 +25,7 @@ enum Now {
     Begins,
     /// In the first line of a part of this kind.
     Line { kind: u8, said: Vec<u8>, returned: bool },
-    /// In a text: so many bytes are to come, with its line end.
+    /// In a text: this many bytes are still to come, including its line end.
     Text(u64),
 }
 
@@ -50,7 +50,7 @@ impl Replies {
         self.room.take(1)?;
         match &mut self.now {
             Now::Begins => {
-                // The header of a list has taken the room for its parts.
+                // The room for its parts was taken with the header of the list.
                 if self.lists.is_empty() {
                     self.room.take(PART)?;
                 }
@@ -75,7 +75,7 @@ impl Replies {
         Ok(())
     }
 
-    /// The first line of a part has ended. A number below zero stands for null where the protocol allows it.
+    /// The first line of a part has ended. A negative number stands for null where the protocol allows it.
     fn line(&mut self, kind: u8, number: i64) -> Result<(), TooLong> {
         let count = u64::try_from(number);
         match (kind, count) {

@@ -1,4 +1,4 @@
-//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! The parsers of bytes that others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
 use leasehold_core::Frames;
 use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
@@ -30,7 +30,7 @@ pub fn replies(bytes: &[u8]) {
     }
 }
 
-/// What nodes of a Redis Cluster say of slots and where they send us on to, and what they push on a connection of its own.
+/// The slots and redirections that nodes of a Redis Cluster report, and the pushes on their separate connection.
 fn slots(bytes: &[u8]) {
     if let Ok(Some((_, length))) = shard_wire::read(bytes) {
         assert!(length <= bytes.len());
@@ -46,8 +46,8 @@ fn slots(bytes: &[u8]) {
     let _ = Refused::said(&text);
 }
 
-/// Follows the first reply to its end: what comes after it the library did not look at. It reads numbers of any length, with blanks
-/// and zeros before them, and no server writes such.
+/// Follows the first reply to its end, because the library reads no further. The library accepts numbers of any length,
+/// with blanks and zeros before them; no server writes such numbers.
 fn is_allowed(bytes: &[u8]) -> bool {
     let mut replies = Replies::new();
     for byte in bytes {
@@ -61,12 +61,12 @@ fn is_allowed(bytes: &[u8]) -> bool {
     true
 }
 
-/// A message of our channel.
+/// A message on our channel.
 pub fn message(bytes: &[u8]) {
     PushListener::new("lock:", std::sync::Arc::default()).hear(bytes);
 }
 
-/// Reads it in each of the ways in which answers of scripts are read.
+/// Reads the value in each way in which answers of scripts are read.
 fn read(value: &Value) {
     let ways: [fn(&mut Reply); 6] = [
         |reply| drop(reply.number()),
@@ -109,7 +109,7 @@ mod tests {
             "(12345678901234567890\r\n",
             "#t\r\n_\r\n$-1\r\n*-1\r\n",
             ">2\r\n+invalidate\r\n*1\r\n$6\r\nlock:a\r\n",
-            // Of cargo-fuzz.
+            // Found by cargo-fuzz.
             "*\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t1\r\n+\n\r\n",
             &push,
         ];

@@ -1,5 +1,5 @@
-//! What is promised, as the server is configured now: its persistence, its replicas, what it does when memory is full, and
-//! whose clock is right.
+//! The guarantees of the server as it is configured now: its persistence, its replicas, its behaviour when memory is
+//! full, and the clocks.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,38 +11,38 @@ use crate::{
     reply::unreadable,
 };
 
-/// The oldest server that has all that the scripts use.
+/// The oldest server that supports everything that the scripts use.
 const FLOOR: (u32, u32) = (6, 0);
-/// From here on `min-replicas-to-write` is asked of scripts too.
+/// From this version on `min-replicas-to-write` applies to scripts too.
 const SCRIPTS_NEED_REPLICAS: (u32, u32) = (7, 0);
 
-/// Clocks that differ by more are worth a note: where they are kept by time servers, they differ by far less.
+/// A larger difference of the clocks is worth a note: clocks that time servers keep differ by far less.
 const SKEW: Duration = Duration::from_secs(1);
 
-/// What the server says of itself.
+/// What the server reports about itself.
 struct Facts {
     info: HashMap<String, String>,
     fsync: Option<String>,
-    /// Whether it does not sync while it rewrites the append-only file.
+    /// Whether it stops syncing while it rewrites the append-only file.
     pauses: bool,
-    /// How many replicas the server needs to write; `None` if we may not know.
+    /// How many replicas the server needs to write; `None` if the user may not ask.
     needs: Option<u32>,
-    /// How old the last sign of life of one may be, in seconds.
+    /// How old the last sign of life of a replica may be, in seconds.
     lag: String,
     clocks: Clocks,
     way: Topology,
 }
 
-/// How the server is reached, and what is waited for there.
+/// How the server is reached, and how many replicas a grant waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Topology {
     /// How many Sentinels the URL names, and how many there are, as far as they know.
     pub(crate) sentinels: Option<(usize, u32)>,
-    /// How many replicas have a grant before it is shown.
+    /// How many replicas must have a grant before it is returned.
     pub(crate) wait: u32,
 }
 
-/// The server's wall clock, and ours before it was asked and after it answered, since 1970.
+/// The server's wall clock, and ours before the question and after the answer, since 1970.
 struct Clocks {
     before: Duration,
     server: Duration,
@@ -63,7 +63,7 @@ pub(crate) async fn look(conn: &Conn, way: Topology) -> Result<Guarantee, Engine
     Ok(judge(&Facts { info: parse(&text), fsync, pauses, needs, lag, clocks, way }))
 }
 
-/// Often forbidden; then it is said that it is not known.
+/// `CONFIG` is often forbidden; then the setting is reported as unknown.
 async fn settings_by(conn: &Conn, pattern: &str) -> HashMap<String, String> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg(pattern);
@@ -73,7 +73,7 @@ async fn settings_by(conn: &Conn, pattern: &str) -> HashMap<String, String> {
     }
 }
 
-/// What all masters of a Redis Cluster promise together.
+/// The guarantees that all masters of a Redis Cluster give together.
 pub(crate) fn of_cluster(all: &mut Guarantee, others: Vec<Guarantee>) {
     for other in others {
         let unsaid = |finding: &Finding| !all.findings.contains(finding);
@@ -162,7 +162,7 @@ fn judge(facts: &Facts) -> Guarantee {
     judged
 }
 
-/// What a fail-over can lose, and what makes that rarer.
+/// What a fail-over can lose, and what makes such a loss rarer.
 fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
     let (Topology { sentinels, wait }, replicas) = (facts.way, connected.parse::<u32>().unwrap_or(0));
     if let Some((listed, known)) = sentinels {
@@ -219,7 +219,7 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
 }
 
 impl Clocks {
-    /// If they differ, and not only by the time that the answer took.
+    /// A note if the clocks differ by more than the time that the answer took.
     fn note(&self) -> Option<String> {
         let ahead = self.server.saturating_sub(self.after);
         let behind = self.before.saturating_sub(self.server);
@@ -236,7 +236,7 @@ impl Clocks {
     }
 }
 
-/// Whether a version is this one, or newer.
+/// Whether a version is `first` or newer.
 fn is_from(version: &str, first: (u32, u32)) -> bool {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));

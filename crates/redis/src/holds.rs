@@ -1,5 +1,5 @@
-//! Renewals and releases: of many holds at once, where servers share the slots by slot, and while a slot is on its way by the lock
-//! alone.
+//! Renewals and releases: of many holds at once; by slot where servers share the slots; by the lock alone while a slot
+//! is migrating.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl RedisEngine {
         put_back(&batches, join_all(each).await, || Released::Unknown(too_few()))
     }
 
-    /// Those of one server: first what the short script can do, then the rest by the whole verb.
+    /// Releases on one server: first by the short script, then the rest by the whole script.
     async fn release_batch(&self, via: Option<&Via>, releases: &[Release]) -> Vec<Released> {
         let mut answers = match via {
             Some(via) => self.release_short(via, releases).await,
@@ -63,7 +63,7 @@ impl RedisEngine {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Released::Unknown(too_few()))).collect()
     }
 
-    /// By the whole verb.
+    /// Releases by the whole script.
     async fn release_rest(&self, releases: &[Release]) -> Vec<Released> {
         if !self.reach.shares_slots() {
             return join_all(releases.chunks(BATCH).map(|some| self.release_some(some)))
@@ -77,18 +77,19 @@ impl RedisEngine {
         put_back(&batches, answers, || Released::Unknown(too_few()))
     }
 
-    /// In batches that one request can be about. All of them are sent at once, so what is for one node leaves together.
+    /// Forms batches of which each fits one request. All batches are sent at once, so those for one node leave
+    /// together.
     fn by_slot<T: Clone>(&self, all: &[T], name: impl Fn(&T) -> &Name) -> Vec<Batch<T>> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (at, one) in all.iter().enumerate() {
-            // A name that no claim can have has no slot, and is answered wherever it is.
+            // A name that no claim can have has no slot, and any server may answer for it.
             slots.entry(self.keys(name(one)).map_or(0, |keys| keys.slot)).or_default().push(at);
         }
         let places = slots.values().flat_map(|places| places.chunks(BATCH));
         places.map(|places| Batch::new(all, places)).collect()
     }
 
-    /// The slot of these names, which are all in one where servers share the slots.
+    /// The slot of these names. Where servers share the slots, all of them are in one slot.
     fn slot(&self, first: Option<&Name>) -> Result<u16, EngineError> {
         first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
     }
@@ -126,7 +127,8 @@ impl RedisEngine {
         }
     }
 
-    /// While its slot is on its way, by the keys that say most, each of which is certainly on one of the two servers.
+    /// Renews while the slot is migrating, by the keys that matter most; each of them is certainly on one of the two
+    /// servers.
     async fn renew_alone(&self, hold: &Hold) -> Renewed {
         let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewSeat };
         let told = async {
@@ -140,7 +142,7 @@ impl RedisEngine {
         }
     }
 
-    /// A name that no claim can have is nowhere, and holds up no other.
+    /// Releases. A name that no claim can have is absent, and does not stop the others.
     async fn release_some(&self, releases: &[Release]) -> Vec<Released> {
         let possible = |release: &&Release| self.keys(&release.name).is_ok();
         let real: Vec<Release> = releases.iter().filter(possible).cloned().collect();
@@ -150,7 +152,7 @@ impl RedisEngine {
                 .iter()
                 .any(|answer| matches!(answer, Released::Unknown(error) if error.fault == Fault::Denied))
         {
-            // The server refuses a call for one lock that the user may not touch: each by itself.
+            // The server refuses a call if the user may not touch one of its locks: each is sent alone.
             let alone = real.iter().map(|one| self.release_real(std::slice::from_ref(one)));
             answers = join_all(alone).await.into_iter().flatten().collect();
         }
@@ -189,8 +191,8 @@ impl RedisEngine {
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
 
-    /// As [`renew_alone`](Self::renew_alone). What of the claim stands elsewhere than in these keys is released when the slot has come
-    /// to rest; until then it is not known that nothing is left.
+    /// Like [`renew_alone`](Self::renew_alone). Other keys of the claim are released when the migration has ended;
+    /// until then it is unknown whether something of the claim is left.
     async fn release_alone(&self, release: &Release, moving: &EngineError) -> Released {
         let script = if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseSeat };
         let told = async {
@@ -234,20 +236,20 @@ fn renewed(word: &str, hold: &Hold) -> Renewed {
     }
 }
 
-/// What one request is about, and where that stands among all.
+/// The items of one request, and their positions among all items.
 pub(crate) struct Batch<T> {
     of: Vec<T>,
     places: Vec<usize>,
 }
 
 impl<T: Clone> Batch<T> {
-    /// What stands at these places.
+    /// The items at these positions.
     pub(crate) fn new(all: &[T], places: &[usize]) -> Self {
         Self { of: places.iter().map(|&at| all[at].clone()).collect(), places: places.to_vec() }
     }
 }
 
-/// The answers to all, in their order.
+/// The answers to all items, in their order.
 fn put_back<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
     let count = batches.iter().map(|batch| batch.places.len()).sum();
     let mut ordered: Vec<Option<A>> = std::iter::repeat_with(|| None).take(count).collect();
@@ -261,12 +263,12 @@ fn too_few() -> EngineError {
     EngineError::new(Fault::Unknown, "the server answered for too few locks")
 }
 
-/// The word that a script says of its one item.
+/// The word that a script answers for its one item.
 fn word_of(said: Values) -> Result<String, EngineError> {
     Reply::new(said).text()
 }
 
-/// The word that a script says of each of its items.
+/// The words that a script answers, one for each item.
 fn words(said: Values) -> Result<Vec<String>, EngineError> {
     Reply::new(said).all_text()
 }

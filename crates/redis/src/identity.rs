@@ -1,4 +1,4 @@
-//! What a server is, by its own words when a connection to it begins.
+//! The identity of a server, which it is asked for at the start of a connection.
 
 use std::collections::HashMap;
 
@@ -7,38 +7,38 @@ use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection, from_red
 
 use crate::server::Server;
 
-/// What a server says of itself. What it does not say is empty.
+/// What a server reports about itself. What it does not report is empty.
 #[derive(Debug, Default)]
 pub(crate) struct Identity {
     /// `standalone`, `sentinel` or `cluster`.
     pub(crate) mode: String,
     /// `master` or `replica`.
     pub(crate) role: String,
-    /// Names its process: another one has another. `None` where the user may not know.
+    /// The run id of its process; each process has its own. `None` if the user may not know it.
     pub(crate) run: Option<String>,
-    /// For how many seconds that has been running, by its own clock, likewise.
+    /// For how many seconds the process has been running, by its own clock; `None` likewise.
     pub(crate) uptime: Option<u64>,
     /// The groups that a Sentinel watches.
     pub(crate) masters: Vec<String>,
 }
 
-/// What a server is to be.
+/// The kind of server that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Alone, or behind a name: no node of a Cluster, and no Sentinel.
+    /// A single server, or one behind a name: neither a node of a Cluster nor a Sentinel.
     Alone,
-    /// A master that stands for itself, one of several.
+    /// An independent master, one of several.
     Independent,
     /// The master of a group that Sentinels watch.
     Master,
     /// A node of a Cluster.
     Node,
-    /// One that watches others.
+    /// A Sentinel.
     Sentinel,
 }
 
 impl Identity {
-    /// Asks on a connection that speaks the new protocol, or, with `old`, on one that does not.
+    /// Asks on a connection that speaks RESP3, or, with `old`, on one that does not.
     pub(crate) async fn ask(mux: &MultiplexedConnection, old: bool) -> RedisResult<Self> {
         let mut identity = if old { Self::by_role(mux).await? } else { Self::by_hello(mux).await? };
         if identity.mode == "sentinel" {
@@ -55,7 +55,7 @@ impl Identity {
         Ok(Self { mode, role, ..Self::default() })
     }
 
-    /// Not every server knows the command, or lets this user ask.
+    /// Not every server knows the command `ROLE`, or lets this user call it.
     async fn by_role(mux: &MultiplexedConnection) -> RedisResult<Self> {
         let said: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut mux.clone()).await;
         let role = match said {
@@ -73,7 +73,7 @@ impl Identity {
         Ok(Self { mode: mode.to_owned(), role: role.to_owned(), ..Self::default() })
     }
 
-    /// Refuses what is no server of this kind, with the URL that is right.
+    /// Refuses a server of another kind, and names the right URL.
     pub(crate) fn judge(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
         let address = &server.address;
         let scheme = if server.is_encrypted() { "rediss" } else { "redis" };
@@ -126,12 +126,12 @@ impl Identity {
     }
 }
 
-/// The name of the server's process, if this user may know it.
+/// The run id of the server, if this user may know it.
 pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<String>> {
     Ok(process(mux).await?.0)
 }
 
-/// The name of the server's process, and for how many seconds it has been running, if this user may know them.
+/// The run id of the server, and for how many seconds its process has been running, if this user may know them.
 pub(crate) async fn process(mux: &MultiplexedConnection) -> RedisResult<(Option<String>, Option<u64>)> {
     let said: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
     match said {
@@ -145,7 +145,7 @@ pub(crate) async fn process(mux: &MultiplexedConnection) -> RedisResult<(Option<
     }
 }
 
-/// The groups that a Sentinel watches, if it tells.
+/// The groups that a Sentinel watches, if it answers.
 pub(crate) async fn masters(mux: &MultiplexedConnection) -> Vec<String> {
     let said: RedisResult<Vec<HashMap<String, String>>> =
         redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut mux.clone()).await;

@@ -1,4 +1,4 @@
-//! What operators ask: who holds, who waits, break a hold, what is promised.
+//! The operators' requests: ping, guarantee, list, show and break.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,11 +17,11 @@ use leasehold_core::{
     lock_state::KEPT_OWNER,
 };
 
-/// Keys looked at by one SCAN: the server is busy with it for well under a millisecond, unless they are long.
+/// The keys that one SCAN looks at: the server needs well under a millisecond for them, unless they are long.
 const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
-    /// Who may not ask for the time cannot lock either; `PING` is no such right.
+    /// A user who may not ask for the time cannot lock either; the right to `PING` proves nothing.
     async fn ping_now(&self) -> Result<(), EngineError> {
         for via in self.reach.servers().await? {
             via.conn.ask(&redis::cmd("TIME")).await?;
@@ -45,7 +45,7 @@ impl RedisEngine {
             locks.insert(key.to_owned());
         })
         .await?;
-        // Names that nobody holds now, but somebody waits for.
+        // Names without a holder that have waiters.
         let line = format!("}}{}q", self.client.config.layout.mark());
         self.scan(&format!("leasehold:{{*{line}{escaped}*"), |key| {
             if let Some((_, lock)) = key.split_once(&line) {
@@ -57,16 +57,17 @@ impl RedisEngine {
         for lock in locks {
             let name = lock.strip_prefix(ours).map(Name::new);
             let Some(Ok(name)) = name else { continue };
-            // Keys that nobody's lock can be: ours beside the locks, and Redisson's.
+            // Keys that can be nobody's lock: our own keys beside the locks, and Redisson's own.
             if self.keys(&name).is_err() {
                 continue;
             }
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
                 Ok(view) => views.push(view),
-                // Its keys are on their way to another server.
+                // Its keys are migrating to another server.
                 Err(Refused::Split(error)) => views.push(View::unreadable(name, lock, &error)),
-                // A key of another type, a card that nobody can read: in the way of claims, and not of the others here.
+                // A key of another type, or an unreadable record: it blocks claims of this name, and not the list of
+                // the others.
                 Err(Refused::Failed(error))
                     if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
                 {
@@ -79,7 +80,7 @@ impl RedisEngine {
         Ok(views)
     }
 
-    /// Every key that matches, some of them perhaps twice.
+    /// Every key that matches; some of them perhaps twice.
     async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
         for via in self.reach.servers().await? {
             self.scan_one(via, pattern, &mut found).await?;
@@ -87,7 +88,7 @@ impl RedisEngine {
         Ok(())
     }
 
-    /// A step that gets no answer, as one over keys of many MiB on a busy machine, is asked again for fewer keys.
+    /// A step without an answer, for example over keys of many MiB on a busy machine, is repeated for fewer keys.
     async fn scan_one(
         &self,
         mut via: Via,
@@ -212,7 +213,7 @@ fn since(server_micros: u64, then: u64) -> Duration {
     Duration::from_micros(server_micros.saturating_sub(then))
 }
 
-/// A pattern that matches this text alone.
+/// A pattern that matches only this text.
 pub(crate) fn escape(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {

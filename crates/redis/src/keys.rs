@@ -1,4 +1,4 @@
-//! What keys are called.
+//! The names of keys and channels, and their slots.
 
 use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{ClaimId, EngineError, Fault, Name};
@@ -6,23 +6,24 @@ use leasehold_core::{ClaimId, EngineError, Fault, Name};
 /// The hash slots of a Redis Cluster.
 /// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
 pub(crate) const SLOTS: usize = 16_384;
-/// What every key beside the locks themselves begins with.
+/// The prefix of every key beside the locks themselves.
 pub(crate) const SIDE: &str = "leasehold:";
-/// No lock key may begin like this: the side keys of a name have no other form.
+/// No lock key may begin with this: all side keys of names do.
 pub(crate) const RESERVED: &str = "leasehold:{";
 
-/// What the key of the counter of all slots begins with.
+/// The prefix of the counter of all slots.
 pub(crate) const COUNTER_OF_ALL: &str = "leasehold:{}";
 
-/// The keys of one name: the lock itself is the prefix and the name, as foreign programs are given it.
+/// The keys of one name. The lock key is the prefix and the name, as foreign programs are given it.
 pub(crate) struct Keys<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) name: &'a str,
-    /// Between braces, what its side keys begin with: in the hash slot of the lock key, whatever braces that one holds.
+    /// The text between the braces of its side keys. It places them in the slot of the lock key, whatever braces that
+    /// key has.
     pub(crate) tag: &'static str,
-    /// What follows that in the side keys of a layout.
+    /// The text after the tag in the side keys of a layout.
     pub(crate) mark: &'static str,
-    /// In a Redis Cluster.
+    /// Its slot in a Redis Cluster.
     pub(crate) slot: u16,
 }
 
@@ -51,40 +52,40 @@ fn reaches_side_keys(prefix: &str, name: &str) -> bool {
     }
 }
 
-/// The counter of the tokens of a prefix: who may not use the locks of a prefix need not be let near their tokens. Where servers
-/// share the slots, one for each slot; else one for all.
+/// The token counter of a prefix: a user without access to the locks of a prefix needs no access to their tokens. Where
+/// servers share the slots, there is one counter for each slot; otherwise one for all.
 pub(crate) fn counter(prefix: &str, slot: Option<u16>) -> String {
     format!("{RESERVED}{}}}t{prefix}", slot.map_or("", tag))
 }
 
-/// A key that is written so that replicas can be waited for.
+/// A key that is written only to give `WAIT` a write to wait for.
 pub(crate) fn echo(prefix: &str, slot: Option<u16>) -> String {
     format!("{RESERVED}{}}}w{prefix}", slot.map_or("", tag))
 }
 
-/// Where the fence of a resource stands, and the slot of that.
+/// The key of the fence of a resource, and its slot.
 pub(crate) fn fence_key(prefix: &str, resource: &str) -> (String, u16) {
     let slot = slot(prefix.as_bytes(), resource.as_bytes());
     (format!("{RESERVED}{}}}f{prefix}{resource}", tag(slot)), slot)
 }
 
-/// The channel on which one client hears news.
+/// The channel on which one client receives notifications.
 pub(crate) fn channel(client: ClaimId) -> String {
     format!("{SIDE}news:{client}")
 }
 
-/// The channel on which the client of this one hears news of a slot, where servers share the slots.
+/// The channel on which this client receives notifications of a slot, where servers share the slots.
 pub(crate) fn channel_of(client: &str, slot: u16) -> String {
     format!("{RESERVED}{}}}{}", tag(slot), client.strip_prefix(SIDE).unwrap_or(client))
 }
 
-/// What of that channel is the same in all slots: what follows the tag.
+/// The part of that channel after the tag, which is the same in all slots.
 pub(crate) fn after_tag(channel: &str) -> &str {
     let tagged = RESERVED.len() + TAG;
     if channel.starts_with(RESERVED) { channel.get(tagged..).unwrap_or_default() } else { channel }
 }
 
-/// The slot of a key that consists of these two parts: of its hash tag, if it has one.
+/// The slot of a key that consists of these two parts: that of its hash tag, if it has one.
 pub(crate) fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     let hash = |parts: [&[u8]; 2]| {
         let mut digest = CRC.digest();
@@ -103,16 +104,16 @@ pub(crate) fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     hash([tag().unwrap_or(&key), b""])
 }
 
-/// The letters of a tag.
+/// The number of letters of a tag.
 const TAG: usize = 4;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// For every slot a word of four letters that falls into it. A part of the layout: never to change.
+/// For every slot a word of four letters in that slot. It is part of the layout: never change it.
 static TAGS: [[u8; TAG]; SLOTS] = {
     let mut tags = [[0; TAG]; SLOTS];
     let mut number = 0;
-    // The checksum is linear: so many words that differ in so many bits fall into so many slots.
+    // The checksum is linear: 2^14 words that differ in 14 bits fall into 2^14 slots.
     while number < SLOTS {
         let word = [letter(number >> 12), letter(number >> 8), letter(number >> 4), letter(number)];
         tags[CRC.checksum(&word) as usize % SLOTS] = word;

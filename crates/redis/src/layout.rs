@@ -1,4 +1,4 @@
-//! How the lock of a name stands on the server: as the string of every other client, or as the hash of Redisson.
+//! How a lock is stored on the server: as the string of every other client, or as the hash of Redisson.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,8 @@ use crate::{
     texts::redisson,
 };
 
-/// What the lock of a name is, so that programs with other libraries see it. All programs of one lock need the same.
+/// How a lock is stored, so that programs with other libraries see it. All programs that share a lock need the same
+/// layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
@@ -21,12 +22,13 @@ pub enum Layout {
     Redisson,
 }
 
-/// What keys of Redisson's own begin with, and what those of its readers hold.
+/// The prefix of Redisson's own keys, and a part of the keys of its readers.
 const THEIRS: &str = "redisson_";
 const READERS: &str = ":rwlock_timeout:";
 
 impl Layout {
-    /// What follows the tag in a side key: a name that is locked in both layouts has two cards, of which neither tells of the other.
+    /// The text after the tag in a side key. A name that is locked in both layouts has two records, each without a hint
+    /// of the other.
     pub(crate) const fn mark(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -41,7 +43,7 @@ impl Layout {
         }
     }
 
-    /// What a server that knows it calls the script, where that is one of this layout's own.
+    /// The digest by which a server finds the script, if the script is one of this layout's own.
     pub(crate) fn digest(self, script: Script) -> Option<&'static str> {
         static DIGESTS: [OnceLock<String>; TEXTS.len()] = [const { OnceLock::new() }; TEXTS.len()];
         let text = of_redisson(script).filter(|_| self == Self::Redisson)?;
@@ -50,14 +52,15 @@ impl Layout {
         Some(digest)
     }
 
-    /// Whether servers that share the slots are to hear of a key that is never there. While some of its keys are on their way, a script
-    /// then does nothing, also where those that it was told of are all there: it looks at some that nobody knows beforehand.
+    /// Whether servers that share the slots are told of a key that never exists. While keys of the slot are migrating,
+    /// a script then does nothing, even if all its declared keys are present: it also reads keys that are not known
+    /// beforehand.
     pub(crate) const fn looks_at_more(self) -> bool {
         matches!(self, Self::Redisson)
     }
 
-    /// Refuses the names of keys that Redisson keeps for itself, and, where servers share the slots, those of which its keys would be
-    /// in several.
+    /// Refuses the names of keys that Redisson keeps for itself, and, where servers share the slots, names whose
+    /// Redisson keys would be in several slots.
     pub(crate) fn check(self, keys: &Keys<'_>, name: &Name, in_slots: bool) -> Result<(), EngineError> {
         if self == Self::Plain {
             return Ok(());
@@ -79,7 +82,7 @@ impl Layout {
         Ok(())
     }
 
-    /// What to know of locks in this layout.
+    /// The limitations of locks in this layout.
     pub(crate) fn note(self, guarantee: &mut Guarantee) {
         if self == Self::Redisson {
             guarantee.note(
@@ -88,7 +91,7 @@ impl Layout {
         }
     }
 
-    /// What is told of a key that other programs may use for something else.
+    /// The obstacle that is reported for a key that other programs may use for something else.
     pub(crate) const fn no_lock(self) -> &'static str {
         match self {
             Self::Plain => {
@@ -100,7 +103,7 @@ impl Layout {
         }
     }
 
-    /// What is told while leasehold holds the name in the other layout.
+    /// The obstacle that is reported while leasehold holds the name in the other layout.
     pub(crate) const fn other_layout(self) -> &'static str {
         match self {
             Self::Plain => {
@@ -112,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// What is told of a counter that cannot be counted on from.
+    /// The error for a counter that cannot be counted on from.
     pub(crate) const fn no_counter(self) -> &'static str {
         match self {
             Self::Plain => {
@@ -125,7 +128,7 @@ impl Layout {
     }
 }
 
-/// The script over the lock of Redisson; `None` for one that looks at no lock, or is for plain strings alone.
+/// The script for Redisson's locks; `None` for one that reads no lock, or that is for plain strings alone.
 const fn of_redisson(script: Script) -> Option<&'static str> {
     Some(match script {
         Script::Claim => redisson::CLAIM,

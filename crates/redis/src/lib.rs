@@ -1,9 +1,9 @@
-//! The Redis engine: locks on one Redis, Valkey or other compatible server.
+//! The Redis engine: locks on Redis, Valkey or another compatible server.
 //!
-//! The lock is the plain token lock of every other client (`SET key id NX PX`), so programs in any language exclude us and
-//! we them; waiting, fairness, hand-over and inspection stand beside it. What a release frees is granted to the next in line
-//! inside the same script and pushed to it (`lua/name.lua` tells the keys and the rules). Documentation for users:
-//! `docs/engines/redis.md`.
+//! By default a lock is the plain token lock that every other client uses (`SET key id NX PX`), so our locks and those
+//! of programs in any language exclude each other. Waiting, fairness, hand-over and inspection use further keys beside
+//! the lock. A release grants the freed name to the head of the queue inside the same script, and pushes the grant to
+//! its client (`lua/name.lua` documents the keys and the rules). Documentation for users: `docs/engines/redis.md`.
 
 mod config;
 mod conn;

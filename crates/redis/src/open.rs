@@ -1,4 +1,4 @@
-//! Opens a connection and asks what must be asked first.
+//! Opens a connection and sends its first requests.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -17,26 +17,27 @@ use crate::{
     stream,
 };
 
-/// Commands that wait to be written: far more than are ever under way, for order is kept only if none has to wait for room.
+/// Room for commands that wait to be written: far more than are ever in flight, because order is kept only if no
+/// command has to wait for room.
 const BUFFER: usize = 65_536;
 
-/// Whether the name of a server's process is asked for: who may not know it need not ask again.
+/// Whether to ask for the server's run id: a user who may not know it need not ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     Ask,
     Leave,
 }
 
-/// A connection that somebody must drive: when the driver ends, it is gone.
+/// A connection whose driver must be polled: when the driver ends, the connection is gone.
 pub(crate) struct Dialed {
     pub(crate) mux: MultiplexedConnection,
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The other connection, where news cannot come on the same one: for asking whether it is alive.
+    /// The second connection, where notifications cannot come on the first: used to check that it is alive.
     pub(crate) notification: Option<PubSubSink>,
 }
 
-/// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
-/// only, on a second one.
+/// Connects, logs in, and subscribes to our channel: on the same connection, or, where the server knows only the old
+/// protocol, on a second one.
 pub(crate) async fn open<L: PushHandler>(
     server: &Server,
     channel: &str,
@@ -97,7 +98,7 @@ fn info(server: &Server, password: Option<&str>, protocol: ProtocolVersion) -> R
     info
 }
 
-/// Older than Redis 6, or a proxy in front of it.
+/// Whether the error means a server older than Redis 6, or a proxy in front of it.
 fn knows_no_resp3(error: &RedisError) -> bool {
     let about_hello =
         error.detail().is_some_and(|detail| detail.contains("HELLO") || detail.contains("unknown command"));
@@ -107,8 +108,8 @@ fn knows_no_resp3(error: &RedisError) -> bool {
 }
 
 impl Dialed {
-    /// Asks for what the server pushes, what it is, and for its time, in microseconds. One that is not what is wanted is refused
-    /// before anything else it says.
+    /// Turns on pushes, and asks for the server's identity and its time, in microseconds. A server of the wrong kind is
+    /// refused before anything else that it says is used.
     pub(crate) async fn prepare(
         &mut self,
         channel: &str,
@@ -133,10 +134,10 @@ impl Dialed {
     }
 }
 
-/// Asks for what the server pushes.
+/// Turns on pushes.
 async fn listen(mux: &MultiplexedConnection, channel: &str) -> RedisResult<()> {
     mux.clone().subscribe(channel).await?;
-    // Without it the end of a foreign lock is found by asking for it.
+    // Without tracking, polling finds the end of a foreign lock.
     let mut track = redis::cmd("CLIENT");
     match track.arg(&["TRACKING", "ON", "OPTIN"]).exec_async(&mut mux.clone()).await {
         Err(error) if error.code().is_none() => Err(error),
@@ -149,7 +150,7 @@ pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
-/// A second connection to a server, which hears nothing.
+/// A second connection to a server, which receives no pushes.
 pub(crate) async fn second(
     server: &Server,
 ) -> Result<(MultiplexedConnection, Pin<Box<dyn Future<Output = ()> + Send>>), EngineError> {
@@ -164,8 +165,8 @@ pub(crate) async fn second(
     Ok((mux, Box::pin(driver)))
 }
 
-/// Teaches a server a script that it does not know: each is sent once to a server, not once on each connection, for it may write
-/// down what it is sent.
+/// Loads a script into a server that does not know it. Each script is sent once to a server, not once on each
+/// connection, because the server may log what it receives.
 pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: &str) -> RedisResult<()> {
     redis::cmd("SCRIPT").arg("LOAD").arg(script).exec_async(mux).await
 }

@@ -1,5 +1,5 @@
-//! What leaves on one connection: calls of scripts, in the order in which they were left here. Neighbours that call the same
-//! script leave as one call: half of what a short script costs is its call.
+//! The outbox of one connection: it sends calls of scripts in the order in which they were queued. Neighbours that call
+//! the same script are sent as one call: half of the cost of a short script is its call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,27 +26,28 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// Items of one call. More would hardly cost less each, and the server could not answer the first before it is done with
-/// the last: with 100 it was idle while we read its answers, and we while it wrote them.
+/// The most items of one call. More would hardly make each cheaper, and the server could not answer the first item
+/// before it is done with the last: with 100 the server was idle while we read its answers, and we were idle while it
+/// wrote them.
 pub(crate) const BATCH: usize = 32;
-/// Calls that wait to leave; more wait in their own tasks.
+/// Room for calls that wait to be sent; further calls wait in their own tasks.
 const ROOM: usize = 4096;
 
-/// What a script said: of each item, or, of one that tells more, all.
+/// The reply of a script: one value for each item, or, of a script with a longer answer, all of its values.
 type ScriptReply = Result<Values, Refused>;
 
 /// Most calls are about one lock.
 pub(crate) type Items = SmallVec<[Item; 1]>;
 pub(crate) type Values = SmallVec<[Value; 1]>;
 
-/// Where calls are left.
+/// The end at which calls are queued.
 pub(crate) struct Outbox {
     calls: mpsc::Sender<Call>,
-    /// Which answers count.
+    /// Judges which answers count.
     pub(crate) evidence: Arc<Evidence>,
 }
 
-/// Where they leave from.
+/// The end that sends the calls.
 pub(crate) struct Sender {
     calls: mpsc::Receiver<Call>,
     mux: MultiplexedConnection,
@@ -63,20 +64,20 @@ struct Call {
     said: oneshot::Sender<ScriptReply>,
 }
 
-/// To which keys a call goes.
+/// The destination of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct To {
-    /// Where servers share the slots.
+    /// The slot of its keys, where servers share the slots.
     pub(crate) slot: Option<u16>,
-    /// The slot is on its way to this server.
+    /// The slot is migrating to this server.
     pub(crate) asking: bool,
-    /// The slot may have come here just now, so that who listens to news of it may just be on the way.
+    /// The slot may have arrived just now, so its listeners may still be on their way.
     pub(crate) unsettled: bool,
 }
 
 impl Outbox {
-    /// Leaves a call and waits for what the script says. Of a call whose future is dropped, nothing leaves that has not
-    /// left yet.
+    /// Queues a call and waits for the script's reply. If the future is dropped, a call that was not sent yet is never
+    /// sent.
     pub(crate) async fn call(&self, task: &SharedTask, to: To, script: Script, items: Items) -> ScriptReply {
         let (said, answer) = oneshot::channel();
         let call = Call { to, script, items, said };
@@ -86,7 +87,7 @@ impl Outbox {
             self.calls.try_send(call)
         };
         let left = match left {
-            // It waits for room, in the order in which calls came.
+            // The call waits for room, in the order in which calls came.
             Err(TrySendError::Full(call)) => Box::pin(self.calls.send(call)).await.is_ok(),
             left => left.is_ok(),
         };
@@ -99,7 +100,7 @@ impl Outbox {
 }
 
 impl Sender {
-    /// `slow`: an answer that took longer is no evidence.
+    /// `slow`: an answer that takes longer is no evidence.
     pub(crate) fn new(
         mux: MultiplexedConnection,
         clock: Arc<dyn Clock>,
@@ -113,7 +114,7 @@ impl Sender {
         (outbox, Self { calls, mux, clock, listener, evidence, layout })
     }
 
-    /// Sends until the outbox is gone.
+    /// Sends until the outbox is dropped.
     pub(crate) async fn run(mut self) {
         let mut waiting = Vec::new();
         let mut under_way = FuturesUnordered::new();
@@ -126,8 +127,8 @@ impl Sender {
                         return;
                     }
                     for load in loads(batches(waiting.drain(..))) {
-                        // Sent at their first poll; what nobody waits for any more by then is left out, so a claim that was
-                        // given up cannot leave after its release.
+                        // Built at their first poll, which leaves out calls that nobody waits for any more: a claim
+                        // that was given up cannot be sent after its release.
                         under_way.push(self.send(load));
                     }
                 }
@@ -135,7 +136,7 @@ impl Sender {
         }
     }
 
-    /// Sends what leaves together and hands out what the scripts said.
+    /// Sends one load in one write, and hands out the replies of the scripts.
     fn send(&self, mut load: Vec<Vec<Call>>) -> impl Future<Output = ()> + use<> {
         let mut mux = self.mux.clone();
         let (clock, listener, evidence) =
@@ -150,7 +151,7 @@ impl Sender {
             for (said, batch) in all.into_iter().zip(load) {
                 match said {
                     Ok(said) => hand_out(Ok(said), batch),
-                    // Seldom, and much memory for what runs a thousand times a second otherwise.
+                    // Boxed: it is rare, and needs much memory, while this path runs a thousand times a second.
                     said => Box::pin(with.finish(&mut mux, said, batch)).await,
                 }
             }
@@ -158,7 +159,7 @@ impl Sender {
     }
 }
 
-/// Neighbours that call one script for the same keys together, as long as they are not too many.
+/// Groups neighbours that call one script for the same destination, up to a bound.
 fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
     let mut batches: Vec<Vec<Call>> = Vec::new();
     let mut items = 0;
@@ -179,8 +180,8 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
     batches
 }
 
-/// Where servers share the slots, a request is about one of them: as many as one batch has items leave as one piece, for half of what
-/// a request costs us is its way out and in.
+/// Where servers share the slots, a request is about one slot. Requests with as many items as one batch leave in one
+/// write, because half of what a request costs us is its sending and receiving.
 fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
     let mut loads: Vec<Vec<Vec<Call>>> = Vec::new();
     for batch in batches {
@@ -195,11 +196,11 @@ fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
     loads
 }
 
-/// What a call met.
+/// Why a call failed.
 enum Trouble {
-    /// What the server or the connection said.
+    /// An error of the server or the connection.
     ScriptReply(RedisError),
-    /// What we make of an answer.
+    /// Our own judgement of an answer.
     Judged(Refused),
 }
 
@@ -225,7 +226,7 @@ impl From<RedisError> for Trouble {
     }
 }
 
-/// What every call needs.
+/// The context of every call.
 struct With<'a> {
     clock: &'a dyn Clock,
     listener: &'a PushListener,
@@ -234,7 +235,7 @@ struct With<'a> {
 }
 
 impl With<'_> {
-    /// Hands out what a script said, once the server knows it.
+    /// Hands out the reply of a script; first loads the script if the server does not know it.
     async fn finish(
         &self,
         mux: &mut MultiplexedConnection,
@@ -243,7 +244,7 @@ impl With<'_> {
     ) {
         said = self.taught(mux, said, &mut batch).await;
         if said.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
-            // The user may not touch one of the locks, so the server did nothing for any: each by itself.
+            // The user may not touch one of the locks, so the server did nothing for any: each is sent alone.
             for call in batch {
                 let mut alone = vec![call];
                 let said = self.once(mux, &mut alone).await;
@@ -255,7 +256,7 @@ impl With<'_> {
         hand_out(said.map_err(Trouble::into_refused), batch);
     }
 
-    /// The same, unless the server does not know the script: then what it says once it was taught it.
+    /// The same reply, unless the server does not know the script: then the reply after it was loaded.
     async fn taught(
         &self,
         mux: &mut MultiplexedConnection,
@@ -282,7 +283,7 @@ impl With<'_> {
         self.read(sent, self.clock.now(), said)
     }
 
-    /// As [`once`](Self::once), for all that leaves together.
+    /// Like [`once`](Self::once), for a whole load.
     async fn all_once(
         &self,
         mux: &mut MultiplexedConnection,
@@ -317,7 +318,7 @@ impl With<'_> {
         is_sent.into_iter().map(one).collect()
     }
 
-    /// The request for a batch, unless nobody waits any more: a release may have left already.
+    /// The request for a batch, unless nobody waits for it any more: a release may have been sent already.
     fn command(&self, batch: &mut Vec<Call>) -> Option<(To, Cmd)> {
         batch.retain(|call| !call.said.is_closed());
         let Call { script, to, .. } = batch.first()?;
@@ -326,7 +327,7 @@ impl With<'_> {
         Some((*to, script.call(self.layout, *to, &counter, self.listener.floor(), items)))
     }
 
-    /// What the answer to a request says of each of its items.
+    /// The answers of a reply, one for each item.
     fn read(
         &self,
         sent: Instant,
@@ -348,7 +349,7 @@ impl With<'_> {
     }
 }
 
-/// Sends the command. A server to which a slot is on its way answers for it only right after it was told of that.
+/// Sends the command. A server to which a slot is migrating answers for it only directly after `ASKING`.
 async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResult<Vec<Value>> {
     if !to.asking {
         return listed(mux.req_packed_command(&command).await?.extract_error()?);
@@ -363,7 +364,7 @@ async fn ask_importer(mux: &mut MultiplexedConnection, command: Cmd) -> RedisRes
     listed(said.extract_error()?)
 }
 
-/// The items of an answer, which short scripts say in one text of numbers.
+/// The items of a reply. Short scripts write them as one text of numbers.
 fn listed(said: Value) -> RedisResult<Vec<Value>> {
     let Value::BulkString(text) = &said else { return Ok(from_redis_value(said)?) };
     let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok().map(Value::Int);

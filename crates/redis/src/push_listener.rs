@@ -1,4 +1,4 @@
-//! What the server pushes, heard where it is parsed.
+//! Handles the server's pushes, in the reader of the connection.
 
 use std::{
     borrow::Cow,
@@ -21,59 +21,59 @@ use tokio::sync::Notify;
 
 use crate::{identity::Identity, keys::counter, open::Run};
 
-/// Tokens are larger than the server's microseconds at their grant, so they grow across all that may happen to its data:
-/// one run of numbers.
+/// One lineage: tokens are larger than the server's microseconds at their grant, so they grow whatever happens to its
+/// data.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 
-/// Hears what is pushed on a connection.
+/// Handles the pushes of a connection.
 pub(crate) trait PushHandler: Send + Sync + 'static {
-    /// A message of a channel.
+    /// A message on a channel.
     fn hear(&self, message: &[u8]);
 
-    /// A lock that the server was to watch changed; `None` if it forgot all.
+    /// A tracked lock changed; `None` if all of them may have changed.
     fn invalidated(&self, lock: Option<&str>);
 }
 
-/// Hears one server, for one client.
+/// The pushes, the clock and the process of one server, for one client.
 pub(crate) struct PushListener {
     prefix: String,
-    /// The key of the newest token, where all slots have one.
+    /// The key of the newest token, if all slots share one.
     counter: String,
-    /// What is heard on the connection itself may come from other servers, which pass it on to each other.
+    /// Messages on this connection may come from other servers, which pass them on to each other.
     passed_on: bool,
-    /// For so long after a prompt answer no other server has its place, in nanoseconds.
+    /// For how long after a prompt answer no other server can have taken its place, in nanoseconds.
     trust: AtomicU64,
-    /// When the request to the newest prompt answer left, in nanoseconds.
+    /// When the request with the newest prompt answer was sent, in nanoseconds.
     prompt: AtomicU64,
     pub(crate) mailbox: Arc<Mailbox>,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
-    /// Locks that other programs hold, and our claims that wait for each, if they are among the first in line.
+    /// Locks that other programs hold, and for each our claims that are near the head of its queue.
     watched: Mutex<HashMap<String, HashSet<ClaimId>>>,
     in_flight: AtomicUsize,
-    /// What the server's clock said when the connection was made, in microseconds.
+    /// The server's clock when the connection was made, in microseconds.
     floor: AtomicU64,
-    /// Rings when somebody waits for the server.
+    /// Notified when a claim or request begins to wait for the server.
     pub(crate) interest: Notify,
     met: Mutex<Met>,
-    /// Pushed grants are to be asked for before they are believed.
+    /// Pushed grants are confirmed with the server before they count.
     undated: AtomicBool,
 }
 
 /// What is known of the server's process.
 #[derive(Default)]
 struct Met {
-    /// Of the newest connection, if there was one: its name, if we may know it.
+    /// The run id at the newest connection, if there was a connection; the inner `None` if we may not know it.
     run: Option<Option<String>>,
-    /// Since when it runs, by its own clock in microseconds, likewise.
+    /// When the process was started, by its own clock in microseconds; `None` likewise.
     started: Option<u64>,
-    /// It was a master once.
+    /// It was a master at some time.
     was_master: bool,
-    /// What we hold may be there: of a server that has none of it, it is all the same which one it is.
+    /// Our holds may be on it. Of a server without them it does not matter which process it is.
     keeps: bool,
 }
 
-/// A request is under way as long as it lives.
+/// A request in flight, until this is dropped.
 pub(crate) struct UnderWay<'a>(&'a PushListener);
 
 impl PushListener {
@@ -81,7 +81,7 @@ impl PushListener {
         Self::hearing(prefix, mailbox, false)
     }
 
-    /// Of one of several servers that pass on what is published.
+    /// The listener for one of several servers that pass published messages on to each other.
     pub(crate) fn of_many(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
         Self::hearing(prefix, mailbox, true)
     }
@@ -105,13 +105,14 @@ impl PushListener {
         })
     }
 
-    /// From now on no pushed grant is believed before it was asked for.
+    /// From now on every pushed grant is confirmed with the server before it counts.
     pub(crate) fn ask_before_believing(&self) {
         self.undated.store(true, Ordering::Relaxed);
     }
 
-    /// A connection leads to this process. If it is another than before, or nobody knows, it may not have what we hold: a replica
-    /// that was made the master, or a server that was started from an older copy.
+    /// A connection leads to this process. If it is not the process of the last connection, or may not be, our holds
+    /// may be missing there: it may be a replica that became the master, or a server that was started from an older
+    /// copy.
     pub(crate) fn meets(&self, identity: &Identity) {
         let mut met = lock_of(&self.met);
         met.was_master |= identity.role == "master";
@@ -129,25 +130,25 @@ impl PushListener {
         }
     }
 
-    /// Its process, of the newest connection: its name, and since when it runs, by its own clock in microseconds.
+    /// The process of the newest connection: its run id, and when it was started, by its own clock in microseconds.
     pub(crate) fn process(&self) -> Option<(String, u64)> {
         let met = lock_of(&self.met);
         met.run.clone().flatten().zip(met.started)
     }
 
-    /// A process that has run for so many seconds when its clock said this.
+    /// The process had run for `uptime` seconds when its clock was at `micros`.
     pub(crate) fn started(&self, uptime: Option<u64>, micros: u64) {
-        // Whole seconds of both: it started not before this.
+        // Both are in whole seconds: it did not start before this.
         lock_of(&self.met).started =
             uptime.map(|seconds| micros.saturating_sub(seconds.saturating_mul(1_000_000)));
     }
 
-    /// From now on, what we hold may be there.
+    /// From now on our holds may be on it.
     pub(crate) fn keeps(&self) {
         lock_of(&self.met).keeps = true;
     }
 
-    /// Whether the name of its process is worth asking for.
+    /// Whether to ask for the run id.
     pub(crate) fn asks_for_run(&self) -> Run {
         if matches!(lock_of(&self.met).run, Some(None)) { Run::Leave } else { Run::Ask }
     }
@@ -157,8 +158,8 @@ impl PushListener {
         lock_of(&self.met).was_master
     }
 
-    /// An answer, come at `now`, to a request that left at `sent` tells the server's time. Only successful answers do: an
-    /// error may overtake what was sent before it.
+    /// Learns the server's time from an answer that came at `now` to a request sent at `sent`. Only successful answers
+    /// count: an error may overtake earlier requests.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
         if now.as_nanos().saturating_sub(sent.as_nanos()) <= self.trust.load(Ordering::Relaxed) {
             self.prompt.fetch_max(sent.as_nanos(), Ordering::Relaxed);
@@ -170,30 +171,30 @@ impl PushListener {
         }
     }
 
-    /// A connection was made, begun at `sent` and done at `now`, and the server's clock said `floor`. If it is ahead of what is
-    /// known, because the machine was started anew or this is another one, holds are in doubt as well.
+    /// A connection was begun at `sent` and made at `now`, and the server's clock was at `floor`. If the clock is ahead
+    /// of the expected time, because the machine was restarted or is another one, holds are in doubt as well.
     pub(crate) fn connected(&self, sent: Instant, now: Instant, floor: u64) {
         self.learn(sent, now, floor);
         lock_of(&self.watched).clear();
         self.floor.store(floor, Ordering::Relaxed);
     }
 
-    /// The key of the newest token of a slot, or of all.
+    /// The key of the newest token of a slot, or of all slots.
     pub(crate) fn counter(&self, slot: Option<u16>) -> Cow<'_, str> {
         slot.map_or(Cow::Borrowed(&self.counter), |slot| Cow::Owned(counter(&self.prefix, Some(slot))))
     }
 
-    /// The server's time when the connection was made: a counter that is not above it may have lost tokens.
+    /// The server's time when the connection was made. A counter that is not above it may have lost tokens.
     pub(crate) fn floor(&self) -> u64 {
         self.floor.load(Ordering::Relaxed)
     }
 
-    /// Slots came to this server, and its clock said this.
+    /// Slots came to this server when its clock was at `floor`.
     pub(crate) fn raise_floor(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
     }
 
-    /// Some claim waits for news.
+    /// Whether a claim waits for notifications.
     pub(crate) fn somebody_waits(&self) -> bool {
         !lock_of(&self.waiting).is_empty()
     }
@@ -214,12 +215,12 @@ impl PushListener {
         }
     }
 
-    /// When the server says that this lock changed, the claim is to ask. Bounded by the claims that wait.
+    /// The claim is to ask when the server reports that this lock changed. Bounded by the number of waiting claims.
     pub(crate) fn watch(&self, lock: String, claim: ClaimId) {
         lock_of(&self.watched).entry(lock).or_default().insert(claim);
     }
 
-    /// The lock changed.
+    /// The lock changed: its watchers ask again.
     pub(crate) fn changed(&self, lock: &str) {
         let watchers = lock_of(&self.watched).remove(lock);
         let Some(name) = self.name(lock) else { return };
@@ -235,18 +236,18 @@ impl PushListener {
         UnderWay(self)
     }
 
-    /// Somebody waits for news or an answer.
+    /// Whether a claim waits for notifications, or a request for its answer.
     pub(crate) fn is_wanted(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) > 0 || self.somebody_waits()
     }
 
-    /// From now on, news that come more than this after a prompt answer say nothing: a server that was stopped for so long may have
-    /// been replaced, and grants what it had in its socket when it runs again.
+    /// From now on, a notification that comes more than `time` after a prompt answer proves nothing: a server that was
+    /// stopped for so long may have been replaced, and still grants for requests in its socket when it runs again.
     pub(crate) fn trust(&self, time: Duration) {
         self.trust.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// A message that this server published itself, come at `now`.
+    /// A message that this server published itself, received at `now`.
     pub(crate) fn hear_own(&self, message: &[u8], now: Instant) {
         let since_prompt = now.as_nanos().saturating_sub(self.prompt.load(Ordering::Relaxed));
         let is_trusted = since_prompt <= self.trust.load(Ordering::Relaxed);
@@ -259,8 +260,8 @@ impl PushListener {
         }
     }
 
-    /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, `broken <id> <lock>` or
-    /// `ring <id> <lock>`.
+    /// Reads `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`,
+    /// `broken <id> <lock>` or `ring <id> <lock>`.
     fn read(&self, text: &str) -> Option<Notification> {
         if let Some(rest) = text.strip_prefix("broken ") {
             let (id, lock) = rest.split_once(' ')?;
@@ -304,7 +305,7 @@ impl Drop for UnderWay<'_> {
 impl PushHandler for PushListener {
     fn hear(&self, message: &[u8]) {
         match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
-            // By whose clock is not known, so it is asked for.
+            // It is unknown by which server's clock, so the claim asks.
             Some(Notification::Granted { name, id, grant, .. }) if self.passed_on => {
                 self.mailbox.push(Notification::Granted { name, id, grant, since: None });
             }
@@ -321,7 +322,7 @@ impl PushHandler for PushListener {
     }
 }
 
-/// Called by the reader of the connection for each push, in the order in which they come.
+/// Called by the reader of the connection for each push, in their order.
 pub(crate) struct Hear<L>(pub(crate) Arc<L>);
 
 impl<L: PushHandler> AsyncPushSender for Hear<L> {
@@ -335,7 +336,7 @@ impl<L: PushHandler> AsyncPushSender for Hear<L> {
                     }
                 }
             }
-            // The server forgot everything.
+            // The server dropped all keys.
             (PushKind::Invalidate, _) => self.0.invalidated(None),
             _ => {}
         }
@@ -343,7 +344,7 @@ impl<L: PushHandler> AsyncPushSender for Hear<L> {
     }
 }
 
-/// How the hold before ended, as the scripts write it.
+/// How the hold before ended, by the letter of the scripts.
 pub(crate) fn previous(letter: &str) -> Previous {
     match letter {
         "c" => Previous::Clean,
@@ -354,7 +355,7 @@ pub(crate) fn previous(letter: &str) -> Previous {
     }
 }
 
-/// The letter for it.
+/// The letter of the scripts.
 pub(crate) fn letter(previous: Previous) -> &'static str {
     match previous {
         Previous::Clean => "c",
@@ -393,10 +394,10 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(since(&listener), None, "no evidence: ask before believing");
-        // The server's clock said 4.9 s after ours said 100 ms: it says 5 s later than that, by how much nobody knows.
+        // The server's clock was at 4.9 s when ours was at 100 ms: it reaches 5 s later than that, by an unknown time.
         listener.learn(at(100), at(101), 4_900_000);
         assert_eq!(since(&listener), Some(at(100)));
-        // It said 5.3 s after ours said 500 ms: it said 5 s not earlier than at 200 ms.
+        // It was at 5.3 s when ours was at 500 ms: it was at 5 s not earlier than at our 200 ms.
         listener.learn(at(500), at(501), 5_300_000);
         assert_eq!(since(&listener), Some(at(200)));
     }
@@ -419,7 +420,7 @@ mod tests {
         assert!(!is_dated(6001), "it was");
         listener.learn(at(6100), at(6101), 7_100_000);
         assert!(is_dated(6200));
-        // What others passed on is never dated.
+        // Messages that others passed on are never dated.
         listener.hear(said.as_bytes());
         let notification = leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read()));
         assert!(matches!(notification.as_deref(), Some([Notification::Granted { since: None, .. }])));

@@ -1,5 +1,5 @@
-//! Waiting until replicas have what was granted, on a connection of its own: what waits there holds up nothing else, and one wait is
-//! for all that was granted before it.
+//! Waits until replicas have a grant, on a separate connection, so that the wait holds up nothing else; one wait covers
+//! everything that was granted before it.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::{
     server::Server,
 };
 
-/// For how long replicas are waited for. They are some round trips away; one that is gone is noticed by nobody for a while.
+/// How long replicas are waited for. They are some round trips away; for a while nobody notices that one is gone.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the key lasts that is written so that there is something to wait for.
+/// The lifetime of the key that is written to give `WAIT` a write to wait for.
 const ECHO_LIFE: Duration = Duration::from_secs(10);
-/// Calls that wait to be taken along; more wait in their own tasks.
+/// Room for calls that wait for the next wait; further calls wait in their own tasks.
 const ROOM: usize = 4096;
 
-/// Asks whether replicas have it all.
+/// Asks whether replicas have everything.
 pub(crate) struct Replicas(mpsc::Sender<Call>);
 
 struct Call {
@@ -32,7 +32,7 @@ struct Call {
     said: oneshot::Sender<Result<(), EngineError>>,
 }
 
-/// Where they are asked.
+/// The connection on which replicas are asked for.
 struct Asker {
     mux: MultiplexedConnection,
     prefix: String,
@@ -40,7 +40,7 @@ struct Asker {
 }
 
 impl Replicas {
-    /// Connects, and what is to be run beside it; nothing that ever ends, where no replicas are wanted.
+    /// Connects, and returns the work to be run beside the connection; if no replicas are wanted, that work never ends.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,
@@ -64,7 +64,7 @@ impl Replicas {
             );
             return Err(EngineError::new(Fault::Denied, message));
         };
-        // Replicas of another server say nothing of this one, and behind a name there may be several.
+        // The replicas of another server prove nothing, and several servers may be behind one name.
         if *first != second {
             let message =
                 format!("two connections to {address} led to two servers: a fail-over may be under way");
@@ -81,10 +81,10 @@ impl Replicas {
         Ok((Some(Self(calls)), Box::pin(confirming)))
     }
 
-    /// Waits until so many replicas as are wanted have all that was done before.
+    /// Waits until the wanted number of replicas has everything that was done before.
     ///
     /// # Errors
-    /// They have not, or nobody knows.
+    /// Too few replicas have it, or it is unknown.
     pub(crate) async fn have_all(&self, to: To) -> Result<(), EngineError> {
         let (said, answer) = oneshot::channel();
         let broke = || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
@@ -95,7 +95,8 @@ impl Replicas {
     }
 }
 
-/// Whether the user may wait for replicas. Asked for none of them, so that it is answered at once: a grant would not be the time to hear it.
+/// Whether the user may call `WAIT`. Asks for no replicas, so that the answer comes at once; better now than at the
+/// first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
     let said: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
     match said.map_err(sort) {
@@ -117,7 +118,7 @@ impl Asker {
         }
     }
 
-    /// `WAIT` is about what this connection wrote last: without a write of its own it would say yes at once.
+    /// `WAIT` covers the last write of this connection: without a write of its own it would succeed at once.
     async fn ask(&self, to: To) -> Result<(), EngineError> {
         let wanted = self.wanted;
         let mut both = redis::pipe();

@@ -38,12 +38,12 @@ impl Reply {
         T::try_from(self.number()?).map_err(|_| unreadable())
     }
 
-    /// The next item as milliseconds; none if it is negative.
+    /// The next item as milliseconds; `None` if it is negative.
     pub(crate) fn millis(&mut self) -> Result<Option<Duration>, EngineError> {
         Ok(u64::try_from(self.number()?).ok().map(Duration::from_millis))
     }
 
-    /// The next item as text; what is no UTF-8 is replaced.
+    /// The next item as text; invalid UTF-8 is replaced.
     pub(crate) fn text(&mut self) -> Result<String, EngineError> {
         match self.0.next() {
             Some(Value::BulkString(text)) => Ok(String::from_utf8(text)
@@ -54,7 +54,7 @@ impl Reply {
         }
     }
 
-    /// All items that are left, as text.
+    /// All remaining items, as text.
     pub(crate) fn all_text(&mut self) -> Result<Vec<String>, EngineError> {
         (0..self.0.len()).map(|_| self.text()).collect()
     }

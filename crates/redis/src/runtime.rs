@@ -1,17 +1,17 @@
-//! The door of this crate to the runtime, for what is no connection to a server with locks: what it spawns, waits for and bounds in
-//! time.
-#![expect(clippy::disallowed_methods, reason = "the door")]
+//! The runtime shim of this crate, for everything but the connections to servers with locks: background work, pauses
+//! and time limits.
+#![expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")]
 
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Work that runs beside all else, as long as this lives.
+/// Background work, which runs as long as this lives.
 pub(crate) struct Running(
     #[expect(dead_code, reason = "dropped with it: ends the work")] oneshot::Sender<()>,
 );
 
-/// Runs `work` until what is returned is dropped.
+/// Runs `work` until the returned value is dropped.
 pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> Running {
     let (alive, gone) = oneshot::channel();
     drop(tokio::spawn(async move {
@@ -23,7 +23,7 @@ pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> Running {
     Running(alive)
 }
 
-/// Runs `work` to its end, whoever waits for it.
+/// Runs `work` to its end, even if nobody waits for it.
 pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));
 }
@@ -33,7 +33,7 @@ pub(crate) async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// What comes of `work` within `limit`.
+/// The result of `work`, if it comes within `limit`.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
 }

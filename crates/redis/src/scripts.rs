@@ -1,4 +1,4 @@
-//! The scripts, and how they are called.
+//! The scripts, their keys and arguments, and their calls.
 
 use std::{fmt, io::Write, sync::LazyLock, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     texts,
 };
 
-/// A verb that runs on the server.
+/// A script on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Claim,
@@ -23,16 +23,16 @@ pub(crate) enum Script {
     Look,
     Names,
     Fence,
-    /// While a slot is on its way: of an exclusive hold, by its lock alone.
+    /// While a slot is migrating: acts on an exclusive hold by its lock alone.
     RenewLock,
     ReleaseLock,
-    /// Of a shared hold or permits, by the lock and the set of the holds.
+    /// The same for a shared hold or permits, by the lock and the set of the holds.
     RenewSeat,
     ReleaseSeat,
-    /// Of free names, and of names that nobody waits for, on one server.
+    /// For free names, and for names without waiters, on one server.
     ClaimFree,
     ReleaseFree,
-    /// The same, in whatever slots of one node of several that share them.
+    /// The same for names in any slots of one node of a cluster.
     ClaimNode,
     ReleaseNode,
     /// On one node of a Redlock.
@@ -69,8 +69,7 @@ pub(crate) const TEXTS: [&str; 21] = [
     texts::LOOK_NODE,
 ];
 
-/// What a server that knows them calls the scripts
-/// (<https://redis.io/docs/latest/commands/evalsha/>).
+/// The digests by which a server finds the scripts that it knows (<https://redis.io/docs/latest/commands/evalsha/>).
 static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(0)),
     LazyLock::new(|| digest(1)),
@@ -99,7 +98,7 @@ fn digest(at: usize) -> String {
     sha1_smol::Sha1::from(TEXTS[at]).digest().to_string()
 }
 
-/// What one item of a call is about: a lock, and what the script is told of it. One piece of memory, for many are made.
+/// One item of a call: a lock, and the script's arguments for it. It is one allocation, because many are made.
 #[derive(Debug)]
 pub(crate) struct Item {
     bytes: Vec<u8>,
@@ -107,16 +106,16 @@ pub(crate) struct Item {
     ends: SmallVec<[u32; 4]>,
 }
 
-/// A time as scripts read it.
+/// A time in milliseconds, as scripts read it.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Every key of a name beside its lock: see `lua/name.lua`.
+/// The letters of all side keys of a name: see `lua/name.lua`.
 const SIDE_KEYS: &[u8] = b"cqezhds";
-/// The same, and one that is never there: see [`Layout::looks_at_more`].
+/// The same, and one of a key that never exists: see [`Layout::looks_at_more`].
 const SIDE_KEYS_AND_NONE: &[u8] = b"cqezhdsn";
-/// What most items have room in.
+/// Most items fit into this many bytes.
 const ITEM_BYTES: usize = 320;
 
 impl Item {
@@ -126,17 +125,17 @@ impl Item {
         item.text(keys.name.as_bytes()).side(keys.tag, keys.mark)
     }
 
-    /// About a key that is no lock.
+    /// An item for a key that is no lock.
     pub(crate) fn of_key(key: &str) -> Self {
         Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() }.text(key.as_bytes())
     }
 
-    /// A claim of a name in whatever slot, as the short scripts read it. What it asks for is to follow.
+    /// A claim of a name in any slot, as the short scripts read it. Its request text is to be added.
     pub(crate) fn claim_of(keys: &Keys<'_>, id: ClaimId) -> Self {
         Self::tagged(keys).digits(id).lock(keys)
     }
 
-    /// The end of a hold in whatever slot, as the short scripts read it.
+    /// The release of a hold in any slot, as the short scripts read it.
     pub(crate) fn release_of(keys: &Keys<'_>, id: ClaimId, token: Option<Token>) -> Self {
         let mut item = Self::tagged(keys).digits(id);
         // Writing to memory cannot fail.
@@ -182,7 +181,7 @@ impl Item {
         self.digits(id).text(b"")
     }
 
-    /// A claim and its token, as the lock key shows them; a claim alone where the token is not known.
+    /// A claim and its token, as in the lock key; the claim alone if the token is unknown.
     pub(crate) fn grant(self, id: ClaimId, token: Option<Token>) -> Self {
         let item = self.digits(id);
         match token {
@@ -201,7 +200,7 @@ impl Item {
         self
     }
 
-    /// Tells of these side keys of its lock. `key` is room for them, one after the other.
+    /// Declares these side keys of its lock. `key` is a buffer for one key.
     fn declare(&self, sides: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
         let mut parts = self.parts();
         let (Some(lock), Some(side)) = (parts.next(), parts.next()) else { return };
@@ -227,7 +226,7 @@ impl Item {
 }
 
 impl Script {
-    /// Whether it takes any number of items, and answers each for itself.
+    /// Whether it takes any number of items, and answers each separately.
     pub(crate) const fn takes_many(self) -> bool {
         matches!(
             self,
@@ -241,12 +240,13 @@ impl Script {
         ) || self.is_short()
     }
 
-    /// Whether it leaves what is not plain to the whole verb. It is told of names in whatever slots, none of whose keys it declares.
+    /// Whether it leaves every case that is not plain to the whole script. It takes names in any slots, and declares
+    /// none of their keys.
     pub(crate) const fn is_short(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
     }
 
-    /// Whether its answer makes holds last longer.
+    /// Whether its success makes holds last longer.
     pub(crate) const fn renews(self) -> bool {
         matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat)
     }
@@ -255,7 +255,8 @@ impl Script {
         TEXTS[self as usize]
     }
 
-    /// The keys that it is told of besides the locks of its items, where servers share the slots: all that it may touch.
+    /// The keys that it declares besides the locks of its items, where servers share the slots: all keys that it may
+    /// touch.
     const fn side_keys(self, to: To, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewSeat | Self::ReleaseSeat => b"h",
@@ -270,13 +271,13 @@ impl Script {
         }
     }
 
-    /// Whether it mints tokens, or is called as those that do.
+    /// Whether it mints tokens, or is called like the scripts that do.
     const fn has_counter(self) -> bool {
         matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
     }
 
-    /// The call of the script for these items. `counter` is the key of the newest
-    /// token, `floor` the server's time when the connection was made, in microseconds.
+    /// The call of the script for these items. `counter` is the key of the newest token, `floor` the server's time when
+    /// the connection was made, in microseconds.
     pub(crate) fn call<'a>(
         self,
         layout: Layout,
@@ -292,7 +293,7 @@ impl Script {
         let count = items.clone().count();
         let (sides, locks) = (self.side_keys(to, layout), if self == Self::Names { 0 } else { count });
         let keys = usize::from(self.has_counter()) + locks * (1 + sides.len());
-        // A side key is as long as the lock, what is before it, and a letter.
+        // A side key has the length of the lock, its prefix and one letter.
         let names = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
         let side_bytes = items.clone().map(names).sum::<usize>() * sides.len();
         let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes + side_bytes + 128);
@@ -319,7 +320,7 @@ impl Script {
         command
     }
 
-    /// The same of a short script.
+    /// The call of a short script.
     fn call_short<'a>(self, counter: &str, floor: u64, items: impl Iterator<Item = &'a Item> + Clone) -> Cmd {
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
@@ -333,7 +334,7 @@ impl Script {
             Self::ClaimFree => command.arg(1).arg(counter).arg(floor).arg(""),
             _ => command.arg(1).arg(counter),
         };
-        // Most claims ask for the same.
+        // Most claims have the same request text, which is sent only when it changes.
         let mut asked: &[u8] = b"";
         for item in items {
             let mut parts = item.parts();
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn what_is_granted_stands_however_slow_the_script_is() {
         let server = RedisServer::start(&[]);
-        // Before Redis 7.2 time passes while a script runs.
+        // Before Redis 7.2 the clock goes on while a script runs.
         let spin = "return each(function(at) for _ = 1, 100000 do call('TIME') end return one(at) end)";
         let release = TEXTS[Script::Release as usize].replace("return each(one)", spin);
         let claim = |id: &str, wants: &str| {
@@ -391,7 +392,8 @@ mod tests {
         assert!(claim("b", "1 3").starts_with("held"));
         assert!(claim("c", "2 3").starts_with("waiting"));
         let (a, b) = ("a".repeat(32) + ".", "b".repeat(32) + ".");
-        // While the second is released, the permit that the first one keeps is over, though not by the time at the begin.
+        // While the second is released, the minimum hold time of the first permit ends, but not by the time at the
+        // begin.
         let freed = eval(&server, &release, &[(&a, "c 5 0 0"), (&b, "c 0 0 0")]);
         assert_eq!(freed, ["freed", "freed"]);
         assert!(claim("d", "2 3").starts_with("waiting"), "two were granted to the one in line");

@@ -1,4 +1,4 @@
-//! One server, and how it is spoken to.
+//! One server: its address, its login and its encryption.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// One server of those that a URL leads to, and who we are there.
+/// One of the servers of a URL, and the login there.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) address: Address,
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     pub(crate) tls: Option<crate::Tls>,
 }
 
-/// Who we are on a server.
+/// The login at a server.
 #[derive(Clone, Default)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Login {
 }
 
 impl Server {
-    /// One of so many servers, to which connecting may take `timeout` in all.
+    /// One of `servers` servers, for which connecting may take `timeout` in all.
     pub(crate) fn new(address: Address, login: Login, timeout: Duration, servers: usize) -> Self {
         let limit = dial_limit(timeout, servers);
         Self {

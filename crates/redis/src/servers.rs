@@ -1,4 +1,4 @@
-//! Which servers a URL leads to.
+//! The servers of a URL.
 
 use std::{collections::HashMap, fmt};
 
@@ -6,38 +6,38 @@ use leasehold_core::{Endpoint, Error};
 
 use crate::server::{Address, Login};
 
-/// The servers that keep the locks, and how the one is found that has them now.
+/// The servers that keep the locks, and how the one that has them now is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Servers {
-    /// One, or whichever is behind its name at each connection.
+    /// One server, or the server that is behind its name at each connection.
     One(Address),
     /// The master of a group that Sentinels watch.
     Sentinel(Sentinels),
-    /// A Redis Cluster, known by some of its nodes.
+    /// A Redis Cluster, found through some of its nodes.
     Cluster(Vec<Endpoint>),
 }
 
-/// Sentinels, and what they call the group whose master keeps the locks. Its `Debug` shows no password.
+/// Sentinels, and their name for the group whose master keeps the locks. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Sentinels {
     pub(crate) places: Vec<Endpoint>,
     pub(crate) master: String,
-    /// Who we are to Sentinels: never who we are to the servers that they watch.
+    /// The login at the Sentinels: never that at the servers which they watch.
     pub(crate) login: Login,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
 
-/// Where servers are reached from here that are announced elsewhere: behind a translation of addresses, or in containers.
+/// Maps announced addresses to reachable ones: for servers behind address translation, or in containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressMap(HashMap<Endpoint, Endpoint>);
 
-/// In a place of an [`AddressMap`]: whichever port it is.
+/// The port of an entry of an [`AddressMap`] that is for every port.
 const ANY_PORT: u16 = 0;
 
 impl Sentinels {
-    /// Sentinels that ask nobody for a password.
+    /// Sentinels without a password.
     #[must_use]
     pub fn new(places: Vec<Endpoint>, master: &str) -> Self {
         Self {
@@ -51,10 +51,10 @@ impl Sentinels {
 }
 
 impl AddressMap {
-    /// Reads `announced:port=reachable:port,...`. Without ports, a host stands for all of its ports.
+    /// Reads `announced:port=reachable:port,...`. An entry without ports is for all ports of the host.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected.
+    /// [`is_misconfigured`](Error::is_misconfigured), with the expected form.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let malformed = || {
             Error::misconfigured(
@@ -76,7 +76,7 @@ impl AddressMap {
         text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Where a server is reached that is announced at this place.
+    /// The address at which a server is reachable that announces this one.
     pub(crate) fn reachable(&self, announced: Endpoint) -> Endpoint {
         let found = self.0.get(&announced).or_else(|| {
             let any = Endpoint { host: announced.host.clone(), port: ANY_PORT };

@@ -1,5 +1,5 @@
-//! What keeps a connection going: its task, or who has just left a call while nobody else is at it. So a request leaves from the thread
-//! that asks, and the keeper's is not woken for it, only for the answer.
+//! Polls a connection: its task does it, or a thread that has just queued a call while nobody else polls. A request
+//! thus leaves from the thread that asks, and the keeper's thread is woken only for the answer.
 
 use std::{
     cell::Cell,
@@ -14,8 +14,8 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// How often one who left a call goes on when what was done has woken something else of the connection: the call goes through two
-/// queues.
+/// How often the thread of a caller polls again after its poll has woken another part of the connection: a call passes
+/// two queues.
 const MOST_POLLS: u32 = 4;
 
 thread_local! {
@@ -33,12 +33,12 @@ struct Inner {
     work: Mutex<Option<Work>>,
     /// Wakes the task.
     task: AtomicWaker,
-    /// The task found it being polled.
+    /// The task could not poll, because a thread of a caller did.
     missed: AtomicBool,
 }
 
 impl SharedTask {
-    /// The task is to be run for as long as the connection is to last.
+    /// The returned task must run for as long as the connection is to last.
     pub(crate) fn new(work: Work) -> (Self, impl Future<Output = ()> + Send) {
         let work = Mutex::new(Some(work));
         let inner = Arc::new(Inner { work, task: AtomicWaker::new(), missed: AtomicBool::new(false) });
@@ -47,7 +47,7 @@ impl SharedTask {
         (Self(inner), task)
     }
 
-    /// Does what leaves a call, and sends it. Runs where the task could: with its timers at hand.
+    /// Runs `leave`, which queues a call, and polls to send it. Must run where the task could, with its timers.
     pub(crate) fn poll_after<T>(&self, leave: impl FnOnce() -> T) -> T {
         let before = POLLED.replace((self.0.address(), false));
         let left = leave();
@@ -59,14 +59,14 @@ impl SharedTask {
         left
     }
 
-    /// Whether nothing is left to do but what will wake the task.
+    /// Polls; true if only a wake-up of the task can bring more work.
     fn poll_on(&self) -> bool {
         for _ in 0..MOST_POLLS {
             let Some(mut work) = self.0.try_work() else { return false };
             POLLED.set((self.0.address(), false));
             let is_done = self.0.poll_work(&mut work);
             drop(work);
-            // Only now: it looks whether the task is still being polled.
+            // Only now: the task checks whether the work is still being polled.
             if self.0.missed.swap(false, Ordering::SeqCst) || is_done {
                 return false;
             }
@@ -84,24 +84,24 @@ impl Inner {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Never waits: the keeper has other connections, and whoever polls this one may be stopped meanwhile.
+    /// Never blocks: the keeper has other connections, and the thread that polls this one may be suspended.
     fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
-        // In this order: whoever lets go of it after this looks there.
+        // In this order: a thread that stops polling after this reads the flag.
         self.missed.store(true, Ordering::SeqCst);
         let Some(mut work) = self.try_work() else { return Poll::Pending };
         self.missed.store(false, Ordering::SeqCst);
         if self.poll_work(&mut work) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether it is done.
+    /// Polls the work; true if it is done.
     fn poll_work(self: &Arc<Self>, work: &mut Option<Work>) -> bool {
         let Some(future) = work else { return true };
         let waker = Waker::from(Arc::clone(self));
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
         let is_done = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(polled) => polled.is_ready(),
-            // As a runtime does: what it left half-way through is dropped, which tells whoever waits for it.
+            // As a runtime does: the unfinished work is dropped, which tells its waiters.
             Err(_) => true,
         };
         if is_done {
@@ -139,7 +139,7 @@ impl Wake for Inner {
     }
 }
 
-/// The task is gone, and with it the connection, in whatever way.
+/// Drops the work, and with it the connection, when the task ends, however it ends.
 struct EndsWork(Arc<Inner>);
 
 impl Drop for EndsWork {
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The work, how often it was polled, and its waker.
+    /// The work, its task, and how often it was polled.
     fn work(
         mut poll: impl FnMut(u32, &Waker) -> bool + Send + 'static,
     ) -> (SharedTask, Pin<Box<dyn Future<Output = ()> + Send>>, Arc<AtomicU32>) {
@@ -195,7 +195,7 @@ mod tests {
         let keep = Arc::clone(&kept);
         let (shared, mut task, polls) = work(move |before, waker| {
             *keep.lock().unwrap() = Some(waker.clone());
-            // What is done first wakes something else of the connection.
+            // The second poll wakes another part of the connection.
             if before == 1 {
                 waker.wake_by_ref();
             }
@@ -206,7 +206,7 @@ mod tests {
         let wake = || kept.lock().unwrap().clone().unwrap().wake();
         shared.poll_after(wake);
         assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (3, 0));
-        // An answer that comes later is the task's.
+        // A later answer wakes the task.
         wake();
         assert_eq!(woken.times(), 1);
         let other = shared.0.clone();

@@ -1,6 +1,7 @@
-//! Claims of free names, and releases of names that nobody waits for, by short scripts that leave all else to the whole verbs: most of
-//! both. They are told less, and of names in whatever slots of one server, so in a Redis Cluster too many share one request, where a
-//! request of a whole verb is about one slot. What a short script leaves was not done.
+//! The fast path: short scripts claim free names, and release names without waiters. Most claims and releases are of
+//! this kind; all others are left to the whole scripts. Short scripts take fewer arguments, and names in any slots of
+//! one server, so in a Redis Cluster too many names share one request, where a request of a whole script is about one
+//! slot. For an item that it leaves, a short script has done nothing.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -23,21 +24,21 @@ use crate::{
 };
 
 impl RedisEngine {
-    /// That of one server, or of a node of several.
+    /// The script for a single server, or for a node of a cluster.
     const fn short(&self, of_one: Script, of_node: Script) -> Script {
         if self.reach.shares_slots() { of_node } else { of_one }
     }
 
-    /// Whether the claim is worth a try by the short script: if nobody else wanted a name of this slot lately, as far as we know.
+    /// Whether to try the short script: if, as far as we know, nobody else wanted a name of this slot lately.
     pub(crate) fn may_be_quick(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
-            // The short scripts know the lock that is a string alone.
+            // The short scripts know only the lock that is a string.
             && self.client.config.layout == Layout::Plain
             && !self.contention.is_likely(slot, self.client.clock.now())
     }
 
-    /// The grant, if the name is free and nobody waits for it; `None` if the whole verb is to be asked.
+    /// The grant, if the name is free and has no waiters; `None` if the whole script must be asked.
     pub(crate) async fn claim_short(
         &self,
         via: &Via,
@@ -61,7 +62,7 @@ impl RedisEngine {
             said => said,
         };
         in_flight.complete();
-        // Where the script itself is refused, the whole verb is told why.
+        // If the script itself is refused, the whole script gets the reason.
         let Ok(said) = said else {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
@@ -78,7 +79,7 @@ impl RedisEngine {
         Ok(Some(Grant { token, tokens, ttl, previous: Previous::Clean }))
     }
 
-    /// By the node that has each; last those that need the whole verb anyway, without a node.
+    /// Groups releases by the node that has them. The last group needs the whole script anyway, and has no node.
     pub(crate) fn by_server(
         releases: &[Release],
         found: Vec<Option<Via>>,
@@ -106,8 +107,8 @@ impl RedisEngine {
         (vias, batches)
     }
 
-    /// The node that is to be asked to free a name by the short script: if nothing but the lock and its card is to go, and nobody is to
-    /// be told, as far as we know. Nobody waits here for a connection: that is done for the whole verb.
+    /// The node to which the short release is sent: only if, as far as we know, nothing but the lock and its record
+    /// must go, and no client must be notified. Does not wait for a connection: the whole script does that.
     pub(crate) fn node_of(&self, release: &Release) -> Option<Via> {
         let keys = self.keys(&release.name).ok()?;
         let now = self.client.clock.now();
@@ -123,7 +124,7 @@ impl RedisEngine {
         (!wants_tombstone).then_some(via)
     }
 
-    /// Frees what the short script can by this connection; `None` for each that is left to the whole verb.
+    /// Releases by the short script on this connection; `None` for each that is left to the whole script.
     pub(crate) async fn release_short(&self, via: &Via, releases: &[Release]) -> Vec<Option<Released>> {
         let said = async {
             let item = |release: &Release| {
@@ -144,7 +145,7 @@ impl RedisEngine {
                 let error = EngineError::from(refused);
                 releases.iter().map(|_| Some(Released::Unknown(error.again()))).collect()
             }
-            // The whole verb is told why.
+            // The whole script gets the reason.
             Err(_) => releases.iter().map(|one| self.freed(false, one)).collect(),
         }
     }

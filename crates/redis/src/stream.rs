@@ -1,4 +1,4 @@
-//! The bytes under a connection: TCP, a unix socket, TLS.
+//! The byte stream under a connection: TCP, a unix socket, TLS.
 
 use leasehold_core::{Bounded, Endpoint, EngineError};
 #[cfg(feature = "tls")]
@@ -14,18 +14,18 @@ use crate::{
     server::{Address, Server},
 };
 
-/// What a connection reads and writes.
+/// What a connection reads from and writes to.
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
-/// Connects. The connection keeps the bound on the size of replies.
+/// Connects. The stream keeps the bound on the size of replies.
 pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| unreachable(&server.address, &error);
     match &server.address {
         Address::Tcp(Endpoint { host, port }) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-            // A request that waits for company would wait for a network round trip.
+            // A small request must not wait for more data to send.
             stream.set_nodelay(true).map_err(failed)?;
             #[cfg(feature = "tls")]
             if let Some(tls) = &server.tls {

@@ -1,6 +1,6 @@
-//! Of which files of `lua/` each script is made. `tests/redis/stops.rs` has them from here, too.
+//! The texts of the scripts: the files of `lua/` that make up each. `tests/redis/stops.rs` uses them from here, too.
 
-/// A verb after the rules of a name, and before these its quick part.
+/// A script: the file of its verb comes after the rules of a name, and its fast path before them.
 macro_rules! text {
     ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
 }
@@ -23,7 +23,7 @@ pub(crate) const RELEASE_FREE: &str = text!("release_free");
 pub(crate) const CLAIM_NODE: &str = text!("claim_lone", "claim_free_head", "claim_node");
 pub(crate) const RELEASE_NODE: &str = text!("release_node");
 
-/// The same over the lock of Redisson.
+/// The same for the lock of Redisson.
 pub(crate) mod redisson {
     pub(crate) const CLAIM: &str = text!("head", "asked", "lock_redisson", "name", "claim");
     pub(crate) const RENEW: &str = text!("head", "lock_redisson", "name", "renew");

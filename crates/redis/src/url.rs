@@ -1,9 +1,6 @@
-//! Reads the part of a URL that says where the servers are and who we are there.
+//! Parses the part of a URL that names the servers and the login.
 
-use std::borrow::Cow;
-
-use leasehold_core::{Endpoint, Error, Password};
-use percent_encoding::percent_decode_str;
+use leasehold_core::{Error, Password, ServersUrl};
 
 use crate::{
     config::Config,
@@ -11,85 +8,59 @@ use crate::{
     servers::{Sentinels, Servers},
 };
 
-/// The port of a server, and of a Sentinel, without one in the URL.
+/// The default port of a server, and of a Sentinel.
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// What is wrong with a URL, without anything of it: it may hold a password.
-struct Malformed<'a> {
-    scheme: &'a str,
+/// How a URL of this scheme is written.
+fn url_of(scheme: &str) -> ServersUrl<'_> {
+    let example = match scheme.split_once('+').map_or("", |(_, kind)| kind) {
+        "unix" => ":///path/to/socket",
+        "sentinel" => "://host1:26379,host2:26379,host3:26379/mymaster",
+        "cluster" => "://host1:6379,host2:6379,host3:6379",
+        _ => "://host:6379/0",
+    };
+    ServersUrl { scheme, example }
 }
 
-impl Malformed<'_> {
-    fn said(&self, what: &str) -> Error {
-        let example = match self.scheme.split_once('+').map_or("", |(_, kind)| kind) {
-            "unix" => ":///path/to/socket",
-            "sentinel" => "://host1:26379,host2:26379,host3:26379/mymaster",
-            "cluster" => "://host1:6379,host2:6379,host3:6379",
-            _ => "://host:6379/0",
-        };
-        let scheme = self.scheme;
-        Error::misconfigured(format!("the {scheme} URL {what}: write it like {scheme}{example}"))
-    }
-
-    fn decoded(&self, text: &str) -> Result<String, Error> {
-        let decoded = percent_decode_str(text).decode_utf8().map(Cow::into_owned);
-        decoded.map_err(|_| self.said("holds percent-escapes that are no UTF-8"))
-    }
-
-    fn place(&self, text: &str, port: u16) -> Result<Endpoint, Error> {
-        let (host, port) =
-            Endpoint::split(text, port).ok_or_else(|| self.said("has a port that is no number"))?;
-        let host = self.decoded(host)?;
-        if host.is_empty() {
-            return Err(self.said("names no host"));
-        }
-        Ok(Endpoint { host, port })
-    }
-
-    fn places(&self, text: &str, port: u16) -> Result<Vec<Endpoint>, Error> {
-        text.split(',').map(|one| self.place(one, port)).collect()
-    }
-
-    fn db(&self, path: &str) -> Result<u32, Error> {
-        match path {
-            "" => Ok(0),
-            path => path.parse().map_err(|_| self.said("has a database that is no number")),
-        }
+fn db(url: &ServersUrl<'_>, path: &str) -> Result<u32, Error> {
+    match path {
+        "" => Ok(0),
+        path => path.parse().map_err(|_| url.malformed("has a database that is no number")),
     }
 }
 
 /// See [`Config::from_url`].
 pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
-    let url = Malformed { scheme };
-    let rest = rest.strip_prefix("//").ok_or_else(|| url.said("has no //"))?;
+    let url = url_of(scheme);
+    let rest = rest.strip_prefix("//").ok_or_else(|| url.malformed("has no //"))?;
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(l, p)| (Some(l), p));
     let kind = scheme.split_once('+').map_or("", |(_, kind)| kind);
     let behind = path.strip_prefix('/').unwrap_or_default();
     let (servers, db) = match kind {
-        "unix" if !hosts.is_empty() || path.len() < 2 => return Err(url.said("names no socket")),
+        "unix" if !hosts.is_empty() || path.len() < 2 => return Err(url.malformed("names no socket")),
         "unix" => (Servers::One(Address::Unix(url.decoded(path)?.into())), 0),
         "sentinel" => {
             let (master, db) = behind.split_once('/').unwrap_or((behind, ""));
             let (master, places) = (url.decoded(master)?, url.places(hosts, SENTINEL_PORT)?);
             if master.is_empty() || master.chars().any(|c| c.is_whitespace() || c.is_control()) {
-                return Err(url.said("does not say what the Sentinels call the master"));
+                return Err(url.malformed("does not say what the Sentinels call the master"));
             }
-            (Servers::Sentinel(Sentinels::new(places, &master)), url.db(db)?)
+            (Servers::Sentinel(Sentinels::new(places, &master)), self::db(&url, db)?)
         }
-        "cluster" => match url.db(behind)? {
+        "cluster" => match db(&url, behind)? {
             0 => (Servers::Cluster(url.places(hosts, SERVER_PORT)?), 0),
-            _ => return Err(url.said("has a database other than 0, which a Redis Cluster has not")),
+            _ => return Err(url.malformed("has a database other than 0, which a Redis Cluster has not")),
         },
         _ if hosts.contains(',') => {
             let (tls, plain) = (scheme.starts_with("rediss"), "redis");
             let scheme = if tls { "rediss" } else { plain };
-            return Err(url.said(&format!(
+            return Err(url.malformed(&format!(
                 "names several hosts, which is for {scheme}+sentinel://.../mymaster or {scheme}+cluster://..."
             )));
         }
-        _ => (Servers::One(Address::Tcp(url.place(hosts, SERVER_PORT)?)), url.db(behind)?),
+        _ => (Servers::One(Address::Tcp(url.place(hosts, SERVER_PORT)?)), db(&url, behind)?),
     };
     let mut config = Config::of(servers);
     config.db = db;
@@ -105,6 +76,7 @@ pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use leasehold_core::Endpoint;
 
     use super::*;
 

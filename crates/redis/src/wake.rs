@@ -1,22 +1,24 @@
-//! Programs that sleep until a bell rings, instead of trying now and then: a release of ours rings it as theirs does.
+//! Wakes waiters of other programs that sleep until they get a wake-up, in place of polling: a release of ours wakes
+//! them as theirs does.
 
 use std::str::FromStr;
 
 use leasehold_core::Error;
 
-/// What the keys of python-redis-lock and walrus begin with.
+/// The prefix of the keys of python-redis-lock and walrus.
 const LOCK: &str = "lock:";
 
-/// Whose waiters a release wakes.
+/// The program whose waiters a release wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wake {
-    /// python-redis-lock, in a URL `prl`: an item in the list `lock-signal:NAME`, for a second. Keys begin with `lock:`.
+    /// python-redis-lock, in a URL `prl`: pushes an item to the list `lock-signal:NAME`, for a second. Keys begin with
+    /// `lock:`.
     PythonRedisLock,
-    /// walrus: an item in the list `lock.event:NAME`. Keys begin with `lock:`.
+    /// walrus: pushes an item to the list `lock.event:NAME`. Keys begin with `lock:`.
     Walrus,
-    /// The type `PUB_SUB_LOCK` of Spring's `RedisLockRegistry`: a message on the channel `REGISTRY-channel:KEY`. The prefix is
-    /// the registry key and a colon.
+    /// The type `PUB_SUB_LOCK` of Spring's `RedisLockRegistry`: publishes a message on the channel
+    /// `REGISTRY-channel:KEY`. The prefix is the registry key and a colon.
     Spring,
 }
 
@@ -28,7 +30,7 @@ impl FromStr for Wake {
             "prl" => Ok(Self::PythonRedisLock),
             "walrus" => Ok(Self::Walrus),
             "spring" => Ok(Self::Spring),
-            // Not shown: in a URL it may be a part of the password.
+            // The value is not shown: in a URL it may be a part of the password.
             _ => Err(Error::misconfigured(
                 "the URL option bell is none that is known: use prl, walrus or spring",
             )),
@@ -37,7 +39,7 @@ impl FromStr for Wake {
 }
 
 impl Wake {
-    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/wake.lua`.
+    /// The description for the scripts, for locks with this prefix. See `ring()` in `lua/wake.lua`.
     pub(crate) fn words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(
@@ -55,7 +57,8 @@ impl Wake {
         }
     }
 
-    /// Refuses those that no script can ring there, because they are keys of another slot than the lock. A message goes to all nodes.
+    /// Refuses programs whose wake-up is a key in another slot than the lock, because no script can write it. A message
+    /// reaches all nodes.
     pub(crate) fn in_a_cluster(self) -> Result<(), Error> {
         let program = match self {
             Self::PythonRedisLock => "python-redis-lock",

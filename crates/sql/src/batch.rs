@@ -1,4 +1,5 @@
-//! What many callers ask for at once becomes one statement: while one is under way, the next gathers.
+//! Combines the requests of many callers into one statement: while one statement runs, requests for the next one
+//! collect.
 
 use std::{
     collections::VecDeque,
@@ -10,12 +11,12 @@ use tokio::sync::oneshot;
 
 use crate::{database::Failed, runtime};
 
-/// How many questions one statement answers.
+/// The maximum number of requests in one statement.
 const MOST: usize = 256;
-/// How many statements are under way at once: while one waits for the disk, another is worked on.
+/// How many statements run at once: while one waits for the disk, the server works on another.
 const AT_ONCE: usize = 2;
 
-/// Gathers questions, each about one name.
+/// Collects requests, each about one name.
 pub(crate) struct Batch<Q, A>(Mutex<Inner<Q, A>>);
 
 struct Inner<Q, A> {
@@ -30,7 +31,8 @@ impl<Q, A> Default for Batch<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
-    /// The answer to one question. `run` answers many, in order; `key` tells which may not stand in one statement.
+    /// The answer to one request. `run` answers many, in order; requests with the same `key` may not share a
+    /// statement.
     pub(crate) async fn ask<K, F>(
         self: &Arc<Self>,
         question: Q,
@@ -61,13 +63,13 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next questions for one statement, sorted by their keys; none: this worker is done.
+    /// The next requests for one statement, sorted by their keys; empty: this worker is done.
     fn next<K: Ord>(&self, key: fn(&Q) -> K) -> Vec<(Q, oneshot::Sender<Result<A, Failed>>)> {
         let mut inner = self.lock();
         let mut next: Vec<(Q, _)> = Vec::new();
         let mut rest = VecDeque::new();
         let mut keys = std::collections::BTreeSet::new();
-        // What nobody waits for any more may have been released since.
+        // A request without a waiting caller may have been released since.
         inner.waiting.retain(|(_, reply)| !reply.is_closed());
         while let Some((question, reply)) = inner.waiting.pop_front() {
             if next.len() == MOST || !keys.insert(key(&question)) {
@@ -81,7 +83,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         }
         rest.append(&mut inner.waiting);
         inner.waiting = rest;
-        // Under the lock, so that who asks from now on begins anew.
+        // Under the lock, so that a later request starts a new worker.
         inner.under_way -= usize::from(next.is_empty());
         drop(inner);
         next.sort_by_key(|(question, _)| key(question));
@@ -89,7 +91,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
     }
 }
 
-/// Asks until nobody waits any more. However it ends, another may begin.
+/// Runs statements until no request waits. However it ends, another worker may start.
 struct Worker<Q: Send + 'static, A: Send + 'static> {
     batch: Arc<Batch<Q, A>>,
     counted: bool,

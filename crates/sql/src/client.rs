@@ -1,4 +1,4 @@
-//! One client of a database: what the verbs share.
+//! One client of a database: the state and the steps that all verbs share, for every dialect.
 
 use std::{
     collections::HashSet,
@@ -19,24 +19,24 @@ use crate::{
     batch::Batch,
     database::{Database, Failed, Taken, Timed},
     engine::REQUEST_TIMEOUT,
-    minder,
+    maintenance,
     row::{ClientId, previous_of},
     runtime,
     step::{REQUEST_LIFE, Reply, Verb},
     waiting_claims::{Arrival, WaitingClaims},
 };
 
-/// The most connections to a server at a time. One is enough for most; a name whose row is locked by another for long must not keep the
-/// rest waiting.
+/// The maximum number of connections to a server. One is enough for most clients; the others serve requests while the
+/// row of one name is locked by another client for long.
 pub(crate) const CONNECTIONS: usize = 4;
-/// A statement that takes longer waits for somebody.
+/// A statement that takes longer waits for a lock of another client.
 const SLOW: Duration = Duration::from_millis(500);
-/// What two who say the same time may differ by.
+/// The tolerance between two reports of the same time.
 const ROUND: Duration = Duration::from_millis(2);
 /// How many holds one statement extends.
 const RENEWED_AT_ONCE: usize = 1000;
 
-/// What the verbs of one engine share.
+/// The state that the verbs of one engine share.
 pub(crate) struct Client {
     pub(crate) database: Arc<dyn Database>,
     pub(crate) id: ClientId,
@@ -45,21 +45,21 @@ pub(crate) struct Client {
     pub(crate) in_flight: InFlight,
     pub(crate) line: WaitingClaims,
     env: Env,
-    /// What this client holds, as far as it knows, until it is released or lost.
+    /// The claims that this client holds, as far as it knows, until they are released or lost.
     held: Mutex<HashSet<ClaimId>>,
     server: Mutex<ServerClock>,
     takes: Arc<Batch<Claim, Option<Timed<Taken>>>>,
     frees: Arc<Batch<Release, Option<Timed<()>>>>,
-    /// Rings when a claim takes a place in line.
+    /// Notified when a claim enters the queue.
     pub(crate) queued: Arc<Notify>,
-    minded: AtomicBool,
-    /// When it is looked next whether holds are over for which claims in line wait.
+    maintained: AtomicBool,
+    /// When to check next whether the holds that waiting claims wait for have ended.
     over: Mutex<Instant>,
-    /// A claim took a place in line, and nobody has looked since.
+    /// A claim entered the queue; not polled since.
     came: AtomicBool,
-    /// What is told is not heard any more, and nobody has looked since.
+    /// Notifications stopped; not polled since.
     deaf: AtomicBool,
-    /// Claims that wait for the row of a name leave the renewals and releases of others a connection.
+    /// Limits claims that wait for the row of a name, so that renewals and releases of other names find a connection.
     claims: Semaphore,
     me: Weak<Client>,
 }
@@ -79,7 +79,7 @@ impl Client {
             takes: Arc::default(),
             frees: Arc::default(),
             queued: Arc::default(),
-            minded: AtomicBool::new(false),
+            maintained: AtomicBool::new(false),
             over: Mutex::new(Instant::NEVER),
             came: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
@@ -88,19 +88,19 @@ impl Client {
         })
     }
 
-    /// The database told it that it tells no more.
+    /// The LISTEN connection was lost.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_deaf(&self) {
         self.deaf.store(true, Ordering::Relaxed);
         self.queued.notify_one();
     }
 
-    /// Whether that happened since this was asked last.
+    /// Whether that happened since the last call.
     pub(crate) fn was_deaf(&self) -> bool {
         self.deaf.swap(false, Ordering::Relaxed)
     }
 
-    /// Any random number.
+    /// A random number.
     pub(crate) fn jitter(&self) -> u32 {
         self.env.lineage().get() as u32
     }
@@ -114,22 +114,22 @@ impl Client {
         lock_of(&self.held).insert(id);
     }
 
-    /// A claim took a place in line.
+    /// A claim entered the queue.
     pub(crate) fn note_queued(&self) {
         self.came.store(true, Ordering::Relaxed);
         self.queued.notify_one();
     }
 
-    /// Whether that happened since this was asked last.
+    /// Whether that happened since the last call.
     pub(crate) fn was_queued(&self) -> bool {
         self.came.swap(false, Ordering::Relaxed)
     }
 
-    /// A hold for whose end a claim waits is over then, unless it is extended.
+    /// A hold that a claim waits for ends after `left`, unless it is extended.
     pub(crate) fn over_in(&self, left: Duration) {
         let at = self.now().after(left);
         let mut over = lock_of(&self.over);
-        // The same, said again, is none the sooner for how long it was under way.
+        // A repeated report of the same time is not earlier only because it travelled faster.
         if at.after(ROUND) < *over {
             *over = at;
             self.queued.notify_one();
@@ -140,7 +140,7 @@ impl Client {
         *lock_of(&self.over)
     }
 
-    /// It is looked now, and next time after so long at the latest.
+    /// A check starts now; the next one starts after `again` at the latest.
     pub(crate) fn looks(&self, again: Duration) {
         *lock_of(&self.over) = self.now().after(again);
     }
@@ -149,7 +149,7 @@ impl Client {
         self.clock.now()
     }
 
-    /// An answer to a request that left at `sent` tells the time of the database.
+    /// Learns the time of the database from an answer to a request sent at `sent`.
     pub(crate) fn learn(&self, sent: Instant, micros: i64) {
         let server = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
         let ahead = lock_of(&self.server).learn(sent, self.now(), server);
@@ -159,20 +159,20 @@ impl Client {
         }
     }
 
-    /// A local time certainly not after the database's clock said `micros`.
+    /// A local time that is certainly not after the moment at which the database's clock showed `micros`.
     pub(crate) fn not_after(&self, micros: i64) -> Option<Instant> {
         lock_of(&self.server).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
     }
 
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        if !self.minded.swap(true, Ordering::Relaxed) {
-            self.be_minded();
+        if !self.maintained.swap(true, Ordering::Relaxed) {
+            self.be_maintained();
         }
         let now = self.now();
         if self.in_flight.is_released(claim.id, now) {
             return Ok(Answer::Gone);
         }
-        // Whatever connection it leaves on: none tells when another's statements end.
+        // The same number for all connections: no connection shows when the statements of another one have ended.
         let in_flight = self.in_flight.start(claim.id, 0, now);
         let fresh = how == How::Create && !self.is_in_line(claim.id);
         if fresh && claim.mode == Mode::Exclusive {
@@ -204,7 +204,7 @@ impl Client {
         let Reply::Claim(said) = said else { return Err(unreadable()) };
         let mut answer = said.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
-            // It is looked for all claims of this client at once when a hold is over.
+            // A single check serves all claims of this client when a hold ends.
             let left = hint.ask_in.take();
             self.stands(claim, left.is_some(), hint.ahead);
             if let Some(left) = left {
@@ -222,18 +222,18 @@ impl Client {
         Ok(answer)
     }
 
-    fn be_minded(&self) {
+    fn be_maintained(&self) {
         let (me, queued) = (Weak::clone(&self.me), Arc::clone(&self.queued));
         let client = Weak::clone(&self.me);
         let fell = move || {
-            // What it left undone, claims and holds ask for themselves.
+            // Claims and holds ask again for what the failed task left undone.
             if let Some(client) = client.upgrade() {
                 client.mailbox.push(Notification::AskAll);
             }
         };
         runtime::spawn(leasehold_core::lasting(
             "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&queued)),
+            move || maintenance::run(Weak::clone(&me), Arc::clone(&queued)),
             fell,
             runtime::sleep,
         ));
@@ -247,7 +247,7 @@ impl Client {
         for part in order.chunks(RENEWED_AT_ONCE) {
             let asked: Vec<Hold> = part.iter().map(|&at| holds[at].clone()).collect();
             let sent = self.now();
-            // Some rows may be locked by others for long: each hold is asked for by itself then.
+            // Other clients may have locked some rows for long: then each hold is renewed by itself.
             let limit = Some(shortest / 16).filter(|limit| asked.len() > 1 && *limit >= SLOW);
             let work = bounded(self.database.renew(&asked));
             let Some(renewed) = runtime::within(limit.unwrap_or(REQUEST_TIMEOUT), work).await else {
@@ -258,7 +258,7 @@ impl Client {
                     for (&at, kept) in part.iter().zip(kept) {
                         if let Some(Timed { now, .. }) = kept {
                             self.learn(sent, now);
-                            // Rows of the same words in other tables are none of ours.
+                            // Equal rows in other tables are not ours.
                             if holds[at].token.lineage != self.database.lineage() {
                                 continue;
                             }
@@ -276,14 +276,15 @@ impl Client {
         let said = holds.iter().zip(answers).map(|(hold, answer)| async {
             match answer {
                 Some(answer) => answer,
-                // Before the caller gives up the answers about all of them.
+                // Ends before the caller gives up on the answers for all holds.
                 None => runtime::within(shortest / 8, self.renew_one(hold)).await.unwrap_or_else(slow),
             }
         });
         futures_util::future::join_all(said).await
     }
 
-    /// What does not stand as its holder says: why, and whoever is next is granted.
+    /// Renews one hold in a transaction. For a hold that is gone this finds the reason, and grants to the next
+    /// waiter.
     async fn renew_one(&self, hold: &Hold) -> Renewed {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
         match self.apply(&hold.name, &verb).await {
@@ -310,7 +311,7 @@ impl Client {
 
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
-        // Its requests leave on no connection that tells.
+        // The release is on no connection that shows when the requests of the claim have ended.
         let doubtful = self.in_flight.release(release.id, 1, now, now.after(REQUEST_LIFE));
         let was_in_line = self.leaves(release.id);
         let quick = release.token.is_some() && release.mode == Mode::Exclusive && release.keep.is_none();
@@ -341,10 +342,10 @@ impl Client {
         }
     }
 
-    /// One transaction, and what this client is to hear of it.
+    /// Runs one transaction, and handles the resulting notifications to this client.
     pub(crate) async fn apply(&self, name: &Name, verb: &Verb) -> Result<Reply, Failed> {
         let waits = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
-        // It is never closed.
+        // The semaphore is never closed.
         let _room = if waits { self.claims.acquire().await.ok() } else { None };
         let sent = self.now();
         let Timed { now, it: done } = bounded(self.database.apply(name, verb)).await?;
@@ -355,14 +356,15 @@ impl Client {
         Ok(done.said)
     }
 
-    /// Ends what is over and was not ended by who had it, in a part of the tables; says where the next part begins.
+    /// Ends what has expired in a part of the tables and was not ended by its owner; returns where the next part
+    /// begins.
     pub(crate) async fn sweep(&self, after: &str, count: i64) -> Result<Option<String>, Failed> {
         let (stale, last) = bounded(self.database.sweep(after, count)).await?;
         self.end_what_is_over(stale.iter()).await;
         Ok(last)
     }
 
-    /// One whose row is locked by others for long does not keep the rest waiting.
+    /// All at once, so that a row that is locked for long does not delay the others.
     pub(crate) async fn end_what_is_over(&self, names: impl Iterator<Item = &Name>) {
         let all = names.map(|name| self.apply(name, &Verb::Settle));
         for failed in futures_util::future::join_all(all).await.into_iter().filter_map(Result::err) {
@@ -375,7 +377,7 @@ impl Client {
     }
 }
 
-/// A connection over which nothing comes must not keep anybody waiting.
+/// Bounds the wait for an answer: a silent connection must not block its caller.
 pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
     let late = || Failed::new(Fault::Unknown, format!("no answer within {REQUEST_TIMEOUT:?}"));
     runtime::within(REQUEST_TIMEOUT, work).await.unwrap_or_else(|| Err(late()))
@@ -404,6 +406,6 @@ pub(crate) fn unreadable() -> EngineError {
 }
 
 pub(crate) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code under these locks can panic in the middle of a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! What a database does for the engine. All of it is in here; each dialect says it in its own words.
+//! The `Database` trait: everything that the engine asks of a database, implemented by each dialect in its own
+//! statements. Also the results and errors that the dialects share.
 
 use std::{fmt, time::Duration};
 
@@ -12,19 +13,19 @@ use crate::{
     step::{Changes, Outgoing, Snapshot, Verb},
 };
 
-/// A note of the guarantee of every server: its own clock ends the leases.
+/// A note in the guarantee of every server: the server's own clock ends the leases.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) const CLOCK: &str =
     "set the clock of the database forward and leases end early: holders are told at their next renewal";
 
-/// An answer, and the time of the database when it was given, in microseconds.
+/// A result, and the time of the database when it was produced, in microseconds.
 #[derive(Debug)]
 pub(crate) struct Timed<T> {
     pub(crate) now: i64,
     pub(crate) it: T,
 }
 
-/// A hold that was taken in one statement.
+/// A hold that one statement has taken (the fast path).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     /// The first token.
@@ -32,33 +33,33 @@ pub(crate) struct Taken {
     pub(crate) previous: i16,
 }
 
-/// A claim in line, as it is kept there.
+/// A waiting claim, as its client remembers it.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) name: Name,
     pub(crate) id: leasehold_core::ClaimId,
-    /// For how many microseconds a place lasts.
+    /// How many microseconds its queue entry lasts.
     pub(crate) life: i64,
-    /// Whether nobody can be granted the name together with it.
+    /// Whether no other claim can hold the name together with it.
     pub(crate) alone: bool,
-    /// Whether it is among the first, who look at the time when a hold is over.
+    /// Whether it is near the head of the queue, where claims check the time at which a hold ends.
     pub(crate) near: bool,
-    /// For how long a grant that it is told of lasts, at the most.
+    /// The longest time that a grant by notification lasts.
     pub(crate) claim_time: Duration,
 }
 
-/// What is known of claims in line.
+/// The state of waiting claims.
 #[derive(Debug, Default)]
 pub(crate) struct Spoken {
-    /// Of each that stands: what it is by now.
+    /// For each claim: its current state, if its row still exists.
     pub(crate) stands: Vec<Option<Timed<i16>>>,
-    /// Where clients are told: what [`lapses`](Database::lapses) says.
+    /// Where the database notifies clients: the result of [`lapses`](Database::lapses).
     pub(crate) lapses: Vec<(Name, i64)>,
-    /// How many wait before the first of them.
+    /// How many claims wait ahead of the first of them.
     pub(crate) ahead: u32,
 }
 
-/// Why a statement has no answer.
+/// Why a statement has no result.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) fault: Fault,
@@ -71,24 +72,24 @@ impl Failed {
     }
 }
 
-/// What is done where there are no tables.
+/// What to do where the tables do not exist.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// They are made.
+    /// Create them.
     Make,
-    /// A look makes nothing, and finds nothing. It may be at a replica.
+    /// Create nothing: inspection then finds nothing. The server may be a replica.
     Leave,
 }
 
-/// What is found of names: their rows, and whether a replica told them.
+/// The rows found for some names, and whether a replica returned them.
 pub(crate) struct Looked {
     pub(crate) snapshots: Vec<(Name, Snapshot)>,
-    /// It may be behind its primary, and counts as no lineage.
+    /// The replica may be behind its primary, and its tables do not count as a lineage.
     pub(crate) by_replica: bool,
 }
 
-/// Names cannot be locked in a server that is only read, as a replica is. A look at it is none the worse.
+/// The guarantee of a read-only server, such as a replica: names cannot be locked there, but inspection works.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn promised_by_replica(setting: &str, found: &str, wanted: &str) -> Guarantee {
     let mut judged = Guarantee::new(Level::BestEffort, &[]);
@@ -101,29 +102,30 @@ pub(crate) fn promised_by_replica(setting: &str, found: &str, wanted: &str) -> G
     judged
 }
 
-/// Another server stands where the one stood that answered: a grant of it is none any more.
+/// The server was replaced; grants of its predecessor are void.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "another server took the place of the one that answered")
 }
 
-/// What is wrong with tables, on one line, whatever somebody else called what is in them.
+/// The error for unusable tables. It is a single line, even if names that other users chose contain control
+/// characters.
 pub(crate) fn misconfigured(what: &str) -> Failed {
     let line: String = what.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     Failed::new(Fault::Misconfigured, line)
 }
 
-/// Columns by what they hold.
+/// Columns, grouped by type.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) type Columns = &'static [(&'static str, &'static [&'static str])];
 
-/// What is wrong with a table that has one of our names.
+/// The error for an unusable table that has one of our names.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn wrong(table: &str, what: impl fmt::Display) -> Failed {
     misconfigured(&format!("its table {table} {what}"))
 }
 
-/// A table that has other columns or keys than ours.
+/// The error for a table with other columns or keys than ours.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
     wrong(
@@ -135,7 +137,7 @@ pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
     )
 }
 
-/// A row of ours that is not as we write it: somebody changed the tables, or what is in them.
+/// The error for a row with values that leasehold does not write: somebody changed the tables or their rows.
 pub(crate) fn unlike(column: &str, why: &str) -> Failed {
     Failed::new(
         Fault::Misconfigured,
@@ -147,7 +149,7 @@ pub(crate) fn unlike(column: &str, why: &str) -> Failed {
 }
 
 impl Failed {
-    /// The same about a statement that may have been done: what its answer says cannot be read.
+    /// The same error for a statement that may have been executed, because its answer cannot be read.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn in_doubt(self) -> Self {
         Self { fault: Fault::Unknown, ..self }
@@ -175,85 +177,88 @@ impl From<Failed> for EngineError {
 
 pub(crate) type Answered<'a, T> = BoxFuture<'a, Result<T, Failed>>;
 
-/// A database with our tables. Where a method takes several names, they come sorted, each once, and what is not done to one leaves
-/// the others as they are.
+/// A database with our tables. A method that takes several names gets them sorted and without duplicates; a name for
+/// which nothing is done does not affect the others.
 pub(crate) trait Database: Send + Sync + 'static {
-    /// Takes names that nobody holds or wants; `None` for one that is not such.
+    /// Takes names that have neither holder nor waiter; `None` for every other name.
     fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>>;
 
-    /// Ends holds that were taken so and that nobody waits behind; `None` for one that is not such.
+    /// Releases fast-path holds that have no waiters; `None` for every other hold.
     fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>>;
 
-    /// Extends holds; `None` for one that does not stand as it is said.
+    /// Extends holds; `None` for each hold that does not exist as stated.
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>>;
 
-    /// Lets places in line live on.
+    /// Extends the queue entries of waiting claims, and returns their state.
     fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken>;
 
-    /// Of each of these names that somebody holds: in how many microseconds the first of its holds is over, unless it is extended. Not
-    /// asked where clients are told.
+    /// For each of these names that is held: in how many microseconds the first of its holds ends, unless it is
+    /// extended. Not called where the database notifies clients.
     fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
 
-    /// Whether clients are told of what is granted to them. Else they look for it.
+    /// Whether the database notifies clients of their grants. Otherwise they poll.
     fn tells(&self) -> bool {
         false
     }
 
-    /// Whether what is told is heard right now. Else claims in line are looked for more often.
+    /// Whether notifications arrive at present. Otherwise waiting claims are polled more often.
     fn hears(&self) -> bool {
         true
     }
 
-    /// What was granted to claims of this client while they stood in line, and has not been confirmed, and when names that are kept
-    /// taken are free, of which its claims are the first in line. Cheap, for it is asked several
-    /// times a second; not asked where clients are told.
+    /// The unconfirmed grants to waiting claims of this client, and the times at which names held by nobody become
+    /// free, where one of its claims is the head of the queue. Cheap, because it is called several times a second.
+    /// Not called where the database notifies clients.
     fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>>;
 
-    /// Returns when something was changed since this returned last, where that can be known.
+    /// Returns when something changed since the last return, where the database can report changes.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// How many connections the user may have, and how many are in use, as the server said last; nothing where there is no such limit.
+    /// How many connections the user may have and how many are in use, as the server last reported; `None` where
+    /// there is no limit.
     fn slots(&self) -> Option<Slots> {
         None
     }
 
-    /// From now on nothing is told any more to this client, which looks for what became of its claims from time to time, or it is again.
+    /// Stops notifications to this client, which then polls for its claims from time to time (`asleep`), or starts
+    /// them again.
     fn doze(&self, asleep: bool) {
         let _ = asleep;
     }
 
-    /// Closes all connections that nobody uses right now.
+    /// Closes all idle connections.
     fn let_go(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Asked every second: what is not needed is given up, as what tells where no claim of this client `waits`.
+    /// Called every second: releases what is not needed, such as the subscription to notifications while no claim of
+    /// this client `waits`.
     fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
         let _ = waits;
         Box::pin(std::future::ready(()))
     }
 
-    /// Does anything to one name, in a transaction.
+    /// Applies one verb to one name, in a transaction.
     fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>>;
 
-    /// The rows of these names. Needs no right to write, and a server that is only read will do.
+    /// The rows of these names. Needs no right to write, and works on a read-only server.
     fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked>;
 
-    /// The names that have rows and begin so, asked as [`look`](Self::look) asks.
+    /// The names with rows that begin with `prefix`. Needs as little as [`look`](Self::look).
     fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>>;
 
-    /// Names of which something is over, out of so many behind `after`; and the last of those that were looked at, if there are
-    /// more. Rows that say nothing any more are deleted.
+    /// Examines `count` names after `after`: returns those with something expired, and the last examined name if
+    /// there are more. Deletes rows that carry no information any more.
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)>;
 
-    /// Which tables these are, of which database, as far as it is known: what tells their tokens from others.
+    /// Identifies these tables of this database, as far as they are known, to distinguish their tokens from others.
     fn lineage(&self) -> Lineage;
 
-    /// One round trip; nothing is made.
+    /// One round trip; creates nothing.
     fn ping(&self) -> Answered<'_, ()>;
 
-    /// What is promised, as the database is configured.
+    /// The guarantee of the database as it is configured.
     fn guarantee(&self) -> Answered<'_, Guarantee>;
 }

@@ -1,4 +1,4 @@
-//! Whether connections to a server are encrypted.
+//! The option that says whether connections to a server are encrypted.
 
 #[cfg(feature = "tls")]
 use leasehold_tls::Tls;
@@ -6,14 +6,14 @@ use leasehold_tls::Tls;
 /// Whether connections to a server are encrypted.
 #[derive(Clone, Debug, Default)]
 pub enum Encryption {
-    /// They are not.
+    /// Not encrypted.
     #[default]
     Off,
-    /// Where the server can. Whoever is on the way can say that it cannot: no password is told to another host in a way that can be
-    /// read.
+    /// Encrypted where the server supports it. An attacker on the path can claim that it does not, so no password is
+    /// sent to another host in a readable form.
     #[cfg(feature = "tls")]
     Preferred(Tls),
-    /// They are, or there are none.
+    /// Encrypted, or no connection at all.
     #[cfg(feature = "tls")]
     Required(Tls),
 }

@@ -1,10 +1,10 @@
-//! The five verbs on a database.
+//! The `SqlEngine`: the five verbs and `Inspect` on a database, by way of `Client` and the `Database` trait.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
+pub(crate) use leasehold_core::REQUEST_TIMEOUT;
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Broken, Claim, Contact, Engine, EngineError, Fault, Guarantee, Hold, How,
-    Inspect, Life, Name, Notification, Profile, Release, Released, Renewed, View,
+    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, Name, Profile, View,
 };
 
 use crate::{
@@ -13,12 +13,11 @@ use crate::{
     step::{REQUEST_LIFE, Reply, Snapshot, Verb},
 };
 
-/// The paces at which waiting claims are asked. What becomes of them is heard, and looked for in one statement for all, so this is
-/// the net below the net: a thousand that wait cost less than two transactions a second.
+/// How often core asks for a waiting claim. Grants arrive by notification, or by one statement that polls for all
+/// waiting claims, so this is only the last fallback: a thousand waiting claims cost less than two transactions a
+/// second.
 const POLL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
-/// How long a request may take before its outcome is unknown.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many names one look reads.
 const LOOKED_AT: usize = 500;
 
@@ -31,7 +30,6 @@ pub struct SqlEngine {
 impl SqlEngine {
     pub(crate) fn of(client: Arc<Client>, engine: &'static str, contact: Option<Contact>) -> Self {
         let mut profile = Profile::new(engine);
-        profile.life = Life::Lease;
         profile.push = true;
         profile.poll = POLL;
         profile.place = client.place_life(Duration::ZERO);
@@ -40,7 +38,6 @@ impl SqlEngine {
         profile.can_keep = true;
         profile.breaking = Breaking::Lease;
         profile.ttl = TTL;
-        profile.request_timeout = REQUEST_TIMEOUT;
         profile.request_life = REQUEST_LIFE;
         profile.contact = contact;
         Self { client, profile }
@@ -66,41 +63,17 @@ fn views(looked: &Looked) -> Vec<View> {
     looked.snapshots.iter().map(view).collect()
 }
 
-/// Whether it may be the fault of one row, that is not as ours are or too large.
+/// Whether a single row may cause this error: one that leasehold did not write, or one that is too large.
 const fn is_of_a_row(error: &EngineError) -> bool {
     matches!(error.fault, Fault::Misconfigured | Fault::Refused)
 }
 
-/// What names its row.
+/// The key of a name: the name itself, which is the key of its row.
 fn key(name: &Name) -> String {
     name.as_str().to_owned()
 }
 
-impl Engine for SqlEngine {
-    fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    fn group(&self, _: &Name) -> Option<u16> {
-        None
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.client.claim(claim, how))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.client.renew(holds))
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.client.release(releases))
-    }
-
-    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
-        Box::pin(self.client.mailbox.read())
-    }
-}
+leasehold_core::forward_engine!(SqlEngine, |client| client.mailbox.read());
 
 impl Inspect for SqlEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -117,7 +90,7 @@ impl Inspect for SqlEngine {
             let mut views = Vec::new();
             for part in names.chunks(LOOKED_AT) {
                 match self.look(part).await {
-                    // It hides no other.
+                    // One unreadable row does not hide the others.
                     Err(error) if is_of_a_row(&error) => {
                         for name in part {
                             match self.look(std::slice::from_ref(name)).await {
@@ -153,9 +126,10 @@ impl Inspect for SqlEngine {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move {
-            // To break what is not there makes no tables.
+            // Breaking a hold that does not exist creates no tables.
             let looked = self.looked(std::slice::from_ref(name)).await?;
-            // What a replica has not got yet is no answer: the break fails there, and says why.
+            // A replica may lack rows that the primary has, so a missing row there proves nothing: the break fails
+            // there, and says why.
             if looked.snapshots.is_empty() && !looked.by_replica {
                 return Ok(Broken::NotHeld);
             }

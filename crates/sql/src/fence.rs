@@ -1,10 +1,11 @@
-//! Fences in tables of the user's own: the largest token that a row was shown stands in it, and whoever shows less changes nothing.
+//! Fences in tables of the application: a row stores the largest token that it was shown, and a statement with a
+//! smaller token changes nothing.
 
 use leasehold_core::{Error, ErrorKind, Token};
 
-/// The statements of a fence in a column of a table (Kleppmann, "How to do distributed locking", 2016). They are text for any client of
-/// the database, in any transaction; what is in them of the caller's own goes there as it stands, with its placeholders. The token is
-/// a number, so it is written out.
+/// The statements of a fence in a column of a table (Kleppmann, "How to do distributed locking", 2016). They are text
+/// for any client of the database, in any transaction. The caller's own parts are inserted unchanged, with their
+/// placeholders. The token is a number, so it is written as a literal.
 ///
 /// ```
 /// # fn main() -> Result<(), leasehold_core::Error> {
@@ -12,13 +13,13 @@ use leasehold_core::{Error, ErrorKind, Token};
 /// # let token = leasehold_core::Token { lineage: leasehold_core::Lineage::new(1), number: 17 };
 /// let stock = Fence::new("stock", "fence")?;
 /// assert_eq!(stock.column(), "ALTER TABLE stock ADD COLUMN fence bigint NOT NULL DEFAULT 0");
-/// // Seal, then read: nobody who held the lock before us can change this row from here on.
+/// // Seal, then read: from here on no earlier holder of the lock can change this row.
 /// assert_eq!(stock.seal(token, "item = $1"), "UPDATE stock SET fence = 17 WHERE (item = $1) AND fence <= 17");
 /// assert_eq!(
 ///     stock.update(token, "pieces = pieces - 1", "item = $1"),
 ///     "UPDATE stock SET pieces = pieces - 1, fence = 17 WHERE (item = $1) AND fence <= 17"
 /// );
-/// // As many rows as the client says that were changed: none, and the hold was overtaken.
+/// // The number of changed rows, from the database client; none means that the hold was overtaken.
 /// assert!(stock.passed(token, 1).is_ok());
 /// assert!(stock.passed(token, 0).is_err());
 /// # Ok(())
@@ -31,10 +32,10 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// A fence in a column of a table, which may have its schema before it.
+    /// A fence in a column of a table. The name of the table may begin with its schema.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for what is no plain name: letters of ASCII, digits and `_`.
+    /// [`is_invalid`](Error::is_invalid) for a name that is not plain: ASCII letters, digits and `_`.
     pub fn new(table: &str, column: &str) -> Result<Self, Error> {
         let plain = |name: &str| {
             let mut letters = name.chars();
@@ -50,32 +51,33 @@ impl Fence {
         Ok(Self { table: table.to_owned(), column: column.to_owned() })
     }
 
-    /// What adds the column to the table.
+    /// The statement that adds the column to the table.
     #[must_use]
     pub fn column(&self) -> String {
         format!("ALTER TABLE {} ADD COLUMN {} bigint NOT NULL DEFAULT 0", self.table, self.column)
     }
 
-    /// Shows rows the token, so that smaller ones change them no more. To be done, and committed, before the first read: what is read
-    /// then is not changed any more by a holder that was overtaken.
+    /// The statement that shows rows the token, so that smaller tokens cannot change them any more. Execute and
+    /// commit it before the first read: a holder that was overtaken cannot change the rows that are read after it.
     #[must_use]
     pub fn seal(&self, token: Token, condition: &str) -> String {
         let (Self { table, column }, number) = (self, token.number);
         format!("UPDATE {table} SET {column} = {number} WHERE ({condition}) AND {column} <= {number}")
     }
 
-    /// Changes rows that were shown no larger token; seals them too.
+    /// The statement that changes rows which were shown no larger token; it seals them, too.
     #[must_use]
     pub fn update(&self, token: Token, set: &str, condition: &str) -> String {
         let (Self { table, column }, number) = (self, token.number);
         format!("UPDATE {table} SET {set}, {column} = {number} WHERE ({condition}) AND {column} <= {number}")
     }
 
-    /// Judges by how many rows such a statement met. MySQL counts rows that it changed, unless the client asks for those that it
-    /// found: `client_found_rows` or the like; without that, a seal is to be shown each token once.
+    /// Judges by the number of rows that such a statement affected. MySQL counts rows that changed, unless the client
+    /// asks for the number of rows found: `client_found_rows` or the like. Without that, seal a row only once with
+    /// each token.
     ///
     /// # Errors
-    /// [`ErrorKind::Fenced`] for none: a larger token was there, or nothing meets the condition.
+    /// [`ErrorKind::Fenced`] for 0 rows: they were shown a larger token, or no row meets the condition.
     pub fn passed(&self, token: Token, rows: u64) -> Result<(), Error> {
         if rows > 0 {
             return Ok(());

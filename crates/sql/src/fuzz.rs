@@ -1,4 +1,5 @@
-//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! Fuzz targets for the parsers of untrusted bytes: for the tests below and for `fuzz/`. A target panics when a
+//! parser is wrong.
 
 #[cfg(feature = "sqlite")]
 pub use rows::rows;
@@ -27,7 +28,7 @@ mod wire {
         }
     }
 
-    /// What a PostgreSQL server says that somebody told us.
+    /// The payload of a notification, which any client may have sent.
     pub fn notification(bytes: &[u8]) {
         let (client, lineage) = (ClientId(7), Lineage::new(7));
         let Some(told) = std::str::from_utf8(bytes).ok().and_then(|said| read(said, client, lineage)) else {
@@ -50,7 +51,7 @@ mod rows {
         step::{Snapshot, Verb},
     };
 
-    /// The most columns of a row of ours.
+    /// The maximum number of columns of our rows.
     const COLUMNS: usize = 16;
     const ECHO: &str = "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16";
 

@@ -1,12 +1,13 @@
-//! Locks in tables of a database that a team runs already.
+//! Locks in tables of a database that a team already runs.
 //!
-//! A name has a row; what it has beyond one exclusive hold has rows of its own. A free name is taken by one statement. All else is a
-//! short transaction under the lock of the name's row: the rows are read, the rules of the memory engine are applied to them
-//! ([`LockState`](leasehold_core::lock_state::Queue)), and what changed is written, among it the hand-over to whoever is next. So the rules
-//! are the same everywhere, and a dialect only says how rows are read and written.
+//! Each name has one row; claims beyond one exclusive hold have rows of their own. One statement takes a free name
+//! (the fast path). Everything else is a short transaction under the lock of the name's row: it reads the rows,
+//! applies the rules of the memory engine ([`LockState`](leasehold_core::lock_state::LockState)), and writes the
+//! changes, including the grant to the next waiter. So the rules are the same for all databases, and a dialect only
+//! implements how rows are read and written.
 //!
-//! Expiry is decided by the database's clock alone, read while the row is locked; how long a hold may be believed in, by the
-//! holder's own, from before its request left.
+//! The clock of the database alone decides expiry, read while the row is locked. The holder's own clock decides how
+//! long a hold is valid, counted from before its request was sent.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
@@ -23,7 +24,7 @@ mod fence;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod minder;
+mod maintenance;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod poll_interval;

@@ -1,22 +1,23 @@
-//! How soon to look again, where nobody tells: pure.
+//! How soon to poll again where the database does not notify clients. Pure.
 
 use std::time::Duration;
 
 use leasehold_core::Instant;
 
-/// A grant is found at the latest after this share of the time for which nothing moved: who waited for long hardly notices.
+/// A grant is found after at most this share of the time without changes: a claim that has waited for long hardly
+/// notices the delay.
 const SHARE: u32 = 8;
 const FASTEST: Duration = Duration::from_millis(4);
 const SLOWEST: Duration = Duration::from_millis(250);
-/// Who has others before it looks more seldom by this much for each: after a time of rest they find their grants one after the other,
-/// each after half of [`SLOWEST`] on average, and what moves is seen meanwhile.
+/// The longer interval per claim ahead: after a quiet time the claims find their grants one after the other, each
+/// after half of [`SLOWEST`] on average, and every poll notices that something has changed.
 const EACH: Duration = Duration::from_millis(60);
-/// The first in line look as often as if they were the very first.
+/// This many claims at the head of the queue poll as often as the first.
 const FIRST: u32 = 2;
-/// Half of the time for which a grant lasts that nobody has heard of.
+/// Half of the time that a grant lasts without a confirmation.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// Looks often after something moved, and ever more seldom while nothing does.
+/// Polls often after a change, and ever less often without one.
 #[derive(Debug)]
 pub(crate) struct PollInterval {
     moved: Instant,
@@ -28,7 +29,7 @@ impl PollInterval {
         Self { moved: now, now }
     }
 
-    /// A claim took a place in line, or was granted.
+    /// A claim entered the queue, or was granted.
     pub(crate) fn moved(&mut self, now: Instant) {
         self.moved = now;
     }
@@ -37,7 +38,7 @@ impl PollInterval {
         self.now = now;
     }
 
-    /// The pause until the next look of who has so many before it.
+    /// The pause until the next poll of a client with `ahead` claims ahead.
     pub(crate) fn next(&self, ahead: u32) -> Duration {
         let slowest = EACH.saturating_mul(ahead.saturating_sub(FIRST)).saturating_add(SLOWEST).min(SELDOM);
         (self.now.since(self.moved) / SHARE).clamp(FASTEST, slowest)

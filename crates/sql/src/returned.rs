@@ -1,4 +1,4 @@
-//! Waiting for a connection that another request uses.
+//! Waits for a connection that another request uses.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::runtime;
 /// The longest wait for a connection that another request uses, where the server accepts no more.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What `free` gives when a connection was returned; `None` when none was in time.
+/// The result of `free` after a connection was returned; `None` when none was returned in time.
 pub(crate) async fn returned<T>(rings: &Notify, free: impl Fn() -> Option<T>) -> Option<T> {
     let returned = async {
         loop {

@@ -1,6 +1,6 @@
-//! What the tables hold of one name.
+//! The rows of one name, and their conversion to and from `lock_state` entries. Pure.
 //!
-//! Times are microseconds since 1970 by the database's clock, or, for files, since the machine was started.
+//! Times are microseconds since 1970 by the database's clock, or, for SQLite files, since the boot of the machine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use leasehold_core::{
     lock_state::{Entry, EntryKind},
 };
 
-/// What tells a client from all others: where its news go.
+/// Identifies a client: the recipient of notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ClientId(pub(crate) u64);
 
@@ -18,25 +18,24 @@ pub(crate) struct ClientId(pub(crate) u64);
 pub(crate) struct LockRow {
     /// The newest token that was minted for the name.
     pub(crate) token: i64,
-    /// The hold that was taken in one statement, if it still stands.
+    /// The fast-path hold, if it still exists.
     pub(crate) holder: Option<ClaimRow>,
-    /// How many rows of claims the name has. Where it has any, or how the last hold ended is to be told, nothing is done in one
-    /// statement.
+    /// The number of claim rows of the name. The fast path is only used where it is 0.
     pub(crate) claims: i32,
     pub(crate) ended: i16,
     pub(crate) ended_upto: i64,
     pub(crate) ended_until: i64,
 }
 
-/// The row of a claim, or the part of a name's row that is one.
+/// The row of a claim, or the part of a name's row that stores its fast-path hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimRow {
     pub(crate) id: ClaimId,
-    /// See [`stand_of`]; [`DEAD`] for one that was ended and of which a request may still arrive.
+    /// The state, see [`stand_of`]; [`DEAD`] for an ended claim of which a request may still arrive.
     pub(crate) stand: i16,
-    /// Its place in the order in which claims came; 0 where that says nothing.
+    /// The position in the order of arrival; 0 where that does not matter.
     pub(crate) place: i64,
-    /// 0: exclusive, 1: shared, 2: permits, so many of so many.
+    /// 0: exclusive, 1: shared, 2: permits, `count` of `most`.
     pub(crate) mode: i16,
     pub(crate) count: i64,
     pub(crate) most: i64,
@@ -54,7 +53,7 @@ pub(crate) struct ClaimRow {
     pub(crate) client: ClientId,
 }
 
-/// What [`ClaimRow::stand`] is for a claim that was ended.
+/// The value of [`ClaimRow::stand`] for an ended claim (a tombstone).
 pub(crate) const DEAD: i16 = 6;
 
 const STANDS: [EntryKind; 6] = [
@@ -66,12 +65,13 @@ const STANDS: [EntryKind; 6] = [
     EntryKind::Silent,
 ];
 
-/// The first token of a grant of so many, of which this one is the last, whatever somebody else wrote into the row.
+/// The first of `tokens` tokens whose last one is `last`. Saturates, because another program may have changed the
+/// row.
 pub(crate) fn first(last: i64, tokens: i32) -> i64 {
     last.saturating_sub(tokens.into()).saturating_add(1)
 }
 
-/// What a number in a row means.
+/// The state that a number in a row means.
 pub(crate) fn stand_of(number: i16) -> Option<EntryKind> {
     STANDS.get(usize::try_from(number).ok()?).copied()
 }
@@ -123,7 +123,8 @@ pub(crate) fn micros_in(time: Duration) -> i64 {
 }
 
 impl ClaimRow {
-    /// Until when no request of its claim is to create anything, which ended; where the name is kept, that is written beside.
+    /// Until when no request of this ended claim may create anything. For a kept row, that time is in
+    /// `place_expires`.
     pub(crate) fn dead_until(&self) -> Option<i64> {
         match self.stand {
             DEAD => Some(self.expires),
@@ -134,7 +135,7 @@ impl ClaimRow {
         }
     }
 
-    /// The claim that it is of; `None` for one that is dead, or that nobody of ours wrote.
+    /// The entry of the claim; `None` for a tombstone, or for a row that leasehold did not write.
     pub(crate) fn entry(&self) -> Option<Entry<ClientId>> {
         let stand = stand_of(self.stand)?;
         Some(Entry {
@@ -178,7 +179,7 @@ impl ClaimRow {
         }
     }
 
-    /// What stands for a claim of which no request is to create anything until then.
+    /// A tombstone: until then no request of the claim may create anything.
     pub(crate) fn dead(id: ClaimId, until: Instant) -> Self {
         Self {
             id,

@@ -1,30 +1,32 @@
-//! The connections that a server has left, and whether a client that waits may keep one of them: pure.
+//! The connection slots that a server has left, and whether a waiting client may keep one of them. Pure.
 //!
-//! A waiter that is idle needs no connection. While the server has plenty it keeps one, by which it is told of its grant at once. When
-//! they become few, it closes it and looks from time to time: others are to find room at any time, those above all who hold a lock
-//! and renew it, and the programs whose database this is.
+//! An idle waiter needs no connection. While the server has plenty of slots it keeps one, on which it is notified of
+//! its grant at once. When slots become few, it closes the connection and polls from time to time: slots must stay
+//! free for others at any time, above all for clients that hold a lock and renew it, and for the programs that the
+//! database belongs to.
 
 use std::time::Duration;
 
 use leasehold_core::lock_state::WATCHERS;
 
-/// Whoever is far from its turn closes its connection when less than this part of all is free; whoever is among the first, of whom there
-/// are few for each name, when less than half of that.
+/// A client far back in the queue closes its connection when less than 1/4 of all slots is free; a client near the
+/// head, of which there are few per name, when less than 1/8 is free.
 const FAR: u32 = 4;
 const NEAR: u32 = 8;
-/// So much of all has to be free besides before a connection is kept anew. Else those that look would take and leave the last one in turns.
+/// A further 1/8 of all slots must be free before a client keeps a connection again. Otherwise polling clients would
+/// take and free the last slot in turns.
 const ANEW: u32 = 8;
 
-/// How often whoever sleeps looks, for each that is before it: a turn that comes sooner than that waits for the look.
+/// The poll interval of a sleeping client, per claim ahead of it: a grant that comes sooner waits for the poll.
 const EACH: Duration = Duration::from_millis(500);
-/// Each look is a new connection, which costs the server milliseconds.
+/// The shortest interval: each poll is a new connection, which costs the server milliseconds.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// For so long may a turn that comes early wait for its claim.
+/// The longest interval, and so the longest wait of an early grant.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How long a look may take, until what it found is confirmed.
+/// How long a poll may take, including the confirmation of what it found.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How many connections a user may have, and how many of them are in use, by each limit that there is.
+/// How many connections a user may have and how many of them are in use, for each limit of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slots([Limit; 3]);
 
@@ -35,7 +37,7 @@ struct Limit {
 }
 
 impl Slots {
-    /// Of each limit, what counts against it, and what it is. A negative one is none.
+    /// For each limit: its use, and its size. A negative size means that there is no limit.
     #[cfg(any(test, feature = "postgres", feature = "mysql"))]
     pub(crate) fn new(limits: [(i64, i64); 3]) -> Self {
         let whole = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
@@ -45,7 +47,7 @@ impl Slots {
         }))
     }
 
-    /// Whether a client that waits, with so many before it, may keep its connection, which is counted.
+    /// Whether a waiting client with `ahead` claims ahead of it may keep its connection, which counts as used.
     pub(crate) fn lets_stay(self, ahead: u32, asleep: bool) -> bool {
         let part = if is_near(ahead) { NEAR } else { FAR };
         self.0.iter().all(|limit| limit.leaves(part) && (!asleep || limit.leaves_anew(part)))
@@ -53,7 +55,7 @@ impl Slots {
 }
 
 impl Limit {
-    /// Whether this part of all is free.
+    /// Whether this part of all slots is free.
     fn leaves(self, part: u32) -> bool {
         self.most.saturating_sub(self.used) >= self.part(part)
     }
@@ -62,7 +64,7 @@ impl Limit {
         self.most.saturating_sub(self.used) >= self.part(part).saturating_add(self.part(ANEW))
     }
 
-    /// At least one, however few there are.
+    /// At least one slot, however few there are.
     fn part(self, part: u32) -> u32 {
         (self.most / part).max(1)
     }
@@ -72,18 +74,18 @@ const fn is_near(ahead: u32) -> bool {
     (ahead as usize) < WATCHERS
 }
 
-/// For how long whoever has so many before it sleeps without a connection, at the most.
+/// The longest sleep without a connection for a client with `ahead` claims ahead of it.
 pub(crate) fn pause(ahead: u32) -> Duration {
     EACH.saturating_mul(ahead.saturating_add(1)).clamp(SHORTEST, LONGEST)
 }
 
-/// For how long it is kept for whoever sleeps so what it is granted meanwhile. Who is before a claim only becomes fewer, so its next
-/// pause is no longer than one by what is known now.
+/// How long a grant to such a sleeping client lasts until it is confirmed. The number of claims ahead of a claim only
+/// decreases, so the next pause is no longer than one computed now.
 pub(crate) fn unheard(ahead: u32) -> Duration {
     pause(ahead) + LOOK
 }
 
-/// Between half of a pause and all of it: a fleet that went to sleep together does not wake up together.
+/// A time between half of the pause and all of it: clients that went to sleep together do not wake up together.
 pub(crate) fn jittered(pause: Duration, jitter: u32) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
 }

@@ -1,5 +1,6 @@
-//! One step of one name: its rows in, what changes of them out. The rules are those of [`LockState`], which the memory engine runs
-//! too; here it is brought back from rows for each step and saved again, under the lock of the name's row.
+//! One step of one name: a snapshot of its rows in, the changes out. Pure. The rules are those of [`LockState`],
+//! which the memory engine runs, too; here it is restored from rows for each step and saved again, under the lock of
+//! the name's row.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,31 +18,31 @@ use crate::{
     },
 };
 
-/// How long after it was sent a request may still be done by the server, at the most.
+/// The longest time after sending for which the server may still execute a request.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
-/// Beyond it nothing is granted. One step mints fewer than are left then.
+/// No token above this is granted. One step mints fewer tokens than are left then.
 const LAST_TOKEN: i64 = i64::MAX - MAX_TOKENS as i64 * MAX_HOLDERS as i64;
 
-/// What the tables hold of a name, and the time of the database when they were read.
+/// The rows of one name, and the time of the database when they were read.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) now: i64,
-    /// No token up to this one is minted.
+    /// No token below this one is minted.
     pub(crate) floor: i64,
     pub(crate) lineage: Lineage,
     pub(crate) lock: LockRow,
     pub(crate) claims: Vec<ClaimRow>,
 }
 
-/// What is to be done with a name.
+/// A verb to apply to a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Verb {
     Claim {
         claim: Claim,
         how: How,
         client: ClientId,
-        /// How long its place in line lasts.
+        /// How long its queue entry lasts.
         place: Duration,
     },
     Renew {
@@ -59,11 +60,11 @@ pub(crate) enum Verb {
         token: u64,
         force: bool,
     },
-    /// What is over is ended, and whoever is next is granted.
+    /// Ends what has expired, and grants to the next waiter.
     Settle,
 }
 
-/// What came of it.
+/// The reply to a verb.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Claim(Result<Answer, Refusal>),
@@ -73,7 +74,7 @@ pub(crate) enum Reply {
     Settled,
 }
 
-/// Whom to tell what.
+/// A notification to a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) client: ClientId,
@@ -89,7 +90,7 @@ impl Outgoing {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    /// Granted at this time of the database.
+    /// The claim was granted at this time of the database.
     Granted {
         grant: Grant,
         since: i64,
@@ -97,36 +98,36 @@ pub(crate) enum Message {
     Broken {
         name: Name,
     },
-    /// The first of the holds that a claim in line waits for is over in so many microseconds, unless it is extended.
+    /// The first of the holds that a claim waits for ends in this many microseconds, unless it is extended.
     Over {
         left: i64,
     },
 }
 
-/// What is to be written, and who is to hear of it.
+/// What to write, and which clients to notify.
 #[derive(Debug)]
 pub(crate) struct Changes {
     pub(crate) said: Reply,
     /// The new row of the name, if it changed.
     pub(crate) lock: Option<LockRow>,
-    /// Rows that are new or changed.
+    /// New or changed rows.
     pub(crate) put: Vec<ClaimRow>,
     pub(crate) drop: Vec<ClaimId>,
     pub(crate) told: Vec<Outgoing>,
 }
 
 impl Changes {
-    /// Whether anything is to be written.
+    /// Whether anything has to be written.
     pub(crate) fn changes(&self) -> bool {
         self.lock.is_some() || !self.put.is_empty() || !self.drop.is_empty()
     }
 }
 
 impl Snapshot {
-    /// Does it.
+    /// Applies a verb.
     ///
     /// # Errors
-    /// If it might use up the numbers that tokens are: rather nobody is granted the name than two with one token.
+    /// If the token numbers might run out: no grant is better than two grants with one token.
     pub(crate) fn apply(&self, verb: &Verb) -> Result<Changes, Failed> {
         if self.lock.token.max(self.floor) > LAST_TOKEN {
             return Err(unlike("token", "hardly any number is larger"));
@@ -140,7 +141,8 @@ impl Snapshot {
         let mut queue = self.queue();
         let mut newest = self.lock.token;
         let lineage = self.lineage;
-        // R10: a counter that also keeps up with the clock, so that it goes on where an older state of the table is restored.
+        // R10: the counter also follows the clock, so that it stays ahead after an older state of the table is
+        // restored.
         let mut mint = |tokens: u32| {
             let first = newest.saturating_add(1).max(self.floor);
             newest = first.saturating_add(i64::from(tokens) - 1);
@@ -148,14 +150,14 @@ impl Snapshot {
         };
         let life = match verb {
             Verb::Release { doubtful: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
-            // Every request of it was answered, or will be released by its client when it was not.
+            // Every request of the claim was answered; otherwise its client releases it.
             _ => Duration::ZERO,
         };
         let mut step = StepContext::new(now, life, &mut tombstones, &mut mint);
         let mut told = Vec::new();
-        // Of what is over already nobody knows what comes next.
+        // An expired hold does not tell when the name will be free next.
         let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
-        // Who asks is told by the answer.
+        // The asking claim learns it from the answer.
         let asks = if let Verb::Claim { claim, place, .. } = verb { Some((claim.id, place)) } else { None };
         let said = match verb {
             Verb::Claim { claim, how, client, .. } => {
@@ -182,7 +184,7 @@ impl Snapshot {
             id: pushed.id,
             what: Message::Granted { grant: pushed.grant, since: self.now },
         }));
-        // Who looks at the time when a hold is over, and does not know yet that it may be sooner.
+        // Notifies claims that wait for the end of a hold and do not know yet that it may come sooner.
         if let Some(left) = queue.frees_in(now) {
             let sooner = known_left.is_none_or(|known| left < known);
             let left = micros_in(left);
@@ -226,7 +228,7 @@ impl Snapshot {
         tombstones
     }
 
-    /// What is to be written so that the rows say what the queue knows.
+    /// The changes that make the rows match the queue.
     fn done(
         &self,
         said: Reply,
@@ -235,7 +237,8 @@ impl Snapshot {
         newest: i64,
         tombstones: &Tombstones,
     ) -> Changes {
-        // Where clients are not told, whoever looks for what was granted to it finds this, too.
+        // Where clients are not notified, they find kept entries in the same way as their grants: by the client in
+        // the row. So the client of the head of the queue is written there.
         let next =
             saved.entries.iter().find(|entry| entry.stand == EntryKind::Waiting).map(|entry| entry.client);
         for entry in saved.entries.iter_mut().filter(|entry| entry.stand == EntryKind::Kept) {
@@ -260,7 +263,7 @@ impl Snapshot {
             }
             let place = known.get(&entry.id).map_or(0, |row| row.place);
             let place = match entry.stand {
-                // Who came back to the line stands at its end.
+                // A claim that returned to the queue goes to its end.
                 EntryKind::Waiting if place <= before => {
                     last = last.saturating_add(1);
                     last
@@ -285,8 +288,8 @@ impl Snapshot {
         Changes { said, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, told }
     }
 
-    /// Whether the claim stands in the row of its name: the hold that was taken there, and has not been broken or kept since; or
-    /// one that could have been.
+    /// Whether the claim is stored in the row of its name: a fast-path hold that has not been broken or kept since,
+    /// or a hold that the fast path could have taken.
     fn is_quick(&self, entry: &Entry<ClientId>) -> bool {
         let there = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
         let known = self.claims.iter().any(|row| row.id == entry.id);
@@ -295,7 +298,7 @@ impl Snapshot {
     }
 }
 
-/// The claims that look at the time when a hold is over.
+/// The claims that check the time at which a hold ends.
 fn watchers(queue: &LockState<ClientId>) -> Vec<(ClaimId, ClientId)> {
     queue.watchers().map(|(id, client)| (id, *client)).collect()
 }

@@ -1,4 +1,5 @@
-//! The claims of a client that stand in line: what is told of them, what is looked for, and that they live on.
+//! The waiting claims of a client: handles their notifications, polls for their grants, and extends their queue
+//! entries.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,24 +23,25 @@ use crate::{
     step::{Message, Outgoing},
 };
 
-/// How often places are spoken for in their lives.
+/// How often a queue entry is extended in its life.
 const SPOKEN: u32 = 4;
 
-/// The claims in line.
+/// The waiting claims.
 #[derive(Default)]
 pub(crate) struct WaitingClaims {
     ahead: AtomicU32,
-    /// How many wait before the first of the claims, whatever they want.
+    /// How many claims, in any mode, wait ahead of the first of these.
     turn: AtomicU32,
     places: Mutex<HashMap<ClaimId, QueueEntry>>,
-    /// Claims whose place may be made right now, and what was told of it before that was known. Locked before the places.
+    /// Claims that may be entering the queue right now, and the notification that arrived before that was known.
+    /// Locked before `places`.
     arriving: Mutex<HashMap<ClaimId, Option<Outgoing>>>,
-    /// Claims that stood in line and were granted, until they are released: they are no quick ones.
+    /// Claims that waited and were granted, until they are released: they are no fast-path holds.
     granted: Mutex<HashSet<ClaimId>>,
 }
 
 impl Client {
-    /// What was told to this client.
+    /// Handles a notification to this client.
     pub(crate) fn hear(&self, told: &Outgoing) {
         match &told.what {
             Message::Granted { grant, since } => {
@@ -47,7 +49,8 @@ impl Client {
                 let since = self.not_after(*since);
                 self.note_held(told.id);
                 self.is_granted(told.id);
-                // It is told by whoever may tell: believed for no longer than what the claim itself asked for.
+                // Any client may send a notification: the grant is valid for no longer than the claim itself asked
+                // for.
                 let ttl = grant.ttl.map(|ttl| ttl.min(place.claim_time));
                 let grant = Grant { ttl, ..grant.clone() };
                 self.mailbox.push(Notification::Granted { name: place.name, id: told.id, grant, since });
@@ -64,15 +67,15 @@ impl Client {
         }
     }
 
-    /// Hears what nobody tells; says whether there was anything.
+    /// Polls for what no notification reports; returns whether there was a grant.
     pub(crate) async fn listen(&self) -> Result<bool, Failed> {
         let called = bounded(self.database.called(self.id)).await?;
         let known = called.iter().filter(|told| !told.is_grant() || self.is_in_line(told.id));
         Ok(known.inspect(|told| self.hear(told)).filter(|told| told.is_grant()).count() > 0)
     }
 
-    /// What the claims in line are by now, and that they live on: also those of a client that is told nothing, for it is `asleep`. Says
-    /// whether one waits no more, and is asked for.
+    /// Reads the state of the waiting claims and extends their queue entries, also for a client that gets no
+    /// notifications because it is `asleep`. Returns whether a claim does not wait any more; core then asks for it.
     pub(crate) async fn speak(&self, asleep: bool) -> Result<bool, Failed> {
         let mut places: Vec<QueueEntry> = lock_of(&self.line.places).values().cloned().collect();
         places.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
@@ -92,7 +95,7 @@ impl Client {
                 self.mailbox.push(Notification::Recheck { name: place.name.clone(), id: place.id });
             }
         }
-        // Who may be granted together with all before it is granted as soon as the first of them.
+        // A claim that can share the name with all claims ahead of it is granted as soon as the first of them.
         let ahead = if places.iter().all(|place| place.alone) { spoken.ahead } else { 0 };
         self.line.ahead.store(ahead, Ordering::Relaxed);
         self.line.turn.store(spoken.ahead, Ordering::Relaxed);
@@ -101,7 +104,7 @@ impl Client {
         Ok(called)
     }
 
-    /// Ends holds of the names that are waited for, if they are over.
+    /// Ends expired holds of the names that claims wait for.
     pub(crate) async fn settle(&self) -> Result<(), Failed> {
         let mut names: Vec<Name> =
             lock_of(&self.line.places).values().map(|place| place.name.clone()).collect();
@@ -112,7 +115,7 @@ impl Client {
         Ok(())
     }
 
-    /// It is looked again when the hold of a name that is `near` is over.
+    /// Ends expired holds, and schedules the next check for the end of a hold of a `near` name.
     async fn lapsed(&self, lapses: &[(Name, i64)], near: impl Fn(&Name) -> bool) {
         let next = lapses.iter().filter(|(name, left)| *left > 0 && near(name)).map(|(_, left)| *left).min();
         if let Some(left) = next {
@@ -121,23 +124,23 @@ impl Client {
         self.end_what_is_over(lapses.iter().filter(|(_, left)| *left <= 0).map(|(name, _)| name)).await;
     }
 
-    /// How many wait before the first of the claims in line, as far as it counts.
+    /// How many claims wait ahead of the first waiting claim, counted only if they delay it.
     pub(crate) fn ahead(&self) -> u32 {
         self.line.ahead.load(Ordering::Relaxed)
     }
 
-    /// How many wait before the first of the claims in line, as far as is known.
+    /// How many claims wait ahead of the first waiting claim, as far as is known.
     pub(crate) fn turn(&self) -> u32 {
         self.line.turn.load(Ordering::Relaxed)
     }
 
-    /// How often places are spoken for: several times in their lives.
+    /// How often queue entries are extended: several times in their lives.
     pub(crate) fn speaks_every(&self) -> Duration {
         let lives = lock_of(&self.line.places).values().map(|place| place.life).min();
         Duration::from_micros(lives.unwrap_or(0).unsigned_abs()) / SPOKEN
     }
 
-    /// How long a place in line lasts: who is told of its grants speaks for it seldom.
+    /// How long a queue entry lasts: long where notifications arrive, because then it is rarely extended.
     pub(crate) fn place_life(&self, ttl: Duration) -> Duration {
         if self.database.tells() { MAX_ENTRY_LIFE } else { entry_life(ttl) }
     }
@@ -163,20 +166,20 @@ impl Client {
         self.note_queued();
     }
 
-    /// The claim, which may have stood in line, was granted.
+    /// The claim was granted; it may have waited before.
     pub(crate) fn is_granted(&self, id: ClaimId) {
         if lock_of(&self.line.places).remove(&id).is_some() {
             lock_of(&self.line.granted).insert(id);
         }
     }
 
-    /// Forgets the claim; true if it stood in line, granted or not.
+    /// Forgets the claim; true if it had waited, granted or not.
     pub(crate) fn leaves(&self, id: ClaimId) -> bool {
         let granted = lock_of(&self.line.granted).remove(&id);
         lock_of(&self.line.places).remove(&id).is_some() || granted
     }
 
-    /// Where the claim stands; if it does not yet, what was told is kept for it.
+    /// The queue entry of the claim; if it has none yet, keeps the notification for it.
     fn place_or_early(&self, told: &Outgoing) -> Option<QueueEntry> {
         let mut arriving = lock_of(&self.line.arriving);
         let place = lock_of(&self.line.places).get(&told.id).cloned();
@@ -189,7 +192,7 @@ impl Client {
     }
 }
 
-/// While this lives, what is told of a claim that does not stand in line yet is kept.
+/// While this exists, a notification to a claim that has no queue entry yet is kept.
 pub(crate) struct Arrival<'a>(&'a Client, ClaimId);
 
 impl<'a> Arrival<'a> {

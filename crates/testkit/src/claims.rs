@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, ClaimId, Mode, Name};
+use leasehold_core::{Claim, ClaimId, Mode, Name, Previous, Release};
 
 /// An exclusive claim of `name` with a new id, which may queue and lasts for `ttl`.
 ///
@@ -21,6 +21,13 @@ pub fn exclusive(name: &str, ttl: Duration) -> Claim {
         owner: "test".into(),
         stops_on_term: false,
     }
+}
+
+/// The order to leave no trace of a claim.
+#[must_use]
+pub fn release_of(claim: &Claim) -> [Release; 1] {
+    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
+    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
 }
 
 /// An id that no other claim has.

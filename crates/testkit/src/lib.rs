@@ -10,7 +10,9 @@
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
 //! - [`limits`]: what the operating system lets a test process have.
 //! - [`panic_clock`]: a clock that panics in one task of an engine.
+//! - [`rig`]: what the tests of engines with a server share.
 //! - [`room`]: leases with room for what a busy machine does to their clients.
+//! - [`scenarios`]: what several engines are tested with beside the suite.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
 //! - [`check`]: the invariants, checked mechanically on such a history.
 
@@ -24,7 +26,9 @@ pub mod limits;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 pub mod panic_clock;
+pub mod rig;
 pub mod room;
+pub mod scenarios;
 pub mod server;
 mod signals;
 pub mod stopwatch;

@@ -65,7 +65,7 @@ impl Clock for PanicClock {
 mod tests {
     use super::*;
 
-    mod minder {
+    mod maintenance {
         pub(super) fn looks(clock: &dyn leasehold_core::Clock) {
             clock.now();
         }
@@ -74,14 +74,14 @@ mod tests {
     #[test]
     fn it_panics_once_and_only_in_the_module() {
         let (clock, env) = PanicClock::new("panic_clock::tests::minder::");
-        minder::looks(&*env.clock);
+        maintenance::looks(&*env.clock);
         clock.arm();
         env.clock.now();
         assert!(!clock.has_panicked());
         let asked = Arc::clone(&env.clock);
-        std::thread::spawn(move || minder::looks(&*asked)).join().unwrap_err();
+        std::thread::spawn(move || maintenance::looks(&*asked)).join().unwrap_err();
         assert!(clock.has_panicked() && !clock.is_asked_again());
-        minder::looks(&*env.clock);
+        maintenance::looks(&*env.clock);
         assert!(clock.is_asked_again());
     }
 }

@@ -1,5 +1,5 @@
-//! What a login is bound to, so that a server between cannot hand it on: `tls-server-end-point`
-//! (<https://www.rfc-editor.org/rfc/rfc5929#section-4>).
+//! The channel binding `tls-server-end-point` (<https://www.rfc-editor.org/rfc/rfc5929#section-4>): it binds a login
+//! to the server's certificate, so that a man in the middle cannot relay the login.
 
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
@@ -10,7 +10,8 @@ const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
 const SEQUENCE: u8 = 0x30;
 const OBJECT_IDENTIFIER: u8 = 6;
 
-/// The hash of the server's certificate, by the algorithm that its signature names. `None` where that names none.
+/// The hash of the server's certificate, by the hash algorithm of its signature. `None` where the signature names
+/// none.
 #[must_use]
 pub fn end_point<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
@@ -24,7 +25,7 @@ fn of_signature(certificate: &[u8]) -> Option<&'static Algorithm> {
     let (signature, _) = part(behind, SEQUENCE)?;
     let (name, _) = part(signature, OBJECT_IDENTIFIER)?;
     match (name.strip_prefix(RSA), name.strip_prefix(ECDSA)) {
-        // MD5 and SHA-1 stand for SHA-256.
+        // By the RFC, SHA-256 replaces MD5 and SHA-1.
         (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => Some(&SHA256),
         (Some([12]), _) | (_, Some([3, 3])) => Some(&SHA384),
         (Some([13]), _) | (_, Some([3, 4])) => Some(&SHA512),
@@ -32,7 +33,7 @@ fn of_signature(certificate: &[u8]) -> Option<&'static Algorithm> {
     }
 }
 
-/// The content of the first part of some DER, which has to be of this kind, and what is behind it.
+/// The content of the first DER element, which must be of this kind, and the bytes after the element.
 fn part(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first()?;
     let (&length, rest) = rest.split_first().filter(|_| found == kind)?;

@@ -1,27 +1,27 @@
-//! Sorts what a handshake says into what it means for the next one.
+//! Sorts errors of a handshake by whether a retry may help.
 
 use std::io;
 
 use tokio_rustls::rustls;
 
-/// What to ask when the bytes of the other side are none of TLS.
+/// The hint when the bytes of the other side are not TLS.
 const IS_PLAIN: &str = "does the server speak TLS on this port?";
 
-/// How rustls calls the certificate of an authority that a server shows as its own.
+/// The name that rustls prints for an authority's certificate that a server presents as its own.
 const AUTHORITY: &str = "Other(OtherError(CaUsedAsEndEntity))";
 
-/// What that means.
+/// The explanation in place of that name.
 const IS_AUTHORITY: &str = "the server shows the certificate of an authority (CA:TRUE) as its own: give it one that this authority \
     has signed, made with CA:FALSE";
 
-/// How the text of an alert of the other side begins.
+/// How rustls begins the text of an alert from the other side.
 const ALERT: &str = "received fatal alert";
 
 /// Why a connection was not encrypted.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The two do not speak the same or do not trust each other, a file cannot be used, or no authority is trusted: the next
-    /// time will be no better.
+    /// The two sides have no TLS version or cipher in common, they do not trust each other, a file cannot be used, or
+    /// no authority is trusted: a retry does not help.
     #[error("{0}")]
     Wrong(String),
     /// The connection broke.
@@ -29,7 +29,7 @@ pub enum TlsError {
     Broken(io::Error),
 }
 
-/// An error of a handshake.
+/// Sorts an error of a handshake.
 pub(crate) fn sort(error: io::Error) -> TlsError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {IS_PLAIN}")),
@@ -42,14 +42,15 @@ pub(crate) fn sort(error: io::Error) -> TlsError {
     }
 }
 
-/// The text of an error of rustls, where that gives a name only, in words.
+/// The text of an error of rustls, with an explanation in place of a mere name.
 #[must_use]
 pub fn in_words(text: &str) -> String {
     text.replace(AUTHORITY, IS_AUTHORITY)
 }
 
-/// True if this is the text of an error by which the other side refuses ours. A server may refuse our certificate only after
-/// the handshake: its alert then comes out of the first read, and a client library may have hidden its type.
+/// Whether this is the text of an error by which the other side refuses us. A server may refuse our certificate only
+/// after the handshake: then its alert arrives at the first read, and a client library may have hidden the type of
+/// the error.
 #[must_use]
 pub fn is_alert(text: &str) -> bool {
     text.starts_with(ALERT)

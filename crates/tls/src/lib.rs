@@ -1,4 +1,4 @@
-//! TLS for the engines that connect to servers, with verification of the server unless a database's URL says otherwise.
+//! TLS for the engines that connect to servers. It verifies the server unless the URL of a database says otherwise.
 
 mod end_point;
 mod error;
@@ -8,8 +8,8 @@ mod verify;
 pub use end_point::end_point;
 pub use error::{TlsError, in_words, is_alert};
 pub use tls::{Material, Tls};
-/// What [`Tls::connect`] makes of a connection.
+/// The result of [`Tls::connect`].
 pub use tokio_rustls::client::TlsStream;
-/// What [`Tls::with`] takes a configuration of, in the version that it takes.
+/// The `rustls` of the configuration that [`Tls::with`] takes, in the same version.
 pub use tokio_rustls::rustls;
 pub use verify::Verify;

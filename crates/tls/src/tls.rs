@@ -1,4 +1,5 @@
-//! How a connection is encrypted and whom it trusts.
+//! The TLS configuration of a connection: which authorities it trusts, how it identifies itself, how much it
+//! verifies.
 
 use std::{
     fmt, fs,
@@ -22,7 +23,7 @@ use crate::{
     verify::{Partly, Verify},
 };
 
-/// How a connection is encrypted and whom it trusts. Files are read at each connection, so that they can be replaced.
+/// The TLS configuration of a connection. Files are read at each connection, so that they can be replaced.
 #[derive(Clone, Default)]
 pub struct Tls {
     roots: Option<PathBuf>,
@@ -31,12 +32,12 @@ pub struct Tls {
     given: Option<Arc<ClientConfig>>,
 }
 
-/// What a connection is encrypted with, as it stands in files.
+/// The same configuration as the contents and paths of files.
 #[derive(Debug)]
 pub struct Material {
-    /// The certificates of those who are trusted, DER.
+    /// The certificates of the trusted authorities, DER.
     pub authorities: Vec<Vec<u8>>,
-    /// The certificate that is shown to the server, and its key, PEM.
+    /// The certificate that is presented to the server, and its key, PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// How much of the server's certificate is verified.
     pub verify: Verify,
@@ -49,8 +50,8 @@ impl Tls {
         Self::default()
     }
 
-    /// All by a configuration of the caller's, made with the [`rustls`](crate::rustls) of this crate; [`roots`](Self::roots),
-    /// [`identity`](Self::identity) and [`verify`](Self::verify) change nothing of it.
+    /// Uses a configuration of the caller, built with the [`rustls`](crate::rustls) of this crate;
+    /// [`roots`](Self::roots), [`identity`](Self::identity) and [`verify`](Self::verify) do not change it.
     #[must_use]
     pub fn with(config: Arc<ClientConfig>) -> Self {
         Self { given: Some(config), ..Self::default() }
@@ -63,7 +64,7 @@ impl Tls {
         self
     }
 
-    /// Shows the server this certificate; its key is in the other file. Both PEM.
+    /// Presents this certificate to the server; its key is in the other file. Both PEM.
     #[must_use]
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
@@ -77,19 +78,19 @@ impl Tls {
         self
     }
 
-    /// Whether its files can be used.
+    /// Checks that the files can be used.
     ///
     /// # Errors
-    /// [`TlsError::Wrong`] where they cannot.
+    /// [`TlsError::Wrong`] if they cannot.
     pub fn check(&self) -> Result<(), TlsError> {
         self.config(&[]).map(drop).map_err(TlsError::Wrong)
     }
 
-    /// Encrypts a stream to `host`, whose certificate must be of this name. The server is offered `protocols` (by ALPN), or
-    /// those of the caller's configuration if it has any.
+    /// Encrypts a stream to `host`; the certificate must be for this name. Offers `protocols` to the server (by
+    /// ALPN), or those of the caller's configuration if it has any.
     ///
     /// # Errors
-    /// [`TlsError`] tells whether the next time may be better.
+    /// [`TlsError`] says whether a retry may help.
     ///
     /// # Cancel safety
     /// Dropping the future closes the stream.
@@ -161,20 +162,20 @@ impl Tls {
         Ok(trusted)
     }
 
-    /// For a client library that makes its configuration itself, with the default provider of the process: that is set, if there is
-    /// none.
+    /// The configuration for a client library that builds its own with the default provider of the process; sets that
+    /// provider if there is none.
     ///
     /// # Errors
-    /// [`TlsError::Wrong`] where the caller gave a configuration of its own, or a file cannot be used.
+    /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
     pub fn material(&self) -> Result<Material, TlsError> {
         if self.given.is_some() {
             let words = "this engine takes files (ca, cert and key), not a configuration of the caller's";
             return Err(TlsError::Wrong(words.to_owned()));
         }
-        // All that it would be refused for is refused here, in our words.
+        // Refuses here, in our words, everything for which the client library would refuse it.
         self.read().map_err(TlsError::Wrong)?;
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Another may have been set at this moment, which will do.
+            // Another thread may have set one at this moment, which is just as good.
             let _ = ring::default_provider().install_default();
         }
         let authorities = match &self.roots {
@@ -190,7 +191,7 @@ impl Tls {
     }
 }
 
-/// To open a pipe would wait for somebody who writes into it.
+/// Refuses other kinds of file: opening a pipe would wait for a writer.
 fn regular(file: &Path) -> Result<(), String> {
     match fs::metadata(file) {
         Ok(found) if found.is_file() => Ok(()),
@@ -216,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// Trusts nobody, and offers these protocols.
+    /// Trusts no authority, and offers these protocols.
     fn given(protocols: &[&str]) -> Tls {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().unwrap();
@@ -234,7 +235,7 @@ mod tests {
         assert!(offered(&without, &[]).is_empty(), "what one connection offers stays with it");
     }
 
-    /// What comes of encrypting a stream to a server that says only this.
+    /// The error of encrypting a stream to a server that sends only these bytes.
     async fn met(tls: &Tls, said: Option<&[u8]>) -> TlsError {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = async {
@@ -246,7 +247,7 @@ mod tests {
             let said = said?;
             stream.writable().await.unwrap();
             assert_eq!(stream.try_write(said).unwrap(), said.len());
-            // Closing it here could overtake what was said.
+            // Kept open: closing it here could overtake the bytes.
             Some(stream)
         };
         tokio::join!(client, server).0

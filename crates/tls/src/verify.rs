@@ -12,19 +12,19 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// How much of a server's certificate is verified, as database clients name it.
+/// How much of a server's certificate is verified, with the names of database clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// That a trusted authority signed it, and that it is of the host: `verify-full`, `VERIFY_IDENTITY`.
+    /// That a trusted authority signed it, and that it is for this host: `verify-full`, `VERIFY_IDENTITY`.
     #[default]
     Full,
     /// That a trusted authority signed it: `verify-ca`, `VERIFY_CA`.
     Authority,
-    /// Nothing: who listens on the way reads nothing, but whoever answers is believed to be the server.
+    /// Nothing: an eavesdropper reads nothing, but any server that answers counts as the right one.
     Nothing,
 }
 
-/// Verifies less than everything.
+/// A verifier that checks less than everything.
 #[derive(Debug)]
 pub(crate) struct Partly {
     /// `None`: nothing is verified.
@@ -57,7 +57,7 @@ impl ServerCertVerifier for Partly {
     ) -> Result<ServerCertVerified, Error> {
         let Some(authority) = &self.authority else { return Ok(ServerCertVerified::assertion()) };
         match authority.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // The name is looked at last.
+            // The name is checked last, so everything else is valid here.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -2,7 +2,7 @@
 
 use leasehold_core::ClaimId;
 
-use crate::{ZookeeperEngine, book::Place};
+use crate::{ZookeeperEngine, claims::State};
 
 /// The version of a node of ours that nobody wrote into: an operator who breaks a hold does.
 const UNTOUCHED: i32 = 0;
@@ -22,9 +22,9 @@ impl ZookeeperEngine {
     /// The check under which this claim, which was granted by this engine, still holds; `None` if it does not.
     #[must_use]
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
-        let mut book = self.client.book();
-        let Place::Held { paths, .. } = &book.get(id)?.place else { return None };
-        let path = paths.first()?.strip_prefix(&self.client.config.chroot)?.to_owned();
+        let mut claims = self.client.claims();
+        let State::Held { own, .. } = &claims.get(id)?.state else { return None };
+        let path = own.path.strip_prefix(&self.client.config.chroot)?.to_owned();
         Some(HeldBy { path, version: UNTOUCHED })
     }
 }

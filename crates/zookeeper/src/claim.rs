@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Lineage, Mode};
 
 use crate::{
-    book::{Before, Own, Place},
+    claims::{Blocker, OnSession, Own, State},
     client::Client,
     conn::Conn,
     error::Failed,
@@ -41,16 +41,16 @@ impl Client {
         if place.is_none() && how == How::Ask {
             return Ok(Answer::Gone);
         }
-        let was_there = matches!(place, Some(Place::Waiting { .. } | Place::Held { .. }));
+        let was_there = matches!(place, Some(State::Waiting { .. } | State::Held { .. }));
         let mut error = EngineError::new(Fault::Retry, "what the claim depends on changed again and again");
         for _ in 0..TRIES {
             if self.in_flight.is_released(claim.id, self.now()) {
                 return Ok(Answer::Gone);
             }
             match self.place(claim) {
-                Some(Place::Gone) => return Ok(Answer::Gone),
-                Some(Place::Ending { .. }) => return Ok(Answer::Waiting(Hint::default())),
-                Some(Place::Waiting { .. } | Place::Held { .. }) if self.session_of(claim).is_none() => {
+                Some(State::Gone) => return Ok(Answer::Gone),
+                Some(State::Ending { .. }) => return Ok(Answer::Waiting(Hint::default())),
+                Some(State::Waiting { .. } | State::Held { .. }) if self.session_of(claim).is_none() => {
                     // What it had is gone with its session.
                     return Ok(self.give_up(claim));
                 }
@@ -77,7 +77,8 @@ impl Client {
 
     /// The error of a claim that had nothing before: who hears that it was certainly not applied does not undo it.
     async fn failed(&self, claim: &Claim, error: EngineError) -> EngineError {
-        let left = self.book().get(claim.id).map(|entry| entry.unsettled || entry.place != Place::Made);
+        let left =
+            self.claims().get(claim.id).map(|entry| entry.data.unsettled || entry.state != State::Made);
         match (left, error.fault) {
             (None, _) | (_, Fault::Unknown) => error,
             (Some(false), _) => {
@@ -96,34 +97,39 @@ impl Client {
         }
     }
 
-    fn place(&self, claim: &Claim) -> Option<Place> {
-        self.book().get(claim.id).map(|entry| entry.place.clone())
+    fn place(&self, claim: &Claim) -> Option<State> {
+        self.claims().get(claim.id).map(|entry| entry.state.clone())
     }
 
     /// The session of a claim that is known, unless it is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
-        let session = self.book().get(claim.id).map(|entry| Arc::clone(entry.slot.session()));
+        let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.slot.session()));
         session.filter(|session| !session.facts.is_gone())
     }
 
     /// Whether a change for this claim may have been done without our knowing.
     pub(crate) fn set_unsettled(&self, claim: &Claim, unsettled: bool) {
-        if let Some(entry) = self.book().get(claim.id) {
-            entry.unsettled = unsettled;
+        if let Some(entry) = self.claims().get(claim.id) {
+            entry.data.unsettled = unsettled;
         }
     }
 
     async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<Tried, Failed> {
         let context = self.enter(claim, bytes).await?;
-        if self.book().get(claim.id).is_some_and(|entry| entry.unsettled) {
+        if self.claims().get(claim.id).is_some_and(|entry| entry.data.unsettled) {
             self.settle(claim, &context).await?;
         }
-        match self.place(claim) {
-            None | Some(Place::Gone) => Ok(Tried::Answer(Answer::Gone)),
-            Some(Place::Ending { .. } | Place::Lapsed) => Ok(Tried::Answer(Answer::Waiting(Hint::default()))),
-            Some(Place::Made) => self.create(claim, &context).await,
-            Some(Place::Waiting { node, before }) => self.ask_waiting(claim, &context, &node, &before).await,
-            Some(Place::Held { token, paths, .. }) => self.ask_held(claim, &context, token, paths).await,
+        let (closed, place) = {
+            let mut claims = self.claims();
+            (claims.closed(claim.id), claims.get(claim.id).map(|entry| entry.state.clone()))
+        };
+        match (closed, place) {
+            (Some(closed), _) => Ok(Tried::Answer(closed)),
+            (None, Some(State::Waiting { own, before })) => {
+                self.ask_waiting(claim, &context, &own, &before).await
+            }
+            (None, Some(State::Held { own, .. })) => self.ask_held(claim, &context, own).await,
+            (None, _) => self.create(claim, &context).await,
         }
     }
 
@@ -131,7 +137,7 @@ impl Client {
     async fn enter(&self, claim: &Claim, bytes: usize) -> Result<ClaimContext, Failed> {
         loop {
             let now = self.now();
-            if let Some(entry) = self.book().get(claim.id) {
+            if let Some(entry) = self.claims().get(claim.id) {
                 entry.speaks(now);
             }
             let session = match self.session_of(claim) {
@@ -140,7 +146,7 @@ impl Client {
                 None => {
                     let slot = self.slot(claim.ttl, bytes)?;
                     let session = Arc::clone(slot.session());
-                    self.book().enter(claim, slot, now);
+                    self.claims().enter(claim, OnSession::new(slot), now);
                     session
                 }
             };
@@ -194,9 +200,9 @@ impl Client {
         };
         let now = self.now();
         context.session.facts.confirmed(sent, now);
-        let known = self.book().get(claim.id).map(|entry| {
-            if entry.place == Place::Made {
-                entry.waits(own.clone(), Before::Unknown, now);
+        let known = self.claims().get(claim.id).map(|entry| {
+            if entry.state == State::Made {
+                entry.waits(own.clone(), Blocker::Unknown, now);
             }
         });
         if known.is_none() {
@@ -261,15 +267,15 @@ impl Client {
     /// Nothing of the claim is on the server, nor will be.
     pub(crate) fn leave(&self, claim: &Claim) {
         self.unwatch(claim.id);
-        drop(self.book().remove(claim.id));
+        drop(self.claims().remove(claim.id));
     }
 
     /// Nothing will come of the claim. What is left of it its release removes.
     pub(crate) fn give_up(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
-        if let Some(entry) = self.book().get(claim.id) {
-            entry.place = Place::Gone;
-            entry.unsettled = true;
+        if let Some(entry) = self.claims().get(claim.id) {
+            entry.state = State::Gone;
+            entry.data.unsettled = true;
         }
         Answer::Gone
     }

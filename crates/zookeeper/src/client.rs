@@ -11,17 +11,17 @@ use std::{
 
 use leasehold_core::{
     ClaimId, Clock, Contact, EngineError, Env, Fault, Grant, InFlight, Instant, Lineage, Mailbox, Name,
-    Notification, Previous, Token,
+    Previous, Token,
 };
 use tokio::sync::Notify;
 
 use crate::{
-    book::Book,
+    claims::Claims,
     config::Config,
     conn::Conn,
     error::{Failed, agreed, unreadable},
     keys::Dir,
-    lock_of, minder, runtime,
+    lock_of, runtime,
     session::{Facts, over},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
@@ -44,7 +44,7 @@ pub(crate) struct Client {
     pub(crate) sessions: Sessions,
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
-    book: Mutex<Book>,
+    claims: Mutex<Claims>,
     /// Lines in which the server's counter is nearly used up.
     pub(crate) worn: Mutex<HashSet<String>>,
     /// One session is begun at a time, for all who need it.
@@ -70,7 +70,7 @@ impl Client {
             in_flight: InFlight::default(),
             sessions: Sessions::default(),
             sooner: Arc::default(),
-            book: Mutex::default(),
+            claims: Mutex::default(),
             worn: Mutex::default(),
             beginning: Mutex::default(),
             runtime: OnceLock::new(),
@@ -93,8 +93,8 @@ impl Client {
         self.clock.now()
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        lock_of(&self.book)
+    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
+        lock_of(&self.claims)
     }
 
     /// A seat on a session of this timeout, for nodes whose paths have so many bytes. It may have to begin first.
@@ -136,26 +136,14 @@ impl Client {
         };
         runtime::spawn(leasehold_core::lasting("session", mended, || (), runtime::sleep));
         if self.runtime.set(runtime::runtime()).is_ok() {
-            self.be_minded();
+            leasehold_core::maintain(
+                Weak::clone(&self.me),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.sooner),
+            );
         }
         self.sooner.notify_one();
         session
-    }
-
-    /// What a round that died left undone, claims ask for themselves.
-    fn be_minded(&self) {
-        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
-        let fell = move || {
-            if let Some(client) = client.upgrade() {
-                client.mailbox.push(Notification::AskAll);
-            }
-        };
-        runtime::spawn(leasehold_core::lasting(
-            "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
-            fell,
-            runtime::sleep,
-        ));
     }
 
     /// Waits until the session was confirmed lately.
@@ -264,10 +252,10 @@ impl Client {
 
     /// Nothing of this claim is watched any more.
     pub(crate) fn unwatch(&self, id: ClaimId) {
-        let mut book = self.book();
-        let Some(entry) = book.get(id) else { return };
-        if let Some(conn) = entry.slot.session().link.live() {
-            conn.watches.leave_all(id, &entry.place);
+        let mut claims = self.claims();
+        let Some(entry) = claims.get(id) else { return };
+        if let Some(conn) = entry.data.slot.session().link.live() {
+            conn.watches.leave_all(id, &entry.state);
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password};
-use percent_encoding::percent_decode_str;
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl};
 
 use crate::wire::{Acl, EVERYBODY, MAKER};
 
@@ -67,43 +66,18 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
-        let malformed = |what: &str| {
-            Error::misconfigured(format!(
-                "the {scheme} URL {what}: write it like {scheme}://host:2181,host:2181/chroot"
-            ))
-        };
-        let decode = |text: &str| {
-            let decoded = percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
-            decoded.map_err(|_| malformed("holds percent-escapes that are no UTF-8"))
-        };
-        let rest = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
-        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
-        let (places, chroot) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        let mut servers = Vec::new();
-        for place in places.split(',') {
-            let split = Endpoint::split(place, DEFAULT_PORT);
-            let (host, port) = split.ok_or_else(|| malformed("has a port that is no number"))?;
-            if host.is_empty() {
-                return Err(malformed("names no host"));
-            }
-            servers.push(Endpoint { host: decode(host)?, port });
-        }
+        let url = ServersUrl { scheme, example: "://host:2181,host:2181/chroot" };
+        let (login, servers, chroot) = url.split(rest)?;
+        let servers = url.places(servers, DEFAULT_PORT)?;
         if servers.len() > MAX_SERVERS {
-            return Err(malformed("names too many servers"));
+            return Err(url.malformed("names too many servers"));
         }
         let mut config = Self::new(servers);
-        let chroot = decode(chroot.strip_suffix('/').unwrap_or(chroot))?;
-        if !(chroot.is_empty() || is_path(&chroot)) {
-            return Err(malformed("has a chroot that is no path"));
+        config.chroot = url.decoded(chroot.strip_suffix('/').unwrap_or(chroot))?;
+        if !(config.chroot.is_empty() || is_path(&config.chroot)) {
+            return Err(url.malformed("has a chroot that is no path"));
         }
-        config.chroot = chroot;
-        if let Some(login) = login {
-            let (user, password) = login.split_once(':').unwrap_or((login, ""));
-            if user.is_empty() {
-                return Err(malformed("has a password and no user"));
-            }
-            config.login = Some((decode(user)?, decode(password)?.into()));
-        }
+        config.login = login.map(|login| url.login(login)).transpose()?;
         Ok(config)
     }
 
@@ -114,45 +88,14 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-
-    /// Who we are there, by the scheme `digest`. What we make is then ours alone, but for [`acl`](Self::acl).
-    #[must_use]
-    pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
-        self.login = Some((user.to_owned(), password.into()));
-        self
-    }
-
-    /// How the user of the URL proves who it is; asked for at each connection.
-    ///
-    /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) where there is no user.
-    pub fn password(mut self, password: impl Into<Password>) -> Result<Self, Error> {
-        let (_, old) = self.login.as_mut().ok_or_else(|| {
-            Error::misconfigured("a password is given and no user: write user@ before the host")
-        })?;
-        *old = password.into();
-        Ok(self)
+    leasehold_core::server_options! {
+        /// Who we are there, by the scheme `digest`. What we make is then ours alone, but for [`acl`](Self::acl).
     }
 
     /// What exclusive claims are called.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
-        self
-    }
-
-    /// How long connecting may take, to all servers together where there are several; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT)
-    /// by default. An attempt takes 3 s at most, to one of several servers 1.5 s. Zero is none but that.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
         self
     }
 

@@ -2,10 +2,8 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name,
-    Notification, Profile, Release, Released, Renewed,
-};
+pub(crate) use leasehold_core::REQUEST_TIMEOUT;
+use leasehold_core::{Breaking, Contact, Env, Profile};
 
 use crate::{client::Client, config::Config};
 
@@ -13,8 +11,6 @@ use crate::{client::Client, config::Config};
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 /// The ttl is the timeout of a session, which the server puts within bounds of its own: 4 to 40 s by default.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
-/// How long a request may take before its outcome is unknown.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be done.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
@@ -35,42 +31,15 @@ impl ZookeeperEngine {
     }
 }
 
-impl Engine for ZookeeperEngine {
-    fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    fn group(&self, _: &Name) -> Option<u16> {
-        None
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.client.claim(claim, how))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.client.renew(holds))
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.client.release(releases))
-    }
-
-    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
-        Box::pin(self.client.mailbox.read())
-    }
-}
+leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read());
 
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
-    profile.life = Life::Lease;
     profile.push = true;
     profile.poll = POLL;
-    profile.tokens = 1;
     profile.fifo = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
-    profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);
     profile

@@ -8,8 +8,8 @@ use leasehold_core::{
 };
 
 use crate::{
-    book::{Before, Own, Place},
     claim::{ClaimContext, Tried, children},
+    claims::{Blocker, Own, State},
     client::{Client, grant},
     error::Failed,
     keys::{self, LINE, PERMITS},
@@ -63,7 +63,7 @@ impl Client {
                     Mode::Permits { count, limit } => {
                         self.take_permits(claim, context, own, (count, limit)).await
                     }
-                    _ => self.holds(claim, context, own.czxid, vec![own.path.clone()]).map(Tried::Answer),
+                    _ => self.holds(claim, context, own.clone()).map(Tried::Answer),
                 };
             };
             if !claim.may_queue {
@@ -88,12 +88,12 @@ impl Client {
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
             let path = format!("{line}/{before}");
             match self
-                .wait_for(claim, context, own, Before::Node { path, sole, ahead: position.ahead })
+                .wait_for(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
                 .await?
             {
                 Some(answer) => return Ok(Tried::Answer(answer)),
                 None if sole => {
-                    return self.holds(claim, context, own.czxid, vec![own.path.clone()]).map(Tried::Answer);
+                    return self.holds(claim, context, own.clone()).map(Tried::Answer);
                 }
                 None => children = self::children(&context.conn, &line).await?,
             }
@@ -131,10 +131,10 @@ impl Client {
         claim: &Claim,
         context: &ClaimContext,
         own: &Own,
-        before: Before,
+        before: Blocker,
     ) -> Result<Option<Answer>, Failed> {
         let Some(path) = before.path().map(str::to_owned) else { return Ok(None) };
-        let target = Target::Before(claim.id);
+        let target = Target::Blocker(claim.id);
         let last = match self.waits(claim, own, before) {
             Some(last) => last,
             None => return Ok(Some(self.waiting(claim))),
@@ -152,7 +152,7 @@ impl Client {
             Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
             // It belongs to others, who let nobody look. That it is gone the list tells.
             Err(failed) if failed.is(Code::NO_AUTH) => {
-                self.waits(claim, own, Before::Unknown);
+                self.waits(claim, own, Blocker::Unknown);
                 Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED), ..Hint::default() })))
             }
             Err(failed) => Err(failed),
@@ -160,23 +160,23 @@ impl Client {
     }
 
     /// Writes down what a claim that waits waits for; answers what it was before. Nothing if it does not wait.
-    pub(crate) fn waits(&self, claim: &Claim, own: &Own, before: Before) -> Option<Before> {
+    pub(crate) fn waits(&self, claim: &Claim, own: &Own, before: Blocker) -> Option<Blocker> {
         let now = self.now();
-        let mut book = self.book();
-        let entry = book.get(claim.id)?;
-        let Place::Waiting { before: last, .. } = &entry.place else { return None };
+        let mut claims = self.claims();
+        let entry = claims.get(claim.id)?;
+        let State::Waiting { before: last, .. } = &entry.state else { return None };
         let last = last.clone();
         entry.waits(own.clone(), before, now);
         Some(last)
     }
 
     pub(crate) fn waiting(&self, claim: &Claim) -> Answer {
-        let mut book = self.book();
-        match book.get(claim.id).map(|entry| &entry.place) {
-            Some(Place::Waiting { before, .. }) => {
+        let mut claims = self.claims();
+        match claims.get(claim.id).map(|entry| &entry.state) {
+            Some(State::Waiting { before, .. }) => {
                 Answer::Waiting(Hint { ahead: before.ahead(), ..Hint::default() })
             }
-            Some(Place::Gone) | None => Answer::Gone,
+            Some(State::Gone) | None => Answer::Gone,
             _ => Answer::Waiting(Hint::default()),
         }
     }
@@ -186,10 +186,10 @@ impl Client {
         claim: &Claim,
         context: &ClaimContext,
         own: &Own,
-        before: &Before,
+        before: &Blocker,
     ) -> Result<Tried, Failed> {
-        if let Before::Node { path, .. } = before
-            && context.conn.watches.has(path, Target::Before(claim.id))
+        if let Blocker::Node { path, .. } = before
+            && context.conn.watches.has(path, Target::Blocker(claim.id))
         {
             let (own_there, before_there) =
                 (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
@@ -199,7 +199,7 @@ impl Client {
             match before_there.answer().await {
                 Ok(_) => {
                     let now = self.now();
-                    if let Some(entry) = self.book().get(claim.id) {
+                    if let Some(entry) = self.claims().get(claim.id) {
                         entry.speaks(now);
                     }
                     return Ok(Tried::Answer(self.waiting(claim)));
@@ -216,38 +216,29 @@ impl Client {
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        token: i64,
-        paths: Vec<String>,
+        own: Own,
     ) -> Result<Tried, Failed> {
-        let Some(path) = paths.first() else { return Ok(Tried::Answer(Answer::Gone)) };
-        match context.conn.send(&Data { path, watch: false }).answer().await {
+        match context.conn.send(&Data { path: &own.path, watch: false }).answer().await {
             Ok((data, _)) if is_broken(&data) => Ok(Tried::Answer(self.give_up(claim))),
-            Ok(_) => self.holds(claim, context, token, paths).map(Tried::Answer),
+            Ok(_) => self.holds(claim, context, own).map(Tried::Answer),
             Err(failed) if failed.is(Code::NO_NODE) => Ok(Tried::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }
 
     /// Writes down that the claim holds, and answers it. What was done while the answer was under way counts more.
-    pub(crate) fn holds(
-        &self,
-        claim: &Claim,
-        context: &ClaimContext,
-        token: i64,
-        paths: Vec<String>,
-    ) -> Result<Answer, Failed> {
+    pub(crate) fn holds(&self, claim: &Claim, context: &ClaimContext, own: Own) -> Result<Answer, Failed> {
         let now = self.now();
         let Some(ttl) = context.session.facts.left(now).map(|left| left.min(claim.ttl)) else {
             return Err(if context.session.facts.is_gone() { over() } else { unconfirmed() }.into());
         };
-        let mut book = self.book();
-        match book.get(claim.id).map(|entry| &entry.place) {
-            None | Some(Place::Gone) => return Ok(Answer::Gone),
-            Some(Place::Ending { .. } | Place::Lapsed) => return Ok(Answer::Waiting(Hint::default())),
-            Some(Place::Made | Place::Waiting { .. } | Place::Held { .. }) => {}
+        let mut claims = self.claims();
+        if let Some(closed) = claims.closed(claim.id) {
+            return Ok(closed);
         }
-        book.holds(claim.id, Place::Held { token, paths, spoken: true }, (now, now.after(ttl)));
-        drop(book);
+        let token = own.czxid;
+        claims.hold(claim.id, own, true, (now, now.after(ttl)));
+        drop(claims);
         self.sooner.notify_one();
         Ok(Answer::Held(grant(context.lineage, token, ttl)?))
     }
@@ -280,12 +271,12 @@ impl Client {
         }
         let own = self.find(claim.id, context, &context.dir.line(claim.mode)).await?;
         let now = self.now();
-        if let Some(entry) = self.book().get(claim.id) {
-            entry.looked_for();
+        if let Some(entry) = self.claims().get(claim.id) {
+            entry.data.looked_for();
             match own {
-                Some(own) if entry.place == Place::Made => entry.waits(own, Before::Unknown, now),
+                Some(own) if entry.state == State::Made => entry.waits(own, Blocker::Unknown, now),
                 Some(_) => {}
-                None if matches!(entry.place, Place::Waiting { .. }) => entry.place = Place::Gone,
+                None if matches!(entry.state, State::Waiting { .. }) => entry.state = State::Gone,
                 None => {}
             }
         }
@@ -298,7 +289,7 @@ impl Client {
             match context.conn.send(&Exists { path: &path }).answer().await {
                 // One of a session that is over is on its way out.
                 Ok(stat) if stat.owner == context.session.facts.id() => {
-                    return Ok(Some(Own { path, czxid: stat.czxid }));
+                    return Ok(Some(Own::one(path, stat.czxid)));
                 }
                 Ok(_) => {}
                 Err(failed) if failed.is(Code::NO_NODE) => {}

@@ -3,7 +3,7 @@
 use leasehold_core::{ClaimId, Mode};
 
 use crate::{
-    book::Own,
+    claims::Own,
     keys::{self, Node},
     position::{holders, position},
     record::{Record, is_broken, limit},

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, Name, View};
+use leasehold_core::{Broken, EngineError, Fault, Name, View};
 
 use crate::{
     ZookeeperEngine,
@@ -205,29 +205,4 @@ async fn see(conn: &Conn, directory: &str, name: &str) -> Result<Option<Seen>, F
     }
 }
 
-impl Inspect for ZookeeperEngine {
-    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.client.ping())
-    }
-
-    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        Box::pin(guarantee::look(&self.client))
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        Box::pin(self.client.list(prefix))
-    }
-
-    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        Box::pin(self.client.show(name))
-    }
-
-    fn break_hold<'a>(
-        &'a self,
-        name: &'a Name,
-        token: u64,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
-        Box::pin(self.client.break_hold(name, token, force))
-    }
-}
+leasehold_core::forward_inspect!(ZookeeperEngine, guarantee::look);

@@ -4,9 +4,9 @@
 //! others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
 //! `docs/engines/zookeeper.md`.
 
-mod book;
 mod check;
 mod claim;
+mod claims;
 mod client;
 mod config;
 mod conn;
@@ -19,7 +19,7 @@ pub mod fuzz;
 mod guarantee;
 mod inspect;
 mod keys;
-mod minder;
+mod maintenance;
 mod notifications;
 mod outbox;
 mod permits;

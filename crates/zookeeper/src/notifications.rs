@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{ClaimId, Loss, Name, Notification};
 
 use crate::{
-    book::{Before, Place},
+    claims::{Blocker, State},
     client::{Client, grant},
     runtime,
     session::Facts,
@@ -17,14 +17,15 @@ use crate::{
 impl WatchHandler for Client {
     fn happened(&self, target: Target, path: &str, happened: Happened) {
         match target {
-            Target::Before(id) => self.happened_before(id, path, happened),
+            Target::Blocker(id) => self.happened_before(id, path, happened),
             Target::Own(id) => self.happened_to(id, happened),
         }
     }
 
     fn connected_again(&self, session: &Arc<Facts>) {
         let now = self.now();
-        self.book().look_again(now, |entry| Arc::ptr_eq(&entry.slot.session().facts, session));
+        let lost = |before: &mut Blocker| *before = Blocker::Unknown;
+        self.claims().watch_anew(now, |entry| Arc::ptr_eq(&entry.data.slot.session().facts, session), lost);
         self.sooner.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
@@ -35,35 +36,34 @@ impl Client {
     /// gone is true for ever, whoever tells it, so it needs no other answer.
     fn happened_before(&self, id: ClaimId, path: &str, happened: Happened) {
         let now = self.now();
-        let mut book = self.book();
-        let Some(entry) = book.get(id) else { return };
-        let Place::Waiting { node, before } = &mut entry.place else { return };
+        let mut claims = self.claims();
+        let Some(entry) = claims.get(id) else { return };
+        let State::Waiting { own, before } = &mut entry.state else { return };
         if before.path() != Some(path) {
             return;
         }
-        let sole = matches!(before, Before::Node { sole: true, .. }) && happened == Happened::Deleted;
-        let node = node.clone();
-        *before = Before::Unknown;
-        let session = Arc::clone(entry.slot.session());
+        let sole = matches!(before, Blocker::Node { sole: true, .. }) && happened == Happened::Deleted;
+        let own = own.clone();
+        *before = Blocker::Unknown;
+        let session = Arc::clone(entry.data.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
         // Its session has to stand for it.
         let left = session.facts.left(now).filter(|_| sole).zip(session.facts.lineage());
-        let granted = left.and_then(|(left, lineage)| grant(lineage, node.czxid, left.min(ttl)).ok());
+        let granted = left.and_then(|(left, lineage)| grant(lineage, own.czxid, left.min(ttl)).ok());
         let Some(grant) = granted else {
-            drop(book);
+            drop(claims);
             return self.mailbox.push(Notification::Recheck { name, id });
         };
         let until = now.after(grant.ttl.unwrap_or_default());
-        let held = Place::Held { token: node.czxid, paths: vec![node.path], spoken: false };
-        book.holds(id, held, (now, until));
-        drop(book);
+        claims.hold(id, own, false, (now, until));
+        drop(claims);
         self.sooner.notify_one();
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
     /// The claim's own node was deleted, or somebody wrote into it.
     fn happened_to(&self, id: ClaimId, happened: Happened) {
-        let name = self.book().get(id).map(|entry| entry.name.clone());
+        let name = self.claims().get(id).map(|entry| entry.name.clone());
         let Some(name) = name else { return };
         if happened == Happened::Deleted {
             self.lost(name, id, Loss::Gone);
@@ -80,19 +80,7 @@ impl Client {
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();
-        let notifications: Vec<Notification> = {
-            let book = self.book();
-            let on_it = book.entries().filter(|(_, entry)| Arc::ptr_eq(entry.slot.session(), session));
-            on_it
-                .map(|(id, entry)| {
-                    let name = entry.name.clone();
-                    match entry.place {
-                        Place::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
-                        _ => Notification::Recheck { name, id },
-                    }
-                })
-                .collect()
-        };
-        notifications.into_iter().for_each(|notifications| self.mailbox.push(notifications));
+        let notification = self.claims().lost(|entry| Arc::ptr_eq(entry.data.slot.session(), session));
+        notification.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

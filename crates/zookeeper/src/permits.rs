@@ -7,8 +7,8 @@
 use leasehold_core::{Answer, Claim, EngineError, Hint};
 
 use crate::{
-    book::{Before, Own, Place},
     claim::{ClaimContext, Tried, children},
+    claims::{Blocker, Own, State},
     client::Client,
     enqueue::in_use,
     error::{Failed, agreed},
@@ -34,9 +34,9 @@ impl Client {
         (count, limit): (u32, u32),
     ) -> Result<Tried, Failed> {
         let permits = context.dir.permits();
-        let expecting = Expecting::new(&context.conn.watches, &permits, Target::Before(claim.id));
+        let expecting = Expecting::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
         // Written down and watched before it is looked at, so that nothing is missed.
-        self.waits(claim, own, Before::Room { path: permits.clone() });
+        self.waits(claim, own, Blocker::Room { path: permits.clone() });
         let taken =
             match context.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
                 Ok(taken) => taken.len(),
@@ -74,7 +74,8 @@ impl Client {
             Ok(()) => {
                 context.session.facts.confirmed(sent, self.now());
                 let token = made.answer().await?.czxid;
-                let answer = self.holds(claim, context, token, paths)?;
+                let own = Own::permits(paths, token).ok_or(Failed::Unreadable)?;
+                let answer = self.holds(claim, context, own)?;
                 // From here on it is known by what it holds.
                 self.set_unsettled(claim, false);
                 Ok(Tried::Answer(answer))
@@ -91,22 +92,22 @@ impl Client {
     /// Whether the claim got its permits by a change that was not answered.
     pub(crate) async fn find_permits(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let paths = self.nodes_of(&context.conn, &context.dir.permits(), claim.id).await?;
-        let Some(first) = paths.first() else { return Ok(false) };
-        let stat = match context.conn.send(&Exists { path: first }).answer().await {
+        let Some(mut own) = Own::permits(paths, 0) else { return Ok(false) };
+        let stat = match context.conn.send(&Exists { path: &own.path }).answer().await {
             Err(failed) if failed.is(Code::NO_NODE) => return Ok(false),
             stat => stat?,
         };
         if stat.owner != context.session.facts.id() {
             return Ok(false);
         }
+        own.czxid = stat.czxid;
         let now = self.now();
         let until = now.after(context.session.facts.left(now).unwrap_or_default());
-        let mut book = self.book();
-        if let Some(entry) = book.get(claim.id) {
-            entry.looked_for();
-            if matches!(entry.place, Place::Made | Place::Waiting { .. }) {
-                let held = Place::Held { token: stat.czxid, paths, spoken: true };
-                book.holds(claim.id, held, (now, until));
+        let mut claims = self.claims();
+        if let Some(entry) = claims.get(claim.id) {
+            entry.data.looked_for();
+            if matches!(entry.state, State::Made | State::Waiting { .. }) {
+                claims.hold(claim.id, own, true, (now, until));
             }
         }
         Ok(true)

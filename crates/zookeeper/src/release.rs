@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Instant, Mode, Name, Release, Released};
 
 use crate::{
-    book::Place,
+    claims::{Own, State},
     client::Client,
     conn::Conn,
     engine::{REQUEST_LIFE, REQUEST_TIMEOUT},
@@ -51,7 +51,7 @@ impl Client {
         let held = known.token;
         match self.end_for_good(release.id, known).await {
             Ok(deleted) => {
-                drop(self.book().remove(release.id));
+                drop(self.claims().remove(release.id));
                 let own = release
                     .token
                     .is_none_or(|token| held.is_some_and(|held| u64::try_from(held) == Ok(token.number)));
@@ -79,18 +79,18 @@ impl Client {
     }
 
     fn known(&self, id: ClaimId) -> Option<Known> {
-        let mut book = self.book();
-        let entry = book.get(id)?;
-        let token = match entry.place {
-            Place::Held { token, .. } => Some(token),
+        let mut claims = self.claims();
+        let entry = claims.get(id)?;
+        let token = match entry.state {
+            State::Held { ref own, .. } => Some(own.czxid),
             _ => None,
         };
         Some(Known {
-            session: Arc::clone(entry.slot.session()),
+            session: Arc::clone(entry.data.slot.session()),
             name: entry.name.clone(),
             mode: entry.mode,
-            paths: entry.place.paths(),
-            unsettled: entry.unsettled || entry.doubtful,
+            paths: entry.state.own().map(Own::paths).unwrap_or_default(),
+            unsettled: entry.data.unsettled || entry.data.doubtful,
             token,
         })
     }
@@ -207,14 +207,14 @@ impl Client {
     }
 
     /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
-    pub(crate) async fn end_overdue(&self, id: ClaimId) -> Result<(), EngineError> {
+    pub(crate) async fn end_silent(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
         self.end_known(id).await?;
         let now: Instant = self.now();
-        if let Some(entry) = self.book().get(id) {
-            entry.unsettled = false;
+        if let Some(entry) = self.claims().get(id) {
+            entry.data.unsettled = false;
         }
-        drop(self.book().ended(id, now));
+        drop(self.claims().ended(id, now));
         self.sooner.notify_one();
         Ok(())
     }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Hold, Instant, Loss, Renewed};
 
 use crate::{
-    book::Place,
+    claims::State,
     client::Client,
     conn::Conn,
     error::Failed,
@@ -46,19 +46,20 @@ impl Client {
     /// The session by which it is held, if it is, and one of its nodes. A renewal is a sign of life, so it does not lapse meanwhile.
     fn held_by(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
         let now = self.now();
-        let mut book = self.book();
-        let entry = book.get(hold.id)?;
-        let held = entry.place.clone();
-        let Place::Held { token, paths, .. } = &held else { return None };
-        if entry.name != hold.name || u64::try_from(*token) != Ok(hold.token.number) {
+        let mut claims = self.claims();
+        let entry = claims.get(hold.id)?;
+        let State::Held { own, spoken } = &entry.state else { return None };
+        if entry.name != hold.name || u64::try_from(own.czxid) != Ok(hold.token.number) {
             return None;
         }
-        let (session, path) = (Arc::clone(entry.slot.session()), paths.first()?.clone());
+        let (session, own) = (Arc::clone(entry.data.slot.session()), own.clone());
+        let spoken = *spoken;
         if session.facts.is_gone() {
             return None;
         }
         let until = now.after(session.facts.left(now).unwrap_or_default().min(hold.ttl));
-        book.holds(hold.id, held, (now, until));
+        let path = own.path.clone();
+        claims.hold(hold.id, own, spoken, (now, until));
         Some((session, path))
     }
 
@@ -85,10 +86,10 @@ impl Client {
     /// A hold has lasted for a while: it is watched from now on.
     pub(crate) async fn watch_hold(&self, id: ClaimId) {
         let known = {
-            let mut book = self.book();
-            book.get(id).and_then(|entry| match &entry.place {
-                Place::Held { paths, .. } => {
-                    Some((entry.slot.session().link.live()?, paths.first()?.clone(), entry.name.clone()))
+            let mut claims = self.claims();
+            claims.get(id).and_then(|entry| match &entry.state {
+                State::Held { own, .. } => {
+                    Some((entry.data.slot.session().link.live()?, own.path.clone(), entry.name.clone()))
                 }
                 _ => None,
             })
@@ -114,10 +115,10 @@ impl Client {
                 "no quorum confirmed the session in time",
             ));
         }
-        let mut book = self.book();
-        match book.get(hold.id).map(|entry| entry.place.clone()) {
-            Some(Place::Held { token, paths, .. }) if u64::try_from(token) == Ok(hold.token.number) => {
-                book.holds(hold.id, Place::Held { token, paths, spoken: true }, (now, now.after(ttl)));
+        let mut claims = self.claims();
+        match claims.get(hold.id).map(|entry| entry.state.clone()) {
+            Some(State::Held { own, .. }) if u64::try_from(own.czxid) == Ok(hold.token.number) => {
+                claims.hold(hold.id, own, true, (now, now.after(ttl)));
                 Renewed::Kept { ttl: Some(ttl) }
             }
             _ => Renewed::Lost(Loss::Gone),

@@ -2,14 +2,13 @@
 //! the requests of one session one after the other.
 
 use std::{
-    sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, Weak, atomic::Ordering},
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Clock, Contact, Dial, Endpoint, EngineError, Fault, Link, dial_limit};
+use leasehold_core::{
+    BoxFuture, Clock, Contact, Dial, Endpoint, EngineError, Fault, Link, Rotation, dial_limit,
+};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
@@ -43,8 +42,7 @@ pub(crate) struct Dialer {
     clock: Arc<dyn Clock>,
     facts: Arc<Facts>,
     hears: Weak<dyn WatchHandler>,
-    /// The server to begin with.
-    next: AtomicUsize,
+    rotation: Rotation,
 }
 
 impl Session {
@@ -63,7 +61,7 @@ impl Session {
             clock: Arc::clone(&clock),
             facts: Arc::clone(&facts),
             hears,
-            next: AtomicUsize::new(first),
+            rotation: Rotation::new(first),
         };
         Self { facts, link: Link::new(dialer, clock, contact) }
     }
@@ -130,32 +128,16 @@ impl Dialer {
         let servers = &self.config.servers;
         // Until it has caught up.
         let limit = dial_limit(self.config.connect_timeout, servers.len());
-        let first = self.next.load(Ordering::Relaxed);
-        let mut worst: Option<EngineError> = None;
-        for at in first..first + servers.len() {
-            let place = &servers[at % servers.len()];
+        let dial = async |place| {
             let dialed = runtime::within(limit, self.dial_one(place, Arc::clone(&broken))).await;
-            let error = match dialed {
-                Some(Ok(conn)) => {
-                    // A server whose connection breaks is tried last.
-                    self.next.store((at + 1) % servers.len(), Ordering::Relaxed);
-                    return Ok(conn);
-                }
-                Some(Err(error)) => error,
-                None => EngineError::new(
+            dialed.unwrap_or_else(|| {
+                Err(EngineError::new(
                     Fault::Retry,
                     format!("cannot connect to {place}: no answer within {limit:?}"),
-                ),
-            };
-            if self.facts.is_gone() {
-                return Err(error);
-            }
-            // That we are not let in says more than that a server is down.
-            if worst.as_ref().is_none_or(|worst| worst.fault == Fault::Retry) {
-                worst = Some(error);
-            }
-        }
-        Err(worst.unwrap_or_else(|| EngineError::new(Fault::Misconfigured, "the URL names no server")))
+                ))
+            })
+        };
+        self.rotation.connect(servers, dial, || self.facts.is_gone()).await
     }
 
     async fn dial_one(&self, place: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {

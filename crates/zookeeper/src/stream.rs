@@ -1,10 +1,7 @@
 //! The bytes under a connection: TCP, or TLS.
 
-use leasehold_core::{Endpoint, EngineError, Fault};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
+use leasehold_core::{Endpoint, EngineError};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
 
@@ -23,20 +20,18 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
 }
 
 pub(crate) async fn open(config: &Config, place: &Endpoint) -> Result<Bytes, EngineError> {
-    let failed =
-        |error: std::io::Error| EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"));
-    let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(failed)?;
-    // A request that waits for company would wait for a network round trip.
-    stream.set_nodelay(true).map_err(failed)?;
+    let stream = place.connect().await?;
     #[cfg(feature = "tls")]
     if let Some(tls) = &config.tls {
+        use leasehold_core::Fault;
         use leasehold_tls::TlsError;
+
         return match tls.connect(stream, &place.host, &[]).await {
             Ok(stream) => {
                 let (read, write) = tokio::io::split(stream);
                 Ok((Box::new(read), Box::new(write)))
             }
-            Err(TlsError::Broken(error)) => Err(failed(error)),
+            Err(TlsError::Broken(error)) => Err(place.unreachable(&error)),
             Err(TlsError::Wrong(what)) => Err(EngineError::new(
                 Fault::Misconfigured,
                 format!("cannot connect to {place} by TLS: {what}"),

@@ -8,7 +8,7 @@ use std::{
 use leasehold_core::ClaimId;
 
 use crate::{
-    book::Place,
+    claims::{Own, State},
     lock_of,
     session::Facts,
     wire::{Event, Happened},
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// The claim waits for its end, or for it to change.
-    Before(ClaimId),
+    Blocker(ClaimId),
     /// It is the claim's own.
     Own(ClaimId),
 }
@@ -92,13 +92,13 @@ impl Watches {
     }
 
     /// The same for all that is watched for a claim.
-    pub(crate) fn leave_all(&self, id: ClaimId, place: &Place) {
-        if let Place::Waiting { before, .. } = place
+    pub(crate) fn leave_all(&self, id: ClaimId, place: &State) {
+        if let State::Waiting { before, .. } = place
             && let Some(path) = before.path()
         {
-            self.leave(path, Target::Before(id));
+            self.leave(path, Target::Blocker(id));
         }
-        for path in place.paths() {
+        for path in place.own().map(Own::paths).unwrap_or_default() {
             self.leave(&path, Target::Own(id));
         }
     }
@@ -135,7 +135,7 @@ mod tests {
     fn all_who_expect_it_hear_it_once() {
         let heard: Arc<Heard> = Arc::default();
         let watches = Watches::new(Arc::downgrade(&heard) as _);
-        let [one, two] = [Target::Before(ClaimId([1; 16])), Target::Own(ClaimId([2; 16]))];
+        let [one, two] = [Target::Blocker(ClaimId([1; 16])), Target::Own(ClaimId([2; 16]))];
         watches.expect("/a", one);
         watches.expect("/a", one);
         watches.expect("/a", two);

@@ -47,7 +47,7 @@ impl System for Alone {
         ]
     }
 
-    fn start(_: u64) -> Self {
+    fn start(_: u64, _: Promise) -> Self {
         Self(EtcdServer::start(&[]))
     }
 

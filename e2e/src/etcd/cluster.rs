@@ -9,6 +9,7 @@ use super::{HELD, STOPPED, things};
 use crate::{
     rng::Rng,
     served::{Served, System},
+    struck::Struck,
     world::{Fault, Promise},
 };
 
@@ -16,12 +17,7 @@ use crate::{
 pub const CLUSTER: &str = "etcd-cluster";
 
 /// Three servers.
-pub struct Three {
-    cluster: EtcdCluster,
-    /// Which of them has trouble.
-    struck: usize,
-    rng: Rng,
-}
+pub type Three = Struck<EtcdCluster>;
 
 /// Where a server is stopped and goes on, an old etcd promises no exclusion: such a leader ends leases that the next one keeps
 /// alive.
@@ -30,59 +26,12 @@ pub const fn promise_of(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
 }
 
-impl Three {
-    fn strike_leader(&mut self, act: fn(&mut EtcdCluster, usize)) {
-        self.struck = self.cluster.leader();
-        act(&mut self.cluster, self.struck);
-    }
-
-    fn strike_any(&mut self, act: fn(&mut EtcdCluster, usize)) {
-        self.struck = self.rng.below(self.cluster.ports().len() as u64) as usize;
-        act(&mut self.cluster, self.struck);
-    }
-
-    fn end(&mut self, act: fn(&mut EtcdCluster, usize)) {
-        act(&mut self.cluster, self.struck);
-    }
-}
-
 /// What may happen where exclusion is promised.
-const LOSES_ONE: &[Fault<Served<Three>>] = &[
-    Fault {
-        name: "leader killed",
-        lasts: 5..2500,
-        begin: |w, _| w.system.strike_leader(EtcdCluster::kill),
-        end: |w, _| w.system.end(EtcdCluster::restart),
-    },
-    Fault {
-        name: "leader cut off",
-        lasts: 100..3500,
-        begin: |w, _| w.system.strike_leader(EtcdCluster::cut),
-        end: |w, _| w.system.end(EtcdCluster::heal),
-    },
-    Fault {
-        name: "node cut off",
-        lasts: 100..3500,
-        begin: |w, _| w.system.strike_any(EtcdCluster::cut),
-        end: |w, _| w.system.end(EtcdCluster::heal),
-    },
-];
+const LOSES_ONE: &[Fault<Served<Three>>] =
+    &[Three::LEADER_KILLED, Three::leader_cut_off(3500), Three::any_cut_off("node cut off", 3500)];
 
 /// And where it is not.
-const STOPS_ONE: &[Fault<Served<Three>>] = &[
-    Fault {
-        name: "leader stops",
-        lasts: 100..4500,
-        begin: |w, _| w.system.strike_leader(EtcdCluster::pause),
-        end: |w, _| w.system.end(EtcdCluster::resume),
-    },
-    Fault {
-        name: "node stops",
-        lasts: 100..4500,
-        begin: |w, _| w.system.strike_any(EtcdCluster::pause),
-        end: |w, _| w.system.end(EtcdCluster::resume),
-    },
-];
+const STOPS_ONE: &[Fault<Served<Three>>] = &[Three::LEADER_STOPS, Three::any_stops("node stops")];
 
 impl System for Three {
     const SCHEME: &'static str = "etcd";
@@ -93,12 +42,12 @@ impl System for Three {
         if promise == Promise::Exclusion { LOSES_ONE } else { STOPS_ONE }
     }
 
-    fn start(seed: u64) -> Self {
-        Self { cluster: EtcdCluster::start(), struck: 0, rng: Rng::new(seed, 78) }
+    fn start(seed: u64, _: Promise) -> Self {
+        Self::new(EtcdCluster::start(), Rng::new(seed, 78))
     }
 
     fn ports(&self) -> Vec<u16> {
-        self.cluster.ports().to_vec()
+        self.servers.ports().to_vec()
     }
 
     fn deserves(&self, said: &Guarantee, promise: Promise) -> bool {
@@ -106,6 +55,6 @@ impl System for Three {
     }
 
     fn things(&self) -> BTreeMap<String, u64> {
-        things(|arguments| self.cluster.command(self.cluster.leader(), arguments))
+        things(|arguments| self.servers.command(self.servers.leader(), arguments))
     }
 }

@@ -214,7 +214,7 @@ impl System for Cluster {
         if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_OWNER }
     }
 
-    fn start(seed: u64) -> Self {
+    fn start(seed: u64, _: Promise) -> Self {
         Self { servers: RedisCluster::start(), struck: 0, open: None, rng: Rng::new(seed, 80) }
     }
 

@@ -8,9 +8,9 @@ use std::{
 };
 
 use leasehold_core::Guarantee;
-use leasehold_testkit::server::{RedisServer, redis_command};
+use leasehold_testkit::server::RedisServer;
 
-use super::is_best_effort;
+use super::{is_best_effort, tell};
 use crate::{
     rng::Rng,
     served::{Served, System},
@@ -28,8 +28,6 @@ const STEP: i64 = 3;
 /// The longest ttl of clients, in seconds. A node that started anew has no vote for a little more than twice as long.
 const LONGEST: u64 = 1;
 const QUARANTINE: Duration = Duration::from_millis(2500);
-const MOST_TRIES: usize = 1000;
-const RETRY: Duration = Duration::from_millis(5);
 
 /// The nodes.
 pub struct Nodes {
@@ -54,16 +52,6 @@ impl Nodes {
         act(&mut self.servers[self.struck]);
         self.until = Some(Instant::now() + QUARANTINE);
     }
-}
-
-fn tell(server: &RedisServer, command: &[&str]) {
-    for _ in 0..MOST_TRIES {
-        if redis_command(server.port(), command).status.success() {
-            return;
-        }
-        sleep(RETRY);
-    }
-    panic!("the server does not hear {command:?}");
 }
 
 const FAULTS: &[Fault<Served<Nodes>>] = &[
@@ -114,7 +102,7 @@ impl System for Nodes {
         FAULTS
     }
 
-    fn start(seed: u64) -> Self {
+    fn start(seed: u64, _: Promise) -> Self {
         let servers: Vec<_> = (0..NODES).map(|_| RedisServer::with_clock(&[])).collect();
         for server in &servers {
             server.set_clock(AGE);

@@ -127,7 +127,7 @@ impl System for Group {
         if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_MASTER }
     }
 
-    fn start(seed: u64) -> Self {
+    fn start(seed: u64, _: Promise) -> Self {
         Self { servers: RedisSentinels::start(), struck: 0, rng: Rng::new(seed, 79) }
     }
 

@@ -36,7 +36,7 @@ impl System for One {
         ]
     }
 
-    fn start(_: u64) -> Self {
+    fn start(_: u64, _: Promise) -> Self {
         // Directories that nobody uses go soon, so that they are missed when they are needed again.
         Self(ZookeeperServer::start(&["-Dznode.container.checkIntervalMs=700"]))
     }

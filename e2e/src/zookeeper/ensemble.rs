@@ -9,6 +9,7 @@ use super::{HELD, STOPPED, things};
 use crate::{
     rng::Rng,
     served::{Served, System},
+    struck::Struck,
     world::{Fault, Promise},
 };
 
@@ -16,62 +17,18 @@ use crate::{
 pub const ENSEMBLE: &str = "zookeeper-ensemble";
 
 /// Three servers.
-pub struct Ensemble {
-    servers: ZookeeperEnsemble,
-    /// Which of them has trouble.
-    struck: usize,
-    rng: Rng,
-}
+pub type Ensemble = Struck<ZookeeperEnsemble>;
 
-impl Ensemble {
-    fn strike_leader(&mut self, act: fn(&mut ZookeeperEnsemble, usize)) {
-        self.struck = self.servers.leader();
-        act(&mut self.servers, self.struck);
-    }
-
-    fn strike_any(&mut self, act: fn(&mut ZookeeperEnsemble, usize)) {
-        self.struck = self.rng.below(self.servers.ports().len() as u64) as usize;
-        act(&mut self.servers, self.struck);
-    }
-
-    fn end(&mut self, act: fn(&mut ZookeeperEnsemble, usize)) {
-        act(&mut self.servers, self.struck);
-    }
-}
+/// For how long one is cut off at most: longer than a session, and than a server takes to find out.
+const CUT_OFF: u64 = 7000;
 
 /// What may happen.
 const FAULTS: &[Fault<Served<Ensemble>>] = &[
-    Fault {
-        name: "leader killed",
-        lasts: 5..2500,
-        begin: |w, _| w.system.strike_leader(ZookeeperEnsemble::kill),
-        end: |w, _| w.system.end(ZookeeperEnsemble::restart),
-    },
-    Fault {
-        name: "leader stops",
-        lasts: 100..4500,
-        begin: |w, _| w.system.strike_leader(ZookeeperEnsemble::pause),
-        end: |w, _| w.system.end(ZookeeperEnsemble::resume),
-    },
-    Fault {
-        name: "leader cut off",
-        lasts: 100..7000,
-        begin: |w, _| w.system.strike_leader(ZookeeperEnsemble::cut),
-        end: |w, _| w.system.end(ZookeeperEnsemble::heal),
-    },
-    // Longer than a session, and than a server takes to find out.
-    Fault {
-        name: "server cut off",
-        lasts: 100..7000,
-        begin: |w, _| w.system.strike_any(ZookeeperEnsemble::cut),
-        end: |w, _| w.system.end(ZookeeperEnsemble::heal),
-    },
-    Fault {
-        name: "server stops",
-        lasts: 100..4500,
-        begin: |w, _| w.system.strike_any(ZookeeperEnsemble::pause),
-        end: |w, _| w.system.end(ZookeeperEnsemble::resume),
-    },
+    Ensemble::LEADER_KILLED,
+    Ensemble::LEADER_STOPS,
+    Ensemble::leader_cut_off(CUT_OFF),
+    Ensemble::any_cut_off("server cut off", CUT_OFF),
+    Ensemble::any_stops("server stops"),
 ];
 
 impl System for Ensemble {
@@ -83,9 +40,9 @@ impl System for Ensemble {
         FAULTS
     }
 
-    fn start(seed: u64) -> Self {
+    fn start(seed: u64, _: Promise) -> Self {
         let servers = ZookeeperEnsemble::start_with(&["-Dznode.container.checkIntervalMs=700"]);
-        Self { servers, struck: 0, rng: Rng::new(seed, 79) }
+        Self::new(servers, Rng::new(seed, 79))
     }
 
     fn ports(&self) -> Vec<u16> {

@@ -11,26 +11,15 @@ use nix::sys::signal::Signal;
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST},
-    rig::{HELD, Holder, LONG, PATIENCE, SLACK, acquire, millis, rng, until},
+    rig::{HELD, Holder, LONG, PATIENCE, SLACK, acquire, millis, pause_beyond_the_lease, rng, until},
 };
 
 #[test]
 fn f01_pause_beyond_a_lease_of_etcd() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
-    let mut holder = Holder::start(&rig.url(), "a", ttl);
-    assert_eq!(holder.ask("spin 4000"), "spinning");
-    sleep(rng().millis(0..800));
-    holder.signal(Signal::SIGSTOP);
-    let next = acquire(&rig.locks(), "a", LONG);
-    assert!(next.token().number > holder.token);
-    pollster::block_on(rig.locks().etcd_fence("a").unwrap().seal(next.token())).unwrap();
-    sleep(2 * ttl);
-    holder.signal(Signal::SIGCONT);
-    assert_eq!(holder.hear(), "false", "the first look after the pause");
-    assert_eq!(holder.ask("write"), "Fenced");
-    assert_eq!(holder.ask("lost"), "Lapsed");
-    assert!(holder.ask("release").starts_with("Lost"));
-    assert!(next.check(), "the late release harmed nobody");
+    pause_beyond_the_lease(&rig.url(), ttl, 0..800, 2 * ttl, |locks, next| {
+        pollster::block_on(locks.etcd_fence("a").unwrap().seal(next.token())).unwrap();
+    });
 }
 
 #[test]

@@ -6,25 +6,14 @@ use leasehold::Previous;
 use leasehold_testkit::stopwatch::Stopwatch;
 use nix::sys::signal::Signal;
 
-use crate::rig::{Holder, LONG, Rig, SLACK, acquire, millis, rng, until};
+use crate::rig::{Holder, LONG, Rig, SLACK, acquire, millis, pause_beyond_the_lease, rng, until};
 
 #[test]
 fn f01_pause_beyond_the_lease() {
     let (rig, ttl) = (Rig::new(), millis(600));
-    let mut holder = Holder::start(&rig.url(), "a", ttl);
-    assert_eq!(holder.ask("spin 1200"), "spinning");
-    sleep(rng().millis(0..400));
-    holder.signal(Signal::SIGSTOP);
-    let next = acquire(&rig.locks(), "a", LONG);
-    assert!(next.token().number > holder.token);
-    pollster::block_on(rig.locks().redis_fence("a").unwrap().seal(next.token())).unwrap();
-    sleep(3 * ttl);
-    holder.signal(Signal::SIGCONT);
-    assert_eq!(holder.hear(), "false", "the first look after the pause");
-    assert_eq!(holder.ask("write"), "Fenced");
-    assert_eq!(holder.ask("lost"), "Lapsed");
-    assert!(holder.ask("release").starts_with("Lost"));
-    assert!(next.check(), "the late release harmed nobody");
+    pause_beyond_the_lease(&rig.url(), ttl, 0..400, 3 * ttl, |locks, next| {
+        pollster::block_on(locks.redis_fence("a").unwrap().seal(next.token())).unwrap();
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    ops::Range,
     pin::pin,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     task::{Context, Waker},
@@ -81,6 +82,32 @@ fn until_more<T: Copy + PartialOrd + std::fmt::Debug>(
         assert!(may(now) && Instant::now() < limit, "waited until {what}: {now:?}");
         least = now;
     }
+}
+
+/// F01: a holder is stopped in some phase of its lease, for longer than that. Another takes the name meanwhile and seals the fence of
+/// its resource; the first finds out as soon as it goes on.
+pub(crate) fn pause_beyond_the_lease(
+    url: &str,
+    ttl: Duration,
+    phase: Range<u64>,
+    pause: Duration,
+    seal: impl FnOnce(&Locks, &Guard),
+) {
+    let locks = Locks::connect(url).unwrap();
+    let mut holder = Holder::start(url, "a", ttl);
+    assert_eq!(holder.ask(&format!("spin {}", (2 * ttl).as_millis())), "spinning");
+    sleep(rng().millis(phase));
+    holder.signal(Signal::SIGSTOP);
+    let next = acquire(&locks, "a", LONG);
+    assert!(next.token().number > holder.token);
+    seal(&locks, &next);
+    sleep(pause);
+    holder.signal(Signal::SIGCONT);
+    assert_eq!(holder.hear(), "false", "the first look after the pause");
+    assert_eq!(holder.ask("write"), "Fenced");
+    assert_eq!(holder.ask("lost"), "Lapsed");
+    assert!(holder.ask("release").starts_with("Lost"));
+    assert!(next.check(), "the late release harmed nobody");
 }
 
 /// A server and who reaches it.

@@ -1,7 +1,9 @@
-//! Flash sale: 8 processes with 25 tasks each sell 500 pieces of one item. 3,000 orders come in, 600 of them a second
-//! click on the same order. Two workers are killed in the middle. Exactly 500 pieces are sold, no order counts twice.
+//! Flash sale: 8 processes with 25 tasks each sell 500 pieces of one item. 3,000 orders come in; 600 of them are
+//! repeated clicks on the same order. Two workers are killed in the middle. Exactly 500 pieces are sold, and no order
+//! counts twice.
 //!
-//! `orders.log` is the truth: one line an order, appended under the lock. `stock` is derived from it, for the shop window.
+//! `orders.log` is the truth: one line for each order, appended under the lock. `stock` is derived from it, for the
+//! shop window.
 
 use std::{collections::HashSet, fs::OpenOptions, io::Write, process::ExitCode, rc::Rc};
 
@@ -45,7 +47,7 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
 /// 2,400 orders, 600 of them twice, in an order that mixes them well.
 fn orders() -> Vec<String> {
     let distinct = ORDERS - REPEATS;
-    // 1867 has no common factor with 3000: every place is visited once.
+    // 1867 has no common factor with 3000, so every index is visited once.
     (0..ORDERS)
         .map(|place| place * 1867 % ORDERS % distinct)
         .map(|order| format!("order-{order:04}"))
@@ -98,7 +100,7 @@ fn sell(floor: &Floor, guard: &Guard, order: &str) -> Result<(), Failure> {
     Ok(floor.replace("stock", &(PIECES - sold.len() - 1).to_string())?)
 }
 
-/// The holder before us did not end well: it may have been killed between two writes, or in the middle of one.
+/// The previous holder did not end well: it may have been killed between two writes, or in the middle of one.
 fn repair(floor: &Floor) -> Result<(), Failure> {
     let sold = floor.lines("orders.log")?;
     let whole: usize = sold.iter().map(|line| line.len() + 1).sum();

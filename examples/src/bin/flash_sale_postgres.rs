@@ -1,8 +1,10 @@
-//! Flash sale with everything in PostgreSQL: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces; 3,000 orders come
-//! in, 600 of them a second click. Two workers are killed in the middle, and one sleeps past its lease and goes on selling. Exactly
-//! 500 pieces are sold, no order counts twice, and what the sleeper wrote was refused by the fence in the row of the item.
+//! Flash sale with everything in PostgreSQL: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces;
+//! 3,000 orders come in, 600 of them repeated clicks. Two workers are killed in the middle, and one sleeps past its
+//! lease and goes on selling. Exactly 500 pieces are sold, no order counts twice, and the fence in the row of the item
+//! has refused the sleeper's writes.
 //!
-//! Starts a PostgreSQL of its own; give it a URL to use yours, of a database in which it may make the tables `stock` and `orders`.
+//! Starts its own PostgreSQL. With a URL it uses that database, in which it must be allowed to create the tables
+//! `stock` and `orders`.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -16,7 +18,7 @@ const REPEATS: usize = 600;
 const WORKERS: usize = 8;
 const TASKS: usize = 25;
 const ITEM: &str = "item-4711";
-/// How many connections a worker has for its stock and its orders.
+/// How many connections a worker has for stock and orders.
 const DESKS: usize = 2;
 
 fn main() -> ExitCode {
@@ -92,7 +94,7 @@ fn orders() -> impl Iterator<Item = String> {
     (0..ORDERS).map(|place| format!("order-{:04}", place * 1867 % ORDERS % (ORDERS - REPEATS)))
 }
 
-/// A desk: its connection, which is its own, and the fence in the row of the item.
+/// The shop as one desk sees it: a connection of its own, and the fence in the row of the item.
 struct Shop {
     client: Client,
     fence: SqlFence,
@@ -111,14 +113,14 @@ impl Shop {
 
     /// One order, under the lock.
     async fn sell(&mut self, guard: &Guard, order: &str) -> Result<(), Failure> {
-        // From here on nobody who held the lock before can change what is read.
+        // From here on no earlier holder of the lock can change the data that is read.
         let sealed = self.client.execute(&self.fence.seal(guard.token(), "item = $1"), &[&ITEM]).await?;
         self.fence.passed(guard.token(), sealed)?;
         let click = "UPDATE orders SET clicks = clicks + 1 WHERE id = $1";
         if self.client.execute(click, &[&order]).await? == 1 || self.pieces().await? == 0 {
             return Ok(());
         }
-        // What belongs together is committed together, so a killed worker leaves nothing half done.
+        // Both changes are committed together, so a killed worker leaves nothing half done.
         let step = self.client.transaction().await?;
         let update = self.fence.update(guard.token(), "pieces = pieces - 1", "item = $1");
         self.fence.passed(guard.token(), step.execute(&update, &[&ITEM]).await?)?;
@@ -126,7 +128,7 @@ impl Shop {
         Ok(step.commit().await?)
     }
 
-    /// Changes the stock, if nobody overtook this hold.
+    /// Changes the stock, unless a later holder has overtaken this hold.
     async fn write(&self, guard: &Guard, set: &str) -> Result<(), Failure> {
         let rows = self.client.execute(&self.fence.update(guard.token(), set, "item = $1"), &[&ITEM]).await?;
         Ok(self.fence.passed(guard.token(), rows)?)

@@ -1,8 +1,8 @@
-//! Flash sale with everything in Redis: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces; 3,000 orders
-//! come in, 600 of them a second click. Two workers are killed in the middle, and one sleeps past its lease and goes on
-//! selling. Exactly 500 pieces are sold, no order counts twice, and what the sleeper wrote was refused.
+//! Flash sale with everything in Redis: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces; 3,000
+//! orders come in, 600 of them repeated clicks. Two workers are killed in the middle, and one sleeps past its lease and
+//! goes on selling. Exactly 500 pieces are sold, no order counts twice, and the sleeper's writes were refused.
 //!
-//! Starts a Redis of its own, with `redis-sentinel` or `redis-cluster` one of several servers; give it a URL to use yours.
+//! Starts its own Redis; with `redis-sentinel` or `redis-cluster` several servers; with a URL it uses that one.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -14,7 +14,7 @@ const ORDERS: usize = 3000;
 const REPEATS: usize = 600;
 const WORKERS: usize = 8;
 const TASKS: usize = 25;
-/// In a cluster its fence and what it guards are on one server, because of what is in braces.
+/// The braces make a cluster keep the fence and the data that it guards on one server.
 const ITEM: &str = "{item-4711}";
 const STOCK: &str = "{item-4711}stock";
 const SOLD: &str = "{item-4711}orders";
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 fn boss(floor: &Floor) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let locks = floor.locks()?;
-    // Whoever looks at the shelves takes the lock for it.
+    // The boss takes the lock for its own commands as well.
     let ask = |commands: &[&[&str]]| -> Result<Vec<Reply>, Failure> {
         runtime.block_on(async {
             let guard = locks.mutex(ITEM).acquire().await?;
@@ -86,10 +86,10 @@ fn orders() -> impl Iterator<Item = String> {
     (0..ORDERS).map(|place| format!("order-{:04}", place * 1867 % ORDERS % (ORDERS - REPEATS)))
 }
 
-/// One order, under the lock. What belongs together is written in one step, so a killed worker leaves nothing half done.
+/// One order, under the lock. All its writes are one step, so a killed worker leaves nothing half done.
 async fn sell(fence: &RedisFence, guard: &Guard, order: &str) -> Result<(), Failure> {
     let token = guard.token();
-    // The first step seals: from here on nobody who held the lock before can change what was read.
+    // The first step seals: from here on no earlier holder of the lock can change the data that was read.
     let seen = fence.write(token, &[["SISMEMBER", SOLD, order].as_slice(), &["GET", STOCK]]).await?;
     if number(&seen[0])? == 1 {
         fence.write(token, &[&["INCR", REPEATED]]).await?;

@@ -1,8 +1,9 @@
-//! One run per schedule: the same job on five nodes, a tick a second. Their clocks differ by up to 300 ms and the job
+//! One run per schedule: the same job on five nodes, one tick a second. Their clocks differ by up to 300 ms and the job
 //! takes 20 ms, so a plain lock would be free again before the last node looks. `release_at_least` keeps the name taken
 //! for 600 ms from the grant: one node runs each tick. One node is killed half-way; the others take over.
 //!
-//! On etcd a tick takes four seconds: a name that the dead node kept is ended by the server, which knows no lease of less than two.
+//! On etcd a tick takes four seconds: the name that a dead node kept is freed by the server, whose shortest lease is
+//! two seconds.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ const JOB: Duration = Duration::from_millis(20);
 const AT_LEAST: Duration = Duration::from_millis(600);
 /// A node that wakes up later than this has missed its tick, as with any scheduler.
 const TOO_LATE: Duration = Duration::from_millis(100);
-/// The tick that node 0 does not see the end of: it is killed between two jobs.
+/// The last tick of node 0, which is killed between two jobs.
 const LAST_OF_NODE_0: u64 = TICKS / 2;
 
 fn main() -> ExitCode {
@@ -34,11 +35,12 @@ fn main() -> ExitCode {
 }
 
 fn boss(floor: &Floor) -> Result<(), Failure> {
-    // The first tick is far enough away for all nodes to be up.
+    // The first tick is late enough for all nodes to be up.
     let first = (now() + Duration::from_secs(2)).as_secs() + 1;
     floor.replace("first", &first.to_string())?;
     let mut nodes: Vec<_> = (0..NODES).map(|node| floor.start(node)).collect::<Result<_, _>>()?;
-    // Between two jobs: a node that dies in the middle of one has its tick run again by another, as it should be.
+    // Node 0 is killed between two jobs. If a node dies in the middle of a job, another node runs its tick again, as it
+    // should.
     wait_until("node 0 to be half-way", || Ok(floor.file("half-way").exists()))?;
     nodes[0].kill()?;
     println!("node 0 killed");
@@ -65,7 +67,7 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(ticks.len() as u64 == TICKS, "some ticks were not looked at")
 }
 
-/// What became of one tick.
+/// The result of one tick.
 #[derive(Default)]
 struct Tick {
     ran: Vec<String>,
@@ -94,14 +96,15 @@ fn tick_of(floor: &Floor) -> Duration {
     if floor.is_on("etcd") { TICK_ON_ETCD } else { TICK }
 }
 
-/// What a node does at a tick.
+/// The work of a node at a tick.
 fn look(floor: &Floor, locks: &Locks, tick: u64, node: usize, due: Duration) -> Result<(), Failure> {
     let guard = match locks.mutex("nightly").ttl(TTL).blocking().try_acquire() {
         Ok(guard) => guard,
         Err(error) if error.is_taken() => return log(floor, &format!("{tick} left by node {node}")),
         Err(error) => return Err(error.into()),
     };
-    // Looked at the clock after the grant: a node that was stopped in between must not run what others ran meanwhile.
+    // The clock is read after the grant: a node that was stopped in between must not run a tick that another node has
+    // run meanwhile.
     if now() > due + TOO_LATE {
         guard.release_blocking()?;
         return log(floor, &format!("{tick} late on node {node}"));
@@ -116,7 +119,7 @@ fn release(guard: leasehold::Guard) -> Result<(), Failure> {
     Ok(runtime.block_on(guard.release_at_least(AT_LEAST))?)
 }
 
-/// The one true time of this machine; each node adds its skew.
+/// The true time of this machine; each node adds its skew.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Prize draw: 100 clients in 4 processes reach at once into a pot of 10 prizes. Exactly 10 win, the pot ends empty,
-//! everybody else is told so or that their time is up, and nobody hangs.
+//! Prize draw: 100 clients in 4 processes draw at the same time from a pot of 10 prizes. Exactly 10 win, the pot ends
+//! empty, every other client is told that it has not won or that its time is up, and no client hangs.
 
 use std::{fs::OpenOptions, io::Write, process::ExitCode, time::Duration};
 
@@ -8,7 +8,7 @@ use leasehold_examples::{Failure, Floor, check, failures, run};
 const PRIZES: u64 = 10;
 const WORKERS: usize = 4;
 const CLIENTS: usize = 25;
-/// How long a client waits for its turn.
+/// How long a client waits for the lock.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -68,7 +68,7 @@ fn reach_in(floor: &Floor) -> Result<&'static str, Failure> {
     Ok("won")
 }
 
-/// A short line appended in one write is whole, whoever else writes.
+/// One write call appends a short line whole, even if other processes write too.
 fn tell(floor: &Floor, client: usize, told: &str) -> Result<(), Failure> {
     let worker = floor.worker.unwrap_or_default();
     let mut file = OpenOptions::new().append(true).create(true).open(floor.file("told.log"))?;

@@ -1,8 +1,8 @@
-//! A quota of an outside API: at most 3 calls at once over a fleet of 20 processes. Five of them are killed, some in the
-//! middle of a call; their places come back at once.
+//! The quota of an external API: at most 3 concurrent calls over a fleet of 20 processes. Five of them are killed, some
+//! in the middle of a call; their permits become free at once.
 //!
-//! Each call holds a file of its own under an advisory lock while it lasts, which the kernel drops when the caller dies:
-//! whoever begins a call counts the others independently of leasehold.
+//! Each call holds its own file under an advisory lock while it lasts. The kernel drops that lock when the caller dies,
+//! so a caller can count the other calls independently of leasehold.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,12 +19,12 @@ const FLEET: usize = 20;
 const KILLED: usize = 5;
 const LIMIT: u32 = 3;
 const CALLS: usize = 10;
-/// How often a worker asks a server that could not answer, and the pause between.
+/// How often a worker repeats a request that the server could not answer, and the pause between.
 const ATTEMPTS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(100);
-/// A call lasts until the quota is used up, so that it is wherever grants come slowly, but no longer than this.
+/// A call lasts until the quota is used up, so that it is used up even if grants are slow, but no longer than this.
 const CALL: Duration = Duration::from_millis(100);
-/// Once it has to be used up, however busy the machine is.
+/// The quota has to be used up once, however busy the machine is.
 const FIRST_CALL: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -51,7 +51,8 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(free.is_ok(), "a place leaked")
 }
 
-/// Waits for a place. A server that could not answer, for workers are killed in the middle of what they ask, is asked again.
+/// Waits for a permit. Workers are killed in the middle of requests, so a request that the server could not answer is
+/// repeated.
 fn permit(locks: &Locks) -> Result<Guard, Failure> {
     for _ in 0..ATTEMPTS {
         match locks.semaphore("api", LIMIT).ttl(TTL).blocking().acquire() {
@@ -89,7 +90,7 @@ fn longest(floor: &Floor) -> Duration {
     if floor.file("used-up").exists() { CALL } else { FIRST_CALL }
 }
 
-/// How many calls are under way right now, by the locks that their callers hold.
+/// The number of calls in progress, counted by the locks that their callers hold.
 fn under_way(floor: &Floor) -> Result<usize, Failure> {
     let mut count = 0;
     for entry in fs::read_dir(floor.file("calls"))? {

@@ -1,6 +1,7 @@
-//! Rebuild a cache: 4 processes with 8 tasks each read a page that takes a slow query to build, and one process changes the row that
-//! the page is made of, eight times. Readers share the lock. Whoever finds the page stale takes the lock alone and looks again: of all
-//! who found it so, one rebuilds it. Readers come all the time, and the writer is not starved.
+//! Rebuild a cache: 4 processes with 8 tasks each read a page that takes a slow query to build, and one process changes
+//! the underlying row eight times. Readers share the lock. A reader that finds the page stale takes the exclusive lock
+//! and looks again: of all that found it stale, one rebuilds it. Readers come all the time, and the writer is not
+//! starved.
 
 use std::{
     fs::OpenOptions,
@@ -72,7 +73,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     append(floor, "read.log", &reader.reads.load(Ordering::Relaxed).to_string())
 }
 
-/// Changes the row again and again, once all readers have met.
+/// Changes the row repeatedly, once all readers have met.
 async fn write(floor: &Floor, locks: &Locks) -> Result<(), Failure> {
     wait_until("all readers hold the lock at once", || Ok(floor.lines("met.log")?.len() == READERS))?;
     for change in 1..=CHANGES {
@@ -88,12 +89,12 @@ struct Reader {
     floor: Floor,
     locks: Locks,
     reads: AtomicUsize,
-    /// How many tasks have come to hold the lock together.
+    /// The number of tasks that hold the lock together.
     inner: AtomicUsize,
 }
 
 impl Reader {
-    /// Readers share: nobody lets go before all tasks of the process hold the lock.
+    /// Readers share the lock: no task releases it before all tasks of the process hold it.
     async fn meet(&self) -> Result<(), Failure> {
         let guard = self.locks.rw("page").read().ttl(TTL).acquire().await?;
         if self.inner.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
@@ -111,7 +112,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What is on the page, if it is not stale.
+    /// The content of the page, if it is not stale.
     async fn read(&self) -> Result<Option<u64>, Failure> {
         let guard = self.locks.rw("page").read().ttl(TTL).acquire().await?;
         let (page, row) = (self.floor.number("page")?, self.floor.number("row")?);
@@ -129,7 +130,7 @@ impl Reader {
 
     async fn rebuild(&self) -> Result<(), Failure> {
         let guard = self.locks.rw("page").write().ttl(TTL).acquire().await?;
-        // The second look: somebody may have been faster.
+        // The second look: another task may have rebuilt the page in between.
         let row = self.floor.number("row")?;
         if self.floor.number("page")? != row {
             tokio::time::sleep(QUERY).await;

@@ -1,4 +1,4 @@
-//! What may happen next.
+//! The actions that may happen next in a world of the Redlock model.
 
 use stateright::{Model, Property};
 
@@ -9,26 +9,26 @@ use super::{
     world::World,
 };
 
-/// One thing that happens. Of what is served, the last says whether the answer is heard.
+/// One action. For a request that is served, the last field says whether the client receives the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A client claims the name, with this token for a guess, or none.
+    /// A client claims the name, with this guessed token or without one.
     Claim(u8, Ticks),
-    /// A node is asked for its lock.
+    /// A node serves a lock request.
     Lock(u8, usize, bool),
     /// A client begins to write a token.
     Mint(u8, Ticks),
-    /// A node is asked to write it.
+    /// A node serves a token write.
     Write(u8, usize, bool),
-    /// A client takes what it has for a hold.
+    /// A client decides that it holds.
     Take(u8),
-    /// A client gives up, or releases; or it dies.
+    /// A client gives up or releases; or it dies.
     Leave(u8, bool),
     /// A holder renews.
     Renew(u8),
-    /// A node is asked to.
+    /// A node serves a renewal.
     Extend(u8, usize, bool),
-    /// A holder counts what it heard.
+    /// A holder counts the answers to its renewal.
     Conclude(u8),
     /// A lock ends on a node.
     Lapse(usize),
@@ -38,13 +38,13 @@ pub(crate) enum Action {
     Step(usize, Ticks),
     /// A node restarts with its data.
     Restart(usize),
-    /// A node restarts without.
+    /// A node restarts without its data.
     Forget(usize),
     /// Time passes.
     Tick,
 }
 
-/// All worlds that follow from some rules.
+/// All worlds that are reachable under some rules.
 #[derive(Debug)]
 pub(crate) struct Protocol {
     pub(crate) rules: Rules,
@@ -101,7 +101,7 @@ impl World {
         let hears = || std::iter::once(true).chain((self.faults.losses > 0).then_some(false));
         let nodes = |of: Nodes| (0..NODES).filter(move |at| of & 1 << at != 0);
         match &client.stage {
-            // All are alike until they claim: they do so in the order of their numbers.
+            // Idle clients are alike, so they claim in the order of their numbers.
             Stage::Idle if id == 0 || self.clients[usize::from(id) - 1].stage != Stage::Idle => {
                 actions.push(Action::Claim(id, 0));
                 if rules.guesses {
@@ -112,7 +112,7 @@ impl World {
             Stage::Asks(_) => {
                 actions.extend(self.next_token(id, rules).map(|token| Action::Mint(id, token)));
                 actions.extend(self.may_take(id, rules).then_some(Action::Take(id)));
-                // What it has locked ends with its lease.
+                // The locks that it has set end with their lease.
                 actions.extend((!rules.tokens).then_some(Action::Leave(id, false)));
             }
             Stage::Holds(Hold { renewal, until }) => {

@@ -1,47 +1,47 @@
-//! One client and its claim.
+//! One client of the Redlock model, and its claim.
 
 use super::rules::{NODES, Nodes, Ticks};
 
-/// What a client does.
+/// The stage of a client's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// Nothing yet.
+    /// It has not claimed yet.
     Idle,
-    /// It locks the nodes, and then writes a token there.
+    /// It locks the nodes, and then writes a token to them.
     Asks(Round),
-    /// It was granted.
+    /// Its claim was granted.
     Holds(Hold),
-    /// It is over.
+    /// Its claim is over.
     Done,
 }
 
-/// What it knows of its claim.
+/// The state of a claim that is not granted yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
     /// When the first request left.
     pub(crate) sent: Ticks,
-    /// The newest token that was granted before.
+    /// The newest token that was granted before the claim.
     pub(crate) floor: Ticks,
-    /// Which nodes it has locked, and by how much the clock of each was ahead then.
+    /// The nodes that it has locked, and how far the clock of each was ahead then.
     pub(crate) votes: Nodes,
     pub(crate) ahead: [Ticks; NODES],
-    /// The largest token that it was told of.
+    /// The largest token in the answers.
     pub(crate) seen: Ticks,
-    /// The token that it writes, and where that is done; 0 before there is one.
+    /// The token that it writes, and the nodes that have written it; 0 before there is one.
     pub(crate) token: Ticks,
     pub(crate) written: Nodes,
 }
 
-/// What it knows of its hold.
+/// The state of a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
-    /// Until when it believes.
+    /// Until when the hold is valid.
     pub(crate) until: Ticks,
-    /// When its renewal left, who has kept the lock since, and who has none.
+    /// When its renewal left, which nodes have renewed the lock, and which have no lock.
     pub(crate) renewal: Option<(Ticks, Nodes, Nodes)>,
 }
 
-/// A client: what it does, and what of it is under way to which nodes.
+/// A client: its stage, and its requests in flight to the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) stage: Stage,
@@ -62,13 +62,13 @@ impl Client {
     }
 }
 
-/// A bit of some nodes moves with its node.
+/// Reorders a set of nodes.
 fn moved(nodes: Nodes, order: [usize; NODES]) -> Nodes {
     (0..NODES).fold(0, |all, to| all | (nodes >> order[to] & 1) << to)
 }
 
 impl Client {
-    /// What is known of one node, and under way to it.
+    /// Everything about one node, including the requests in flight to it.
     pub(crate) fn about(&self, at: usize) -> [Ticks; 8] {
         let bit = |nodes: Nodes| (nodes >> at & 1) as Ticks;
         let [votes, ahead, written, has, lacks] = match &self.stage {
@@ -79,7 +79,7 @@ impl Client {
         [votes, ahead, written, has, lacks, bit(self.locks), bit(self.writes), bit(self.renewals)]
     }
 
-    /// The same, where nodes are told in another order.
+    /// Reorders everything that belongs to nodes.
     pub(crate) fn reorder(&mut self, order: [usize; NODES]) {
         for nodes in [&mut self.locks, &mut self.writes, &mut self.renewals] {
             *nodes = moved(*nodes, order);
@@ -98,7 +98,7 @@ impl Client {
 }
 
 impl Round {
-    /// The largest of these nodes' sets that agree on the time.
+    /// The largest subset of these nodes whose clocks agree.
     pub(crate) fn agreed(&self, nodes: Nodes, agree: Ticks) -> Nodes {
         let with = |lowest: usize| {
             let fits = |node: &usize| {

@@ -1,4 +1,4 @@
-//! Looks at all worlds of a run.
+//! The search through all worlds of a run.
 
 use std::{
     collections::BTreeMap,
@@ -13,24 +13,25 @@ use super::{
     world::World,
 };
 
-/// What is to be seen in every run that holds.
+/// The event that every run without a broken property must see.
 pub(crate) const GRANTED_ON: &str = "a name is granted to one after another";
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Seen {
-    /// How many worlds there are.
+    /// The number of worlds.
     pub worlds: usize,
-    /// How long looking took.
+    /// How long the search took.
     pub took: Duration,
-    /// The properties that do not hold, each with the story of a world where it does not.
+    /// The properties that do not hold, each with the story of a world that breaks it.
     pub broken: BTreeMap<&'static str, String>,
-    /// The name was granted to one after another.
+    /// The name was granted to one client after another.
     pub granted_on: bool,
 }
 
 impl Run {
-    /// Looks at all worlds, nearest first, until what is expected to break is found broken, or, if nothing is, at all of them.
+    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken; if none is
+    /// expected, it searches all worlds.
     #[must_use]
     pub fn look(&self) -> Seen {
         let begun = Instant::now();
@@ -45,7 +46,7 @@ impl Run {
         Seen { worlds: checker.unique_state_count(), took: begun.elapsed(), broken, granted_on }
     }
 
-    /// What was not as expected.
+    /// The differences from the expected result.
     #[must_use]
     pub fn complaints(&self, seen: &Seen) -> Vec<String> {
         let unexpected = seen.broken.iter().filter(|_| self.breaks.is_empty());
@@ -57,7 +58,7 @@ impl Run {
     }
 }
 
-/// What happened, step by step, and how the world was after each.
+/// The steps to a world, and the state of the world after each step.
 fn story(way: Path<World, Action>) -> String {
     let (mut text, mut done) = (String::new(), None);
     for (step, (state, next)) in way.into_vec().into_iter().enumerate() {

@@ -1,17 +1,17 @@
-//! One node: a server that knows of no other.
+//! One node: an independent server that knows no other server.
 
 use super::rules::{Bug, Rules, Ticks};
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
-    /// What its clock says.
+    /// The reading of its clock.
     pub(crate) clock: Ticks,
-    /// Whose lock stands there, and until when by its clock.
+    /// The owner of the lock on this node, and when it expires by the node's clock.
     pub(crate) lock: Option<(u8, Ticks)>,
     /// The newest token that was written there.
     pub(crate) token: Ticks,
-    /// For how long it has no vote still, by its clock.
+    /// For how long it still has no vote, by its clock.
     pub(crate) young: Ticks,
 }
 
@@ -20,7 +20,7 @@ impl Node {
         Self { clock, lock: None, token: 0, young: 0 }
     }
 
-    /// Time passes there, or its clock steps.
+    /// Time passes on the node, or its clock steps.
     pub(crate) fn pass(&mut self, by: Ticks, rules: &Rules) {
         self.clock += by;
         if self.young > 0 {
@@ -40,7 +40,7 @@ impl Node {
         self.lock.is_some_and(|(holder, _)| holder == id)
     }
 
-    /// Locks it, if it is free and has a vote.
+    /// Sets the lock, if the name is free and the node has a vote.
     pub(crate) fn lock(&mut self, id: u8, rules: &Rules) -> bool {
         if self.young > 0 || self.lock.is_some_and(|(holder, _)| holder != id) {
             return false;
@@ -49,7 +49,7 @@ impl Node {
         true
     }
 
-    /// Writes a token, if it is larger than what stands there.
+    /// Writes a token, if it is larger than the current one.
     pub(crate) fn write(&mut self, id: u8, token: Ticks, rules: &Rules) -> bool {
         if !self.is_of(id) {
             return false;
@@ -69,7 +69,7 @@ impl Node {
         larger
     }
 
-    /// Makes the lock last longer, if it is there.
+    /// Extends the lock, if it is there.
     pub(crate) fn renew(&mut self, id: u8, rules: &Rules) -> bool {
         let is_ours = self.is_of(id);
         if is_ours {

@@ -1,12 +1,12 @@
-//! What must hold in every world, by the numbers of the invariants in `docs/rules.md`.
+//! The properties that must hold in every world, with the numbers of the invariants in `docs/rules.md`.
 
 use stateright::Property;
 
 use super::{action::Protocol, world::World};
 
-/// I1.
+/// I1: at most one client holds the name at a time, as far as the clients know.
 pub(crate) const EXCLUSION: &str = "I1: two never believe to hold at once";
-/// I4.
+/// I4: tokens grow in the order of the grants.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
 
 pub(crate) fn all() -> Vec<Property<Protocol>> {
@@ -15,7 +15,7 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
     vec![
         always(EXCLUSION, |model, world: &World| model.rules.tokens || world.believers() <= 1),
         always(TOKENS, |_, world: &World| !world.went_back),
-        // A model in which nobody is ever granted anything would hold.
+        // In a model without grants every property would hold.
         sometimes(super::look::GRANTED_ON, |_, world: &World| world.grants > 1),
     ]
 }

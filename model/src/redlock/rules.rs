@@ -1,21 +1,21 @@
-//! What is modelled: how long things take, what may go wrong.
+//! The rules of the Redlock model: how long things take, and which faults may happen.
 
-/// The smallest time there is, and what tokens count.
+/// The smallest unit of time, and the unit of tokens.
 pub(crate) type Ticks = i8;
 
 /// The nodes of a world.
 pub(crate) const NODES: usize = 3;
-/// How many of them decide.
+/// The size of a majority.
 pub(crate) const QUORUM: u32 = 2;
 /// The most clients of a world.
 pub(crate) const MOST_CLIENTS: usize = 3;
 
-/// Some nodes, a bit for each.
+/// A set of nodes, one bit for each.
 pub(crate) type Nodes = u8;
-/// All of them.
+/// All nodes.
 pub(crate) const ALL: Nodes = (1 << NODES) - 1;
 
-/// Whether these are a majority.
+/// Whether these nodes are a majority.
 pub(crate) fn decide(nodes: Nodes) -> bool {
     nodes.count_ones() >= QUORUM
 }
@@ -23,49 +23,50 @@ pub(crate) fn decide(nodes: Nodes) -> bool {
 /// The rules of one world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// So many clients make a claim each.
+    /// The number of clients; each makes one claim.
     pub(crate) clients: u8,
     /// How long a lock lasts on a node.
     pub(crate) ttl: Ticks,
-    /// By how much earlier its client believes no more.
+    /// How much earlier than the lock on the nodes the client's hold ends.
     pub(crate) margin: Ticks,
-    /// By how much the clocks of nodes that decide together may differ.
+    /// By how much the clocks of a deciding majority may differ.
     pub(crate) agree: Ticks,
     /// How long a node has no vote after it started.
     pub(crate) quarantine: Ticks,
-    /// How long the world is looked at.
+    /// How long the world is simulated.
     pub(crate) horizon: Ticks,
-    /// So many of the clients renew what they hold, and set again what is missing.
+    /// The number of clients that renew their hold and set a missing lock again.
     pub(crate) renews: u8,
-    /// Whether requests come that their client waits for no more.
+    /// Whether requests arrive whose client has stopped waiting for them.
     pub(crate) late: bool,
-    /// Whether claims write tokens. If so, locks end on nodes at any moment, and exclusion is not looked at: tokens must hold whatever becomes
-    /// of it. If not, a claim holds by a majority of locks: what a token takes longer, any step may take.
+    /// Whether claims write tokens. If so, locks end on nodes at any time, and exclusion is not checked: tokens must
+    /// hold in any case. If not, a majority of locks makes a claim hold; writing a token takes additional time, but any
+    /// step may take any time anyway.
     pub(crate) tokens: bool,
-    /// Worlds with larger tokens are not looked at.
+    /// Worlds with larger tokens are not searched.
     pub(crate) most_token: Ticks,
     /// Whether claims guess a token and write it with the lock.
     pub(crate) guesses: bool,
-    /// How far clocks may step, each way that is named.
+    /// The steps that a clock may make.
     pub(crate) steps: &'static [Ticks],
-    /// What may go wrong.
+    /// The faults that may happen.
     pub(crate) faults: Faults,
-    /// What is wrong on purpose.
+    /// Deliberate mistakes.
     pub(crate) bugs: &'static [Bug],
 }
 
-/// How often something may go wrong.
+/// How often each fault may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Faults {
-    /// A lock ends on a node, where tokens are looked at.
+    /// A lock ends on a node, in runs that check tokens.
     pub(crate) lapses: u8,
     /// The clock of a node gains a tick.
     pub(crate) drifts: u8,
     /// The clock of a node steps.
     pub(crate) steps: u8,
-    /// A node restarts with all that it had.
+    /// A node restarts with all its data.
     pub(crate) restarts: u8,
-    /// A node restarts, or is emptied, and has nothing.
+    /// A node restarts without data, or is emptied.
     pub(crate) forgets: u8,
     /// An answer is lost.
     pub(crate) losses: u8,
@@ -74,25 +75,25 @@ pub(crate) struct Faults {
 /// One mistake in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A token is written wherever the lock is ours, whatever stands there.
+    /// A token is written on every node that the client has locked, over any token there.
     WriteAnyToken,
-    /// The larger of two tokens stays, and that counts as written.
+    /// The node keeps the larger of two tokens, and reports the smaller one as written.
     KeepLargerToken,
-    /// The token does not count from the clocks, only from the largest token that was seen.
+    /// A token does not count from the clocks, only from the largest token that was seen.
     NoClockInToken,
     /// A node that has just started has a vote.
     NoQuarantine,
-    /// The clocks of nodes that decide together may differ by any time.
+    /// The clocks of a deciding majority may differ by any time.
     NoAgreement,
-    /// The lease counts from the grant, not from before the first request.
+    /// The lease counts from the grant instead of from before the first request.
     CountFromGrant,
-    /// The holder believes as long as the nodes keep the lock by their own clocks.
+    /// The holder counts as holding as long as the nodes keep the lock by their own clocks.
     NoMargin,
-    /// What was set again on a node that has no vote counts in the next renewal.
+    /// A lock that was set again on a node without a vote counts in the next renewal.
     CountRepaired,
-    /// A release deletes the lock, whoever holds it.
+    /// A release deletes the lock, whichever claim holds it.
     DeleteWithoutCompare,
-    /// One node is enough.
+    /// One node counts as a majority.
     OneVote,
 }
 
@@ -101,7 +102,7 @@ impl Rules {
         self.bugs.contains(&bug)
     }
 
-    /// When a lock ends that is set when the clock of the node says `clock`.
+    /// When a lock expires that is set at the reading `clock` of the node's clock.
     pub(crate) fn until(&self, clock: Ticks) -> Ticks {
         if self.tokens { Ticks::MAX } else { clock + self.ttl }
     }
@@ -110,7 +111,7 @@ impl Rules {
         decide(nodes) || self.has(Bug::OneVote) && nodes != 0
     }
 
-    /// For how long a client believes that asked at some moment.
+    /// For how long a hold is valid, counted from the request.
     pub(crate) fn belief(&self) -> Ticks {
         if self.has(Bug::NoMargin) { self.ttl } else { self.ttl - self.margin }
     }

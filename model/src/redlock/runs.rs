@@ -1,4 +1,4 @@
-//! Which rules are looked at, and what is expected of each.
+//! The runs of the Redlock model, and the expected result of each.
 
 use super::{
     properties::{EXCLUSION, TOKENS},
@@ -8,16 +8,16 @@ use super::{
 /// A set of rules to search, and whether the search is expected to find a violation.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// What it is about.
+    /// The subject of the run.
     pub name: &'static str,
     pub(crate) rules: Rules,
-    /// The properties that are to be found broken; without any, all must hold in all worlds.
+    /// The properties that must be found broken. If there are none, all must hold in all worlds.
     pub breaks: &'static [&'static str],
 }
 
 const NO_FAULTS: Faults = Faults { lapses: 0, drifts: 0, steps: 0, restarts: 0, forgets: 0, losses: 0 };
 
-/// Two clients on nodes whose clocks go right.
+/// Two clients, and nodes whose clocks are right.
 const PLAIN: Rules = Rules {
     clients: 2,
     ttl: 1,
@@ -37,27 +37,27 @@ const PLAIN: Rules = Rules {
 
 const LATE: Rules = Rules { late: true, ..PLAIN };
 const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
-/// Each clock may gain a tick: a margin of one, and nodes agree within one.
+/// Each clock may gain a tick: the margin is one tick, and nodes agree within one tick.
 const DRIFTING: Rules =
     Rules { ttl: 2, margin: 1, agree: 1, horizon: 4, faults: Faults { drifts: 2, ..NO_FAULTS }, ..PLAIN };
 const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 4, ..PLAIN };
-/// One clock steps, further than nodes may differ, or is set back.
+/// One clock steps farther than nodes may differ, or is set back.
 const STEPS: Rules =
     Rules { ttl: 2, horizon: 4, steps: &[1, 3, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
-/// One node forgets, and one clock steps, be it the same node's.
+/// One node loses its data, and one clock steps, which may be the same node's.
 const TRAP: Rules = Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
 const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
 const REPAIRED: Rules =
     Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
 
-/// As many as two clients have locks.
+/// As many lapses as two clients have locks.
 const ALL_LAPSE: Faults = Faults { lapses: 6, ..NO_FAULTS };
-/// Tokens, where no time passes.
+/// Tokens in runs in which no time passes.
 const TOKENS_ONLY: Rules = Rules { tokens: true, most_token: 2, horizon: 1, faults: ALL_LAPSE, ..PLAIN };
-/// Tokens, where nodes forget, and get their votes back.
+/// Tokens in runs in which nodes lose their data and get their votes back.
 const TOKENS_FORGOTTEN: Rules =
     Rules { faults: Faults { forgets: 1, lapses: 1, ..NO_FAULTS }, most_token: 3, horizon: 3, ..TOKENS_ONLY };
-/// The same, and the clock of one goes forward, which ends its quarantine.
+/// The same, and the clock of one node goes forward, which ends its quarantine.
 const TOKENS_TRAP: Rules = Rules {
     steps: &[3],
     most_token: 5,
@@ -65,7 +65,7 @@ const TOKENS_TRAP: Rules = Rules {
     ..TOKENS_FORGOTTEN
 };
 
-/// What holds: each in the order of seconds.
+/// The runs in which everything holds: each in the order of seconds.
 pub const HOLDS: &[Run] = &[
     Run::new("plain", PLAIN),
     Run::new("late_requests", LATE),
@@ -85,7 +85,7 @@ pub const HOLDS: &[Run] = &[
     Run::new("tokens_trap", TOKENS_TRAP),
 ];
 
-/// What must be found: protocols with a mistake, and what no Redlock can stand.
+/// The runs that must break a property: protocols with a mistake, and faults that no Redlock can survive.
 pub const MISTAKES: &[Run] = &[
     Run::new("write_any_token", Rules { guesses: true, bugs: &[Bug::WriteAnyToken], ..TOKENS_ONLY })
         .breaks(&[TOKENS]),
@@ -103,7 +103,7 @@ pub const MISTAKES: &[Run] = &[
     Run::new("delete_without_compare", Rules { clients: 3, bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
         .breaks(&[EXCLUSION]),
     Run::new("one_vote", Rules { bugs: &[Bug::OneVote], ..PLAIN }).breaks(&[EXCLUSION]),
-    // What nobody can prevent.
+    // No protocol can prevent these.
     Run::new("a_majority_steps", Rules { faults: Faults { steps: 2, ..NO_FAULTS }, ..STEPS })
         .breaks(&[EXCLUSION]),
 ];

@@ -1,4 +1,4 @@
-//! A world: nodes, clients, what is under way, and what the judge remembers.
+//! A world: nodes, clients, requests in flight, and the judge's memory.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use super::{
     rules::{ALL, Bug, Faults, MOST_CLIENTS, NODES, Nodes, Rules, Ticks},
 };
 
-/// What the clocks say at first: tokens begin at 1.
+/// The reading of every clock at first: tokens begin at 1.
 const BEGIN: Ticks = 1;
 
 /// One world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// The clients' clock, which goes right.
+    /// The clients' clock, which is right.
     pub(crate) now: Ticks,
     pub(crate) nodes: [Node; NODES],
     pub(crate) clients: [Client; MOST_CLIENTS],
     pub(crate) faults: Faults,
     /// The newest token that was granted.
     pub(crate) newest: Ticks,
-    /// How many were.
+    /// The number of grants.
     pub(crate) grants: u8,
-    /// All of them, a bit for each.
+    /// All tokens that were granted, a bit for each.
     pub(crate) granted: u64,
-    /// One was granted twice, or is not larger than one that was granted before its claim began.
+    /// A token was granted twice, or is not larger than one that was granted before its claim began.
     pub(crate) went_back: bool,
 }
 
@@ -60,7 +60,7 @@ impl World {
             round.votes |= 1 << at;
             round.ahead[at] = node.clock - self.now;
             round.seen = round.seen.max(if written { guess } else { before });
-            // A guess may be behind the clock of who took it.
+            // A guess may be behind the clock of the node that took it.
             let behind = node.clock > guess && !rules.has(Bug::NoClockInToken);
             if written && !behind && round.token == guess {
                 round.written |= 1 << at;
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// The token that comes next, if its client has enough of the nodes to write one.
+    /// The next token, if its client has locked enough nodes to write one.
     pub(crate) fn next_token(&self, id: u8, rules: &Rules) -> Option<Ticks> {
         let client = &self.clients[usize::from(id)];
         let Stage::Asks(round) = &client.stage else { return None };
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Whether what the client knows makes it a holder now.
+    /// Whether the client's answers make it a holder now.
     pub(crate) fn may_take(&self, id: u8, rules: &Rules) -> bool {
         let Stage::Asks(round) = &self.clients[usize::from(id)].stage else { return false };
         let agreed =
@@ -132,7 +132,7 @@ impl World {
         client.stage = Stage::Holds(Hold { until: sent + rules.belief(), renewal: None });
     }
 
-    /// A client releases what it has, or dies. A release that comes late does what the end of the lease does.
+    /// A client releases its locks, or dies. A release that arrives late has the same effect as the end of the lease.
     pub(crate) fn leave(&mut self, id: u8, releases: bool, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let (stage, renewals) = (Stage::Done, 0);
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// What was heard of a renewal counts: it moves the end of belief, and what is missing is set again.
+    /// Counts the answers to a renewal: extends the validity of the hold, and sets missing locks again.
     pub(crate) fn conclude(&mut self, id: u8, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let Stage::Holds(hold) = &mut client.stage else { return };
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Nodes are alike: worlds that differ only in their order are one.
+    /// Nodes are alike: worlds that differ only in the order of their nodes become one.
     pub(crate) fn settle(&mut self) {
         let key = |at: &usize| (&self.nodes[*at], self.clients.each_ref().map(|client| client.about(*at)));
         let mut order: [usize; NODES] = std::array::from_fn(|at| at);
@@ -197,7 +197,7 @@ impl World {
         self.nodes.iter_mut().for_each(|node| node.pass(1, rules));
     }
 
-    /// The largest token that anybody writes.
+    /// The largest token that any client writes.
     pub(crate) fn largest(&self) -> Ticks {
         let asked = self.clients.iter().map(|client| match &client.stage {
             Stage::Asks(round) => round.token,

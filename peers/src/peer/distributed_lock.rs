@@ -1,9 +1,9 @@
 //! `distributed-lock`: its mutex on one Redis server.
 //!
-//! It renews in the background and tells no time, only that a hold was lost. Its defaults are a lease of 30 s, a renewal every 10 s
-//! and 27 s that must be left of a lease when it is granted; here they are as many parts of our lease time. An acquire tries once on
-//! one server, whatever its limit, so it is called again after a pause. Its own client never connects again; the one that
-//! it is given here does.
+//! It renews in the background, and reports no time, only the loss of a hold. Its defaults are a lease of 30 s, a
+//! renewal every 10 s and 27 s that must be left of a lease when it is granted; here they are the same fractions of our
+//! lease time. An acquire tries once on one server, whatever its limit, so it is called again after a pause. Its own
+//! client never reconnects; the client that it is given here does.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ impl Peer for Distributed {
     }
 
     async fn acquire(&self, name: &str, limit: Duration) -> Result<Option<RedisLockHandle>, Failure> {
-        // A try may take what need not be left of a lease. A lock of its own each time: one object is one owner.
+        // A try may take the part of the lease that need not be left. Each try has its own lock object, because one
+        // object is one owner.
         retried(limit.saturating_sub(TTL / 10), || async {
             Ok(self.0.create_lock(name).try_acquire().await?)
         })

@@ -1,4 +1,4 @@
-//! leasehold, as its README shows it: it waits, renews and tells its deadline by itself.
+//! leasehold, used as its README shows: it waits, renews and reports its deadline by itself.
 
 use std::time::Duration;
 

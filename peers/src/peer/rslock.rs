@@ -1,7 +1,9 @@
-//! `rslock`: a try at a time, so that the limit is ours and not a number of tries; it cleans up after a try that failed.
+//! `rslock`: called for one try at a time, so that the limit is ours and not a number of tries. It cleans up after a
+//! try that failed.
 //!
-//! It renews nothing by itself, and need not: no section is longer than a lease. It tells a validity time from its return on; a
-//! pause before its user reads it is counted off here, in its favour. It limits no request, only its client library does.
+//! It renews nothing by itself, and need not: no section is longer than a lease. It reports a validity time that counts
+//! from its return; a pause before its user reads it is subtracted here, in its favour. It has no time limit for a
+//! request; only its client library has one.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +57,7 @@ impl Peer for Rslock {
     }
 }
 
-/// The servers of a URL, of which leasehold reads the options too.
+/// The servers of a URL. The URL may contain options for leasehold.
 fn servers(url: &str) -> Vec<String> {
     let Some(nodes) = url.strip_prefix("redlock://") else { return vec![url.to_owned()] };
     let nodes = nodes.split_once('?').map_or(nodes, |(nodes, _)| nodes);

@@ -1,4 +1,5 @@
-//! The boot-time clock of a client: it has a rate of its own, never stands, and may be where the client is stopped.
+//! The boot-time clock of a client: it has its own rate, counts while the client is stopped, and may stop the client at
+//! a reading.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,26 +17,26 @@ const MILLION: u128 = 1_000_000;
 pub(crate) struct ClientClock {
     journal: Arc<Journal>,
     group: Group,
-    /// What it says when the world's clock says zero.
+    /// Its reading when the world's clock reads zero.
     boot: Duration,
-    /// How many of its own millionths pass in each of the world's.
+    /// How many millionths of a second it advances in a second of the world.
     rate: u128,
 }
 
 impl ClientClock {
-    /// A clock that is `fast` millionths faster than the world's.
+    /// A clock that runs `fast` millionths faster than the world's.
     #[must_use]
     pub(crate) fn new(journal: Arc<Journal>, group: Group, boot: Duration, fast: i64) -> Self {
         Self { journal, group, boot, rate: MILLION.saturating_add_signed(fast.into()) }
     }
 
-    /// How long something takes in the world that takes so long by this clock.
+    /// How much of the world's time passes while this clock advances by `own`.
     #[must_use]
     pub(crate) fn in_world(&self, own: Duration) -> Duration {
         Duration::from_nanos(u64::try_from(own.as_nanos() * MILLION / self.rate).unwrap_or(u64::MAX))
     }
 
-    /// The client stands still here, in the middle of whatever it does, while the rest of the world goes on.
+    /// Stops the client here for `length`, in the middle of whatever it does, while the rest of the world goes on.
     fn stand(&self, length: Duration) {
         let scheduler = self.journal.scheduler();
         let victim = self.group.number();

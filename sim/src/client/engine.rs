@@ -1,4 +1,4 @@
-//! The engine of a client: the five verbs over the wire.
+//! The engine of a client: the five verbs as requests over the modelled network.
 
 use std::{
     fmt,
@@ -23,30 +23,30 @@ use crate::{
     server::{REQUEST_LIFE, Reply, Request},
 };
 
-/// How long a request may take before its outcome is unknown.
+/// The time after which the outcome of a request counts as unknown.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The least time for which a long lease is granted: when it is pushed.
+/// The lease of a pushed grant, unless the lease that was asked for is shorter.
 pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
-/// How often somebody asks who waits for news, at least.
+/// The longest interval between two requests of a claim that waits for a notification.
 pub(crate) const SLOWEST_POLL: Duration = Duration::from_secs(2);
 
-/// One client of the modelled server.
+/// The engine of one client of the modelled server.
 pub(crate) struct Remote {
     interface: Arc<NetworkInterface>,
     profile: Profile,
     level: Level,
-    /// The first of two groups of names, where names have groups.
+    /// The first of two groups of names, for plans in which names have groups.
     first_group: Option<u16>,
-    /// Where requests may overtake each other, each leaves as on a connection of its own.
+    /// Numbers the requests. Where requests may overtake each other, each is sent as on a connection of its own.
     requests: AtomicU64,
-    /// Dropped with it: ends its tasks.
+    /// Ends the engine's tasks when it is dropped.
     _alive: [oneshot::Sender<()>; 2],
 }
 
 impl Remote {
-    /// A client that runs on `host`.
+    /// The engine of a client that runs on `host`.
     #[must_use]
     pub(crate) fn new(plan: &Plan, host: &Host, network: &Arc<Network>) -> Self {
         let inbox = network.plug_in(host.group);
@@ -132,7 +132,7 @@ impl Engine for Remote {
     }
 
     fn group(&self, name: &Name) -> Option<u16> {
-        // Each run has other groups, so that they are renewed at other moments.
+        // Each run has other groups, so that they are renewed at other times.
         let group = |first: u16| first.wrapping_add(u16::from(name.as_str().as_bytes()[0] & 2));
         self.first_group.map(group)
     }
@@ -201,7 +201,7 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// Runs `task` until what this answers is dropped.
+/// Runs `task` until the returned value is dropped.
 fn while_alive(host: &Host, task: impl Future<Output = ()> + Send + 'static) -> oneshot::Sender<()> {
     let (alive, gone) = oneshot::channel();
     host.run(async move {

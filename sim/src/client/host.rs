@@ -1,4 +1,4 @@
-//! What the keeper of a client runs on, and where its randomness comes from.
+//! The runtime of a client's keeper, and the source of its random numbers.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -13,7 +13,7 @@ use crate::{
     scheduler::{Group, Scheduler, Sleep},
 };
 
-/// One process: tasks and sleeps in its group, by its clock.
+/// One client process: its tasks and sleeps run in its group and by its clock.
 #[derive(Clone)]
 pub(crate) struct Host {
     pub(super) scheduler: Arc<Scheduler>,
@@ -33,13 +33,13 @@ impl Host {
         self.scheduler.spawn(self.group, Box::pin(task));
     }
 
-    /// How long something takes in the world that takes so long by the clock of this process.
+    /// How much of the world's time passes while this process's clock advances by `own`.
     #[must_use]
     pub(crate) fn in_world(&self, own: Duration) -> Duration {
         self.clock.in_world(own)
     }
 
-    /// Waits for so long by the clock of this process.
+    /// Sleeps for `length` by the clock of this process.
     pub(crate) fn nap(&self, length: Duration) -> Sleep {
         self.scheduler.sleep(self.group, self.in_world(length))
     }
@@ -55,11 +55,11 @@ impl Runtime for Host {
     }
 }
 
-/// Randomness of a client.
+/// The random numbers of a client.
 pub(crate) struct ClientRng(Mutex<Rng>);
 
 impl ClientRng {
-    /// The randomness of a group in the world of this seed.
+    /// The random numbers of a group in the world of this seed.
     #[must_use]
     pub(crate) fn new(seed: u64, group: Group) -> Self {
         Self(Mutex::new(Rng::of(&[seed, group.number().into(), u64::from_be_bytes(*b" entropy")])))

@@ -1,4 +1,4 @@
-//! A client's end of the wire: requests under way, and what is heard.
+//! A client's end of the network: its requests in flight, and the messages that arrive for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +20,14 @@ use crate::{
     server::{Notification, Reply, Request},
 };
 
-/// How long the client library waits for an answer: sometimes it is more patient than core, which has less time to renew.
+/// How long the client library waits for an answer. It sometimes waits longer than core, which has less time for a
+/// renewal.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
 
-/// What came of a request.
+/// The result of a request.
 pub(super) type RequestResult = Result<Reply, EngineError>;
 
-/// A client's end of the wire.
+/// A client's end of the network.
 pub(super) struct NetworkInterface {
     pub(super) host: Host,
     pub(super) manner: Manner,
@@ -37,7 +38,7 @@ pub(super) struct NetworkInterface {
     network: Arc<Network>,
     evidence: Mutex<ServerClock>,
     under_way: Mutex<UnderWay>,
-    /// Claims that stand in line.
+    /// The claims that are in a queue.
     waiting: Mutex<BTreeSet<ClaimId>>,
 }
 
@@ -73,7 +74,7 @@ impl NetworkInterface {
         self.host.clock.now()
     }
 
-    /// Sends a request on a connection and waits for what comes of it.
+    /// Sends a request on a connection and waits for its result.
     pub(super) async fn call(&self, conn: u64, request: Request) -> RequestResult {
         let (said, answer) = oneshot::channel();
         let sent = self.now();
@@ -92,7 +93,7 @@ impl NetworkInterface {
         }
     }
 
-    /// Hears whatever arrives, until the wire is unplugged.
+    /// Handles every message that arrives, until the client is unplugged from the network.
     pub(super) async fn listen(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Delivery>) {
         while let Some(delivery) = inbox.recv().await {
             match delivery {
@@ -109,9 +110,9 @@ impl NetworkInterface {
         }
     }
 
-    /// All that was sent on a connection that broke stays without an answer.
+    /// Ends the requests of a broken connection: they get no answer any more.
     pub(super) fn give_up(&self, conn: u64) {
-        // Dropped without the lock: it wakes others.
+        // Dropped after the lock is released, because the drop wakes other tasks.
         let _gone: Vec<Call> = {
             let mut under_way = lock(&self.under_way);
             let calls = std::mem::take(&mut under_way.calls);
@@ -127,7 +128,7 @@ impl NetworkInterface {
         let _ = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
     }
 
-    /// Somebody waits for news or an answer.
+    /// Whether anybody waits for a notification or an answer.
     pub(super) fn is_wanted(&self) -> bool {
         !lock(&self.waiting).is_empty() || !lock(&self.under_way).calls.is_empty()
     }
@@ -143,7 +144,7 @@ impl NetworkInterface {
 
     fn answered(&self, number: u64, clock: Duration, reply: Reply) {
         let Some(call) = self.take(number) else { return };
-        // Nobody reads what comes on a connection that was given up for another.
+        // Messages on a connection that was replaced by a newer one are not read.
         if self.manner == Manner::Push && self.link.is_past(call.conn) {
             return;
         }

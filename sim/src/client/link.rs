@@ -1,5 +1,5 @@
-//! The connection of a client whose wire keeps the order: made when first needed, made again when it breaks, and found broken
-//! when the server is silent for too long. As `leasehold-redis` does it.
+//! The connection of a client whose network keeps the order of messages. It is made when first needed and made again
+//! when it breaks. It counts as broken when the server is silent for too long, as in `leasehold-redis`.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,44 +12,44 @@ use tokio::sync::Notify;
 use super::interface::NetworkInterface;
 use crate::server::Request;
 
-/// How long connecting may take.
+/// The time limit for connecting.
 const DIAL_LIMIT: Duration = Duration::from_millis(600);
-/// The pause after a failed attempt to connect, at first and at most.
+/// The first and the longest pause after a failed attempt to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// While somebody waits for the server, its clock is asked so often.
+/// How often the server is asked for its clock while a request or a waiter needs the connection.
 const PULSE: Duration = Duration::from_millis(400);
-/// A server that answers nothing for so long is taken for gone.
+/// After this time without any answer the server counts as gone.
 const SILENCE: Duration = Duration::from_millis(800);
 
 /// The state of the connection.
 #[derive(Default)]
 pub(super) struct Link {
     state: Mutex<LinkState>,
-    /// Rings when somebody wants a connection.
+    /// Notified when a connection is wanted.
     wanted: Notify,
-    /// Rings when an attempt to connect has ended.
+    /// Notified when an attempt to connect has ended.
     dialed: Notify,
-    /// Rings when the connection is gone.
+    /// Notified when the connection has broken.
     broken: Notify,
 }
 
 #[derive(Default)]
 struct LinkState {
-    /// The newest connection.
+    /// The number of the newest connection.
     number: u64,
     up: bool,
 }
 
 impl Link {
-    /// This connection broke.
+    /// Marks a connection as broken.
     pub(super) fn broke(&self, conn: u64) {
         if self.up() == Some(conn) {
             self.broken.notify_one();
         }
     }
 
-    /// A newer connection was begun than this.
+    /// Whether a newer connection was begun than this one.
     pub(super) fn is_past(&self, conn: u64) -> bool {
         conn < self.lock().number
     }
@@ -65,7 +65,7 @@ impl Link {
 }
 
 impl NetworkInterface {
-    /// The connection; waits for one attempt to make it if there is none.
+    /// The connection. If there is none, waits for one attempt to make it.
     pub(super) async fn conn(&self) -> Result<u64, EngineError> {
         let mut dialed = std::pin::pin!(self.link.dialed.notified());
         dialed.as_mut().enable();
@@ -77,7 +77,7 @@ impl NetworkInterface {
         self.link.up().ok_or_else(|| EngineError::new(Fault::Retry, "cannot connect"))
     }
 
-    /// Keeps the connection from when it is first wanted.
+    /// Keeps a connection from the time when one is first wanted.
     pub(super) async fn keep_connected(self: Arc<Self>) {
         self.link.wanted.notified().await;
         let (mut pause, mut made) = (FIRST_PAUSE, false);
@@ -117,7 +117,8 @@ impl NetworkInterface {
         }
     }
 
-    /// While somebody waits, asks the server for its time; ends when it does not answer.
+    /// Periodically asks the server for its time while a waiter or a request needs the connection. Returns when the
+    /// server does not answer.
     async fn pulse(&self, conn: u64) {
         loop {
             self.host.nap(PULSE).await;

@@ -1,4 +1,4 @@
-//! A client: one process with the real core in it, its clock and randomness, and its end of the wire.
+//! A client: one process with the real core, its clock and random numbers, and its end of the network.
 
 mod clock;
 mod engine;

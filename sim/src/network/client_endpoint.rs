@@ -1,4 +1,4 @@
-//! The network's side of one client.
+//! The network's side of one client: its connection, its counters, and the cuts that affect it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) struct ClientEndpoint {
     pub(super) requests: u64,
     pub(super) notifications: u64,
     pub(super) replies: u64,
-    /// Until when nothing passes.
+    /// Until this time no message passes to the server.
     pub(super) cut_up: Instant,
     pub(super) cut_down: Instant,
     pub(super) conn: Conn,
@@ -34,31 +34,31 @@ impl ClientEndpoint {
     }
 }
 
-/// A connection that keeps the order: when a message is lost on it, so are all that follow.
+/// A connection that keeps the order of its messages. When one message on it is lost, all that follow are lost too.
 #[derive(Default)]
 pub(super) struct Conn {
     pub(super) number: u64,
-    /// When the last message arrives.
+    /// When the last message in this direction arrives.
     pub(super) up: Option<Instant>,
     pub(super) down: Option<Instant>,
     pub(super) up_broken: bool,
     pub(super) down_broken: bool,
 }
 
-/// What a client receives.
+/// A message that a client receives.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    /// The answer to the request with this number, and the server's clock.
+    /// The answer to the request with this number, and the reading of the server's clock.
     Reply { number: u64, clock: Duration, reply: Reply },
-    /// The request with this number was not let in.
+    /// The request with this number was refused because the server is down.
     Refused { number: u64 },
-    /// News.
+    /// A notification.
     Notification(Notification),
     /// This connection broke.
     Reset { conn: u64 },
 }
 
-/// When a message arrives that follows another on its connection.
+/// When a message arrives that may not overtake the one before on its connection.
 pub(super) fn in_order(last: &mut Option<Instant>, arrival: Instant) -> Instant {
     let arrival = last.map_or(arrival, |last| arrival.max(last.after(Duration::from_nanos(1))));
     *last.insert(arrival)

@@ -1,4 +1,4 @@
-//! From the server to clients.
+//! Messages from the server to clients.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Network {
-    /// Sends something to a client, on the connection on which it asked.
+    /// Sends a message to a client, on the connection of the client's request.
     pub(super) fn post(self: &Arc<Self>, inner: &mut NetworkState, to: Group, conn: u64, delivery: Delivery) {
         let now = self.scheduler().now();
         let (lag, late) = inner.lag;
@@ -38,7 +38,7 @@ impl Network {
         self.hand_over(to, arrival, delivery);
     }
 
-    /// Tells a client unasked.
+    /// Sends a notification to a client.
     pub(super) fn tell(self: &Arc<Self>, inner: &mut NetworkState, to: Group, notification: Notification) {
         if self.manner == Manner::Poll {
             return;
@@ -62,7 +62,7 @@ impl Network {
         let network = Arc::clone(self);
         self.scheduler().at(at, move || {
             network.scheduler().note(0, || format!("client {} receives {delivery:?}", to.number()));
-            // Without an end, nobody is there any more.
+            // A client without an endpoint is gone.
             if let Some(end) = network.lock().ends.get(&to) {
                 let _ = end.inbox.send(delivery);
             }

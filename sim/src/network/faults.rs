@@ -1,4 +1,4 @@
-//! What goes wrong with the network and with the server behind it.
+//! Faults of the network and of the server behind it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,16 +7,16 @@ use leasehold_core::Instant;
 use super::{Network, NetworkState, client_endpoint::Delivery};
 use crate::{plan::Direction, rng::Rng, scheduler::Group};
 
-/// In so many of a hundred cases an end hears of it when a connection breaks.
+/// The percentage of broken connections that an end notices.
 pub(super) const HEARD: u64 = 60;
 
 impl Network {
-    /// The client is gone, and the server noticed.
+    /// The client is gone, and the server has noticed.
     pub(crate) fn hang_up(&self, client: Group) {
         self.lock().deaf.insert(client);
     }
 
-    /// Nothing passes between a client and the server until `until`.
+    /// No message passes between a client and the server until `until`.
     pub(crate) fn cut(&self, client: Group, way: Direction, until: Instant) {
         let mut inner = self.lock();
         let Some(end) = inner.ends.get_mut(&client) else { return };
@@ -28,7 +28,7 @@ impl Network {
         }
     }
 
-    /// Every other answer that leaves until `until` comes so much later.
+    /// Every second answer that leaves until `until` is delayed by `late`.
     pub(crate) fn lag(&self, until: Instant, late: Duration) {
         self.lock().lag = (until, late);
     }
@@ -49,26 +49,26 @@ impl Network {
         }
     }
 
-    /// The connection of a client breaks, and the client hears of it.
+    /// Breaks the connection of a client; the client notices.
     pub(crate) fn reset(self: &Arc<Self>, client: Group) {
         self.break_conn(&mut self.lock(), client, 100);
     }
 
-    /// The server's clock is set. What is set back lasts so much longer.
+    /// Sets the server's clock. When it is set back, leases last longer by as much.
     pub(crate) fn set_clock(&self, by: i64) {
         let mut inner = self.lock();
         inner.machine.set_clock(by);
         inner.prolong(by);
     }
 
-    /// Another machine takes over that has heard of everything before `known` only.
+    /// Fails over to another machine that knows only the requests before `known`.
     pub(crate) fn fail_over(&self, known: Instant, skew: i64) {
         let mut inner = self.lock();
         inner.machine.fail_over(known, skew);
         inner.prolong(skew);
     }
 
-    /// Nothing passes on the connection of a client any more; in so many of a hundred cases each end hears of it.
+    /// Breaks the connection of a client. Each end notices with the probability `heard`, in percent.
     pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, heard: u64) {
         if !self.keeps_order() {
             return;

@@ -1,4 +1,4 @@
-//! The network between clients and server: it delays, loses, doubles, and holds back.
+//! The network between clients and server: it delays, loses, doubles and holds back messages.
 
 mod client_endpoint;
 mod downlink;
@@ -24,7 +24,7 @@ use crate::{
 use client_endpoint::ClientEndpoint;
 pub(crate) use client_endpoint::Delivery;
 
-/// In so many of a hundred cases a message takes ten times as long.
+/// The percentage of messages that take ten times as long.
 const SLOW: u64 = 2;
 
 /// The network, and the server behind it.
@@ -39,17 +39,17 @@ pub(crate) struct Network {
 struct NetworkState {
     machine: Machine,
     ends: BTreeMap<Group, ClientEndpoint>,
-    /// Clients of which the server knows that they are not there.
+    /// The clients that the server knows to be disconnected.
     deaf: BTreeSet<Group>,
-    /// What becomes of requests and news, by their number.
+    /// The faults of single requests and notifications, by client and number.
     requests: BTreeMap<(Group, u64), Fault>,
     notifications: BTreeMap<(Group, u64), Fault>,
-    /// When the last request left by which the server granted or renewed each claim, or when it granted it unasked; and the same later
-    /// by as much as the server's clock was set back since.
+    /// For each claim, when the last request left by which the server granted or renewed it, or when the server granted
+    /// it by itself. The second time is the same, later by as much as the server's clock was set back since.
     asked: BTreeMap<ClaimId, (Instant, Instant)>,
-    /// Until when every other answer is late, and how late.
+    /// Until when every second answer is late, and by how much.
     lag: (Instant, Duration),
-    /// Until when the server stands still, or is down.
+    /// Until when the server is stalled or down.
     still: Instant,
     down: Instant,
 }
@@ -63,7 +63,7 @@ impl Network {
             match *fault {
                 Fault::Request { client, nth, .. } => drop(requests.insert((groups[client], nth), *fault)),
                 Fault::Notification { client, nth, .. } => {
-                    drop(notifications.insert((groups[client], nth), *fault))
+                    let _ = notifications.insert((groups[client], nth), *fault);
                 }
                 _ => {}
             }
@@ -88,31 +88,31 @@ impl Network {
         })
     }
 
-    /// Plugs a client in; what arrives for it comes here.
+    /// Connects a client to the network. Its messages arrive at the returned receiver.
     pub(crate) fn plug_in(&self, client: Group) -> mpsc::UnboundedReceiver<Delivery> {
         let (inbox, deliveries) = mpsc::unbounded_channel();
         self.lock().ends.insert(client, ClientEndpoint::new(inbox));
         deliveries
     }
 
-    /// Unplugs a client: what is under way to it reaches nobody.
+    /// Disconnects a client: messages in flight to it are lost.
     pub(crate) fn unplug(&self, client: Group) {
         self.lock().ends.remove(&client);
     }
 
-    /// Looks at the server.
+    /// Calls `look` with the server.
     pub(crate) fn server<R>(&self, look: impl FnOnce(&mut Machine) -> R) -> R {
         look(&mut self.lock().machine)
     }
 
-    /// When the last request left by which the server granted or renewed a claim, or when it granted it unasked: no lease of it can be
-    /// counted from later than the second of these, which counts for as long as the server's clock was set back since; what lapsed
-    /// before, from the first.
+    /// When the last request left by which the server granted or renewed a claim, or when the server granted it by
+    /// itself. No lease of the claim can count from later than the second of these times, which includes the time by
+    /// which the server's clock was set back since. A lease that lapsed before that counts from the first.
     pub(crate) fn asked(&self, claim: ClaimId) -> Option<(Instant, Instant)> {
         self.lock().asked.get(&claim).copied()
     }
 
-    /// Where it writes down what happens.
+    /// The journal of the run.
     pub(crate) const fn journal(&self) -> &Arc<Journal> {
         &self.journal
     }
@@ -121,7 +121,7 @@ impl Network {
         self.manner == Manner::Push
     }
 
-    /// How long the `nth` message of a client takes on this way.
+    /// How long the `nth` message of a client takes in this direction.
     fn takes(&self, client: Group, way: u64, nth: u64) -> Duration {
         let mut rng = Rng::of(&[self.seed, client.number().into(), way, nth]);
         let nanos = |time: Duration| time.as_nanos() as u64;

@@ -1,4 +1,4 @@
-//! From clients to the server.
+//! Messages from clients to the server.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     server::{Notification, REQUEST_LIFE, Request},
 };
 
-/// A request on its way.
+/// A request in flight.
 struct InTransit {
     from: Group,
     conn: u64,
@@ -28,16 +28,16 @@ struct InTransit {
 /// How a request travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transit {
-    /// With its answer.
+    /// It is answered.
     Return,
-    /// Without an answer.
+    /// It is not answered.
     Single,
-    /// Without an answer, and behind those that left after it.
+    /// It is not answered, and arrives after requests that left later.
     Stray,
 }
 
 impl Network {
-    /// A client sends a request on one of its connections.
+    /// Sends a request of a client on one of its connections.
     pub(crate) fn send(self: &Arc<Self>, from: Group, conn: u64, number: u64, request: Request) {
         let scheduler = self.scheduler();
         if !scheduler.is_alive(from) {
@@ -76,7 +76,8 @@ impl Network {
             Fate::Unanswered => self.deliver(arrival, letter(request, Transit::Single)),
             Fate::Late(late) => self.deliver(arrival.after(late), letter(request, Transit::Stray)),
             Fate::Twice(late) => {
-                // Of a try that was answered "taken" nothing is left by which its double could be known.
+                // A claim that may not queue and was answered "taken" leaves no record, so the server could not
+                // recognise its double.
                 let may_double = !matches!(&request, Request::Claim(claim, _) if !claim.may_queue);
                 if may_double {
                     self.deliver(arrival.after(late), letter(request.clone(), Transit::Stray));

@@ -1,4 +1,4 @@
-//! A plan from a seed.
+//! Draws a plan from a seed.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::{
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// The leases of a run are about so long, in ms.
+/// Typical leases of a run, in ms.
 const LEASES: [u64; 5] = [500, 1000, 2000, 5000, 10_000];
-/// Messages take so long, in µs: in a rack, in a town, over a slow line.
+/// Delays of messages, in µs: within a rack, within a town, over a slow connection.
 const DELAYS: [(u64, u64); 3] = [(30, 300), (300, 3000), (2000, 40_000)];
 
-/// What the rest of a plan is drawn by.
+/// The parameters by which the rest of a plan is drawn.
 struct Draw {
     rng: Rng,
     lease: Duration,
-    /// About how long the run takes.
+    /// The approximate length of the run.
     length: Duration,
-    /// How many clients there are from the beginning.
+    /// How many clients start at the beginning.
     clients: usize,
     locks: usize,
-    /// Names may be kept taken.
+    /// Whether names may be held by nobody until a time after a release.
     keeps: bool,
 }
 
@@ -65,7 +65,7 @@ impl Draw {
         self.rng.among(least..=most)
     }
 
-    /// Between so many hundredths of `whole`.
+    /// A duration between `least` and `most` hundredths of `whole`.
     fn part(&mut self, whole: Duration, least: u64, most: u64) -> Duration {
         whole.mul_f64(self.among(least * 1000, most * 1000) as f64 / 100_000.0)
     }
@@ -81,7 +81,7 @@ impl Draw {
     fn client(&mut self, starts: Duration) -> ClientPlan {
         let fast = match self.among(0, 9) {
             0..2 => 0,
-            // Faster than allowed for is safe.
+            // A clock that is faster than the margin allows is safe.
             2 => self.among(10_000, 200_000) as i64,
             _ => self.among(0, 18_000) as i64 - 9000,
         };
@@ -107,7 +107,7 @@ impl Draw {
             _ if self.keeps => End::Keep(hold + self.part(lease, 0, 40)),
             _ => End::Release,
         };
-        // Requests for unlike leases share no hold.
+        // Requests for different leases do not share a hold.
         let ttl = if self.rng.percent(85) { lease } else { lease * 2 };
         Op {
             breaks: self.rng.percent(2).then_some(Breaking::Gentle),
@@ -139,7 +139,7 @@ impl Draw {
         }
         for fault in &faults {
             if let Fault::Crash { client, at, .. } = *fault {
-                // Another one takes up the work of one that crashed.
+                // Another client takes over the work of one that crashed.
                 let starts = at + self.part(self.lease, 0, 200);
                 let mut next = self.client(starts);
                 next.tasks = clients[client].tasks.iter().map(|ops| ops[ops.len() / 2..].to_vec()).collect();
@@ -194,17 +194,19 @@ impl Draw {
         }
     }
 
-    /// What a lock server cannot be expected to stand: then not exclusion is asked for, but that the loss is told and the
-    /// fence holds.
+    /// Faults beyond those that a lock server can survive. Then exclusion is not required, but the loss has to be
+    /// reported and the fence has to hold.
     fn beyond(&mut self, manner: Manner, clients: &mut [ClientPlan], faults: &mut Vec<Fault>) {
         let at = self.when();
-        // What a counter forgets it mints again: engines whose tokens are counters do not survive a failover.
+        // A counter that was lost mints the same tokens again: engines whose tokens come from a counter do not survive
+        // a failover.
         let most = if manner == Manner::Push { 5 } else { 2 };
         match self.among(0, most) {
             0 => {
                 faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 });
                 if manner != Manner::Push && self.rng.percent(70) {
-                    // What was answered before comes after what gives the step away; not so late that nobody waits for it.
+                    // An answer from before the clock step arrives after the message that reveals the step, but not so
+                    // late that nobody waits for it any more.
                     let late = self.part(self.lease, 4, 14);
                     faults.push(Fault::Lag { at: at.saturating_sub(late), length: late * 2, late });
                 }

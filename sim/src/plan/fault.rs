@@ -1,59 +1,60 @@
-//! What goes wrong.
+//! The faults of a plan.
 
 use std::time::Duration;
 
 use crate::scheduler::{Moment, Sleeps};
 
-/// What becomes of a message.
+/// The fault of a single message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It never arrives.
     Lost,
-    /// A request is applied, its answer never arrives. A push never arrives.
+    /// A request is applied, and its answer never arrives. A push never arrives.
     Unanswered,
-    /// It arrives so much later, when its sender may have given up.
+    /// It arrives later by this time, when its sender may have given up.
     Late(Duration),
-    /// It arrives, and once more so much later.
+    /// It arrives, and arrives once more after this time.
     Twice(Duration),
 }
 
-/// What does not pass.
+/// The direction of a network cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// To the server.
     Up,
     /// From the server.
     Down,
-    /// Neither.
+    /// Both directions.
     Both,
 }
 
-/// Something that goes wrong. Clients are numbered as in the plan; `at` counts from the beginning.
+/// A fault. Clients are numbered as in the plan; `at` counts from the beginning of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// Of the `nth` request of a client. Where the wire keeps the order, the connection breaks with it.
+    /// A fault of the `nth` request of a client. Where the network keeps the order, the connection breaks as well.
     Request { client: usize, nth: u64, fate: Fate },
-    /// Of the `nth` piece of news for a client.
+    /// A fault of the `nth` notification for a client.
     Notification { client: usize, nth: u64, fate: Fate },
-    /// A client stands still: SIGSTOP, or its machine is suspended.
+    /// A client is stopped: by SIGSTOP, or because its machine is suspended.
     Stop { client: usize, at: Duration, length: Duration, sleeps: Sleeps },
-    /// A client stands still in the middle of what it does, at a later reading of its clock.
+    /// A client is stopped in the middle of a step, at a later reading of its clock.
     StopAtReading { client: usize, at: Duration, readings: u32, length: Duration, moment: Moment },
-    /// A client is gone for ever; the server may not notice.
+    /// A client is gone for ever. The server may not notice.
     Crash { client: usize, at: Duration, unnoticed: bool },
     /// The connection of a client breaks.
     Reset { client: usize, at: Duration },
-    /// Nothing passes between a client and the server.
+    /// No message passes between a client and the server.
     Cut { client: usize, at: Duration, length: Duration, way: Direction },
-    /// Every other answer that leaves in this time comes so much later: on a wire that keeps no order, behind those that follow.
+    /// Every second answer that leaves in this time is delayed by `late`. On a network that keeps no order, later
+    /// answers overtake it.
     Lag { at: Duration, length: Duration, late: Duration },
-    /// The server stands still; its clock does not.
+    /// The server is stalled; its clock runs on.
     Stall { at: Duration, length: Duration },
     /// The server is down and comes back with all that it acknowledged.
     Restart { at: Duration, length: Duration },
-    /// The server's clock is set, by so many nanoseconds.
+    /// The server's clock is set by this many nanoseconds.
     Step { at: Duration, by: i64 },
-    /// Another server takes over that knows nothing of the last writes; its clock is ahead by so many nanoseconds.
+    /// Fail-over to another server that lacks the last writes. Its clock is ahead by `skew` nanoseconds.
     Failover { at: Duration, length: Duration, loses: Duration, skew: i64 },
 }
 
@@ -67,7 +68,7 @@ impl Fault {
         }
     }
 
-    /// What kind of fault it is, for the table.
+    /// The kind of the fault, for the table.
     #[must_use]
     pub(crate) const fn kind(&self) -> &'static str {
         match self {

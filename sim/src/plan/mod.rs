@@ -1,5 +1,5 @@
-//! What happens in a run, as data: who does what, and what goes wrong. Drawn from a seed, and small enough to be taken apart
-//! until only what matters for a failure is left.
+//! The plan of a run, as data: the operations of every client, and the faults. It is drawn from a seed, and can be
+//! reduced until only the parts that matter for a failure are left.
 
 mod client;
 mod draw;
@@ -21,37 +21,39 @@ use crate::{
     scheduler::{Moment, Sleeps},
 };
 
-/// How the modelled server speaks.
+/// The protocol of the modelled server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// As Redis: one connection that keeps the order, grants are pushed and dated by the server's clock, tokens in blocks.
+    /// Like Redis: one connection that keeps the order, grants are pushed and dated by the server's clock, tokens come
+    /// in blocks.
     Push,
-    /// As a server of watches: requests may overtake each other, who is granted is rung and asks.
+    /// Like a server with watches: requests may overtake each other, and a granted waiter gets a hint and asks.
     Watch,
-    /// As a table of rows: requests may overtake each other, and nothing is ever told.
+    /// Like a table of rows: requests may overtake each other, and there are no notifications.
     Poll,
 }
 
-/// A run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Decides delays and the order of whatever could go on at one time.
+    /// Decides the delays, and the order of tasks that could run at the same time.
     pub(crate) seed: u64,
-    /// How the server speaks.
+    /// The protocol of the server.
     pub(crate) manner: Manner,
-    /// What is wrong with it, on purpose.
+    /// A deliberate mistake of the server or the client library.
     pub(crate) bug: Option<Bug>,
-    /// Every request says whose it is, so that the server's state can be told apart; then nothing is handed on inside a client.
+    /// Every request carries the id of its attempt, so that the server's state can be attributed. Then nothing is
+    /// handed over within a client.
     pub(crate) named: bool,
-    /// How long a message is on its way.
+    /// The least and the largest delay of a message.
     pub(crate) delay: (Duration, Duration),
-    /// How often the truth is looked at.
+    /// The interval between two looks at the server's state.
     pub(crate) look: Duration,
-    /// What is locked.
+    /// The locks.
     pub(crate) locks: Vec<Lock>,
-    /// Who locks it.
+    /// The clients.
     pub(crate) clients: Vec<ClientPlan>,
-    /// What goes wrong.
+    /// The faults.
     pub(crate) faults: Vec<Fault>,
 }
 
@@ -60,26 +62,28 @@ pub struct Plan {
 pub(crate) struct Lock {
     /// The name.
     pub(crate) name: &'static str,
-    /// Of how many permits it is the semaphore; `None`: a read-write lock.
+    /// The number of permits of a semaphore. `None`: a read-write lock.
     pub(crate) limit: Option<u32>,
 }
 
-/// What a server that is treated like this promises still.
+/// What a server still promises under the faults of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
-    /// I1 and what follows from it. Broken by a server that loses what it acknowledged, whose clock is set forward, or
-    /// against which a client's clock is slower than by a hundredth; and by an operator's force.
+    /// I1 and its consequences. Broken by a server that loses acknowledged writes, by a clock of the server that is set
+    /// forward, by a client clock that is slower by more than a hundredth, and by an operator who breaks a hold by
+    /// force.
     pub(crate) exclusion: bool,
-    /// I2. A clock that is too slow cannot be honest.
+    /// I2. A client clock that is too slow cannot keep it.
     pub(crate) deadlines: bool,
-    /// No token is minted twice. A server that loses what it acknowledged, and whose clock was set back as well, may do so.
+    /// No token is minted twice. A server that loses acknowledged writes, and whose clock was set back as well, may
+    /// mint one twice.
     pub(crate) new_tokens: bool,
-    /// I4. A process hands a hold on, with its older tokens, until it hears that the hold ended.
+    /// I4. A process hands a hold over, with its older tokens, until it learns that the hold has ended.
     pub(crate) tokens: bool,
-    /// No clock runs ahead, or seems to because answers overtook each other: nobody has a reason to doubt a hold that is not
-    /// lost.
+    /// No clock runs ahead, or seems to because answers overtook each other: so there is no reason to doubt a hold that
+    /// is not lost.
     pub(crate) no_doubt: bool,
-    /// Nothing goes wrong at all: then nobody is overtaken, and nobody waits beside a free lock.
+    /// The plan has no faults: then no waiter is overtaken, and no claim waits for a free lock.
     pub(crate) calm: bool,
 }
 
@@ -90,7 +94,7 @@ impl Plan {
         draw::plan(Rng::of(&[seed, u64::from_be_bytes(*b"  a plan")]), seed, ops, bug)
     }
 
-    /// How many acquisitions there are.
+    /// The number of acquisitions.
     #[must_use]
     pub fn ops(&self) -> usize {
         self.acquisitions().count()
@@ -108,15 +112,15 @@ impl Plan {
         self.acquisitions().map(|op| op.ttl).min().unwrap_or_default()
     }
 
-    /// How long it takes after a disturbance, at most, until all is in order again: what was lost is asked for anew, what
-    /// nobody renews lapses, and whoever does not speak is passed over.
+    /// The longest time from a disturbance until everything is in order again: lost requests are sent again, holds
+    /// without renewals lapse, and claims that do not ask are passed over.
     #[must_use]
     pub(crate) fn recovery(&self) -> Duration {
         self.longest_lease() * 2 + Duration::from_secs(8)
     }
 
-    /// Whether a client is stopped in a way that makes a timer late: its machine is suspended, or it is stopped after it
-    /// read the clock and before it sleeps for what was left then.
+    /// Whether a client is stopped in a way that makes a timer late: its machine is suspended, or it is stopped between
+    /// reading the clock and the sleep that it computed from the reading.
     pub(crate) fn delays_timers(&self) -> bool {
         let delays = |fault: &Fault| {
             matches!(
@@ -128,7 +132,7 @@ impl Plan {
         self.faults.iter().any(delays)
     }
 
-    /// For how long clients are stopped in the middle of what they do, in all.
+    /// For how long clients are stopped in the middle of a step, in all.
     pub(crate) fn stops_in_steps(&self) -> Duration {
         let length = |fault: &Fault| match *fault {
             Fault::StopAtReading { length, .. } => length,
@@ -146,7 +150,8 @@ impl Plan {
         self.faults.iter().map(length).sum()
     }
 
-    /// Whether the engine says which holds are best renewed together. In few runs, so that most seeds tell what they told before.
+    /// Whether the engine names groups of holds to be renewed together. Few runs have them, so most seeds run as they
+    /// did before groups existed.
     pub(crate) const fn groups(&self) -> bool {
         self.seed % 12 == 7
     }
@@ -156,7 +161,7 @@ impl Plan {
         self.acquisitions().any(|op| op.breaks == Some(Breaking::Forced))
     }
 
-    /// Whether an operator ends a hold in any way: histories do not tell.
+    /// Whether an operator ends a hold in any way. Histories do not record that.
     pub(crate) fn breaks(&self) -> bool {
         self.acquisitions().any(|op| op.breaks.is_some())
     }
@@ -165,12 +170,12 @@ impl Plan {
         self.clients.iter().flat_map(|client| client.tasks.iter().flatten())
     }
 
-    /// Whether a name is kept taken by nobody.
+    /// Whether a name is held by nobody until a time (`release_at_least`).
     pub(crate) fn keeps(&self) -> bool {
         self.acquisitions().any(|op| matches!(op.end, End::Keep(_)))
     }
 
-    /// Whether the server forgets what it acknowledged.
+    /// Whether the server loses acknowledged writes.
     pub(crate) fn forgets(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault, Fault::Failover { .. }))
     }
@@ -180,7 +185,7 @@ impl Plan {
         self.faults.iter().any(|fault| fault.sets_clock() < 0)
     }
 
-    /// What can be asked of such a run.
+    /// The promises that a run of this plan has to keep.
     #[must_use]
     pub(crate) fn promise(&self) -> Promise {
         let forgets = self.forgets();
@@ -200,7 +205,7 @@ impl Plan {
 }
 
 impl Lock {
-    /// The mode of an acquisition: `want` chooses among those that this lock has.
+    /// The mode of an acquisition: `want` chooses among the modes of this lock.
     #[must_use]
     pub(crate) fn mode(&self, want: u32) -> Mode {
         match self.limit {

@@ -1,28 +1,28 @@
-//! One acquisition and what follows it.
+//! One acquisition and the steps that follow it.
 
 use std::time::Duration;
 
-/// How long somebody waits.
+/// How long an acquisition waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Until it is granted.
     Endless,
-    /// For so long.
+    /// For this time.
     Within(Duration),
     /// Not at all.
     Try,
-    /// For so many tries.
+    /// For this number of tries.
     Tries(u32),
 }
 
-/// How somebody lets go.
+/// How a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Releases and waits for the answer.
+    /// The user releases it and waits for the answer.
     Release,
-    /// Drops the guard.
+    /// The user drops the guard.
     Drop,
-    /// Releases, and keeps the name taken until so long after the grant.
+    /// The user releases it, and the name stays taken until this time after the grant.
     Keep(Duration),
 }
 
@@ -31,43 +31,43 @@ pub(crate) enum End {
 pub(crate) enum Breaking {
     /// The holder keeps its lease.
     Gentle,
-    /// Its lease ends at once.
+    /// The lease ends at once.
     Forced,
 }
 
-/// One acquisition and what follows it.
+/// The parameters of one acquisition and of the steps that follow it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
-    /// Breaks whatever hold there is before.
+    /// Breaks the current hold before the acquisition.
     pub(crate) breaks: Option<Breaking>,
-    /// Before it.
+    /// The pause before the acquisition.
     pub(crate) pause: Duration,
-    /// Which of the locks.
+    /// The index of the lock.
     pub(crate) lock: usize,
-    /// Chooses the mode.
+    /// Chooses the mode among those that the lock has.
     pub(crate) want: u32,
     /// The lease.
     pub(crate) ttl: Duration,
-    /// Whether it is renewed.
+    /// Whether the lease is renewed.
     pub(crate) renew: bool,
-    /// The ceiling.
+    /// The longest hold time.
     pub(crate) max_hold: Option<Duration>,
     /// How long it waits.
     pub(crate) patience: Patience,
-    /// It is given up after so long.
+    /// The acquisition is dropped after this time.
     pub(crate) cancel: Option<Duration>,
     /// For how long the lock is used.
     pub(crate) hold: Duration,
     /// How often the resources are written.
     pub(crate) writes: u32,
-    /// Goes on when the loss is told.
+    /// The user goes on after a loss was reported.
     pub(crate) stubborn: bool,
-    /// Asks the server in between whether it holds.
+    /// The user asks the server in between whether the hold stands.
     pub(crate) confirm: bool,
-    /// Takes the same lock again in between.
+    /// The user acquires the same lock again in between.
     pub(crate) again: bool,
-    /// How it lets go.
+    /// How the hold ends.
     pub(crate) end: End,
-    /// Closes the locks of its process afterwards, within so long.
+    /// Closes the locks of its process afterwards, within this time.
     pub(crate) closes: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! A plan for people.
+//! Prints a plan for people.
 
 use std::fmt;
 

@@ -1,29 +1,30 @@
-//! What is due, in the order of its time.
+//! A queue of entries in the order of their due times.
 
 use std::{cmp::Reverse, collections::BinaryHeap, mem};
 
 use leasehold_core::Instant;
 
-/// What is due, the earliest first, and of one moment what was entered first. An entry that is taken back or put off leaves a stale line
-/// behind, which is dropped when its time comes: most sleeps end early, and a line is cheaper than its removal.
+/// Entries in the order of their due times; entries with equal times are in the order of insertion. An entry that is
+/// removed or moved leaves a stale key in the heap, which is dropped when its time comes: most sleeps end early, and a
+/// stale key is cheaper than its removal.
 pub(super) struct Agenda<T> {
     lines: BinaryHeap<Reverse<AgendaKey>>,
     slots: Vec<Slot<T>>,
-    /// Slots that hold nothing.
+    /// Empty slots.
     free: Vec<usize>,
     entries: u64,
 }
 
-/// When, the number of the entry, and its slot.
+/// The due time, the number of the entry, and its slot.
 type AgendaKey = (Instant, u64, usize);
 
 struct Slot<T> {
-    /// Of the entry that is in it, or was last.
+    /// The number of the entry in the slot, or of the last one.
     number: u64,
     due: Option<T>,
 }
 
-/// Names an entry.
+/// Identifies an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     number: u64,
@@ -31,12 +32,12 @@ pub(super) struct Key {
 }
 
 impl<T> Agenda<T> {
-    /// An empty one.
+    /// An empty agenda.
     pub(super) const fn new() -> Self {
         Self { lines: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), entries: 0 }
     }
 
-    /// Enters something.
+    /// Adds an entry.
     pub(super) fn add(&mut self, at: Instant, due: T) -> Key {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { number: 0, due: None });
@@ -46,26 +47,26 @@ impl<T> Agenda<T> {
         self.number(at, slot)
     }
 
-    /// The entry is due at `at`, and counts as entered now. `None` if it is not there any more.
+    /// Moves the entry to `at`; it counts as added now. `None` if it is not there any more.
     pub(super) fn put_off(&mut self, key: Key, at: Instant) -> Option<Key> {
         self.get(key)?;
         Some(self.number(at, key.slot))
     }
 
-    /// What was entered, as long as it is there.
+    /// The entry's value, as long as it is there.
     pub(super) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.slot)?;
         slot.due.as_ref().filter(|_| slot.number == key.number)
     }
 
-    /// Takes an entry back, if it is still there.
+    /// Removes an entry, if it is still there.
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         self.free.push(key.slot);
         self.slots[key.slot].due.take()
     }
 
-    /// When the first is due.
+    /// The earliest due time.
     pub(super) fn first(&mut self) -> Option<Instant> {
         while let Some(&Reverse((at, number, slot))) = self.lines.peek() {
             if self.get(Key { number, slot }).is_some() {
@@ -76,14 +77,14 @@ impl<T> Agenda<T> {
         None
     }
 
-    /// Takes the first.
+    /// Removes and returns the first entry.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.first()?;
         let Reverse((_, number, slot)) = self.lines.pop()?;
         self.remove(Key { number, slot })
     }
 
-    /// Takes everything.
+    /// Removes and returns all entries.
     pub(super) fn clear(&mut self) -> Vec<T> {
         let Self { slots, .. } = mem::replace(self, Self { entries: self.entries, ..Self::new() });
         slots.into_iter().filter_map(|slot| slot.due).collect()
@@ -105,14 +106,14 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Whatever is entered, put off, taken back and taken: always what an ordered map would answer.
+    /// Adds, moves, removes and pops at random: the agenda always answers as an ordered map would.
     #[test]
     fn it_is_an_ordered_map() {
         let mut rng = Rng::of(&[7]);
         let (mut agenda, mut map, mut entries) = (Agenda::new(), BTreeMap::new(), 0);
         let mut keys: Vec<(Key, (Instant, u64))> = Vec::new();
         for round in 0..20_000_u64 {
-            // Few moments, so that many entries have one.
+            // There are few distinct times, so that many entries share one.
             let at = Instant::from_nanos(rng.among(0..=30) + round / 100);
             let known = (!keys.is_empty()).then(|| rng.among(0..=keys.len() as u64 - 1) as usize);
             match (rng.among(0..=9), known) {

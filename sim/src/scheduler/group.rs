@@ -12,36 +12,36 @@ use super::{Scheduler, task::TaskId};
 pub(crate) struct Group(pub(super) usize);
 
 impl Group {
-    /// What belongs to no client.
+    /// The group of all tasks that belong to no client.
     pub(crate) const WORLD: Self = Self(0);
 
-    /// Its number, as histories call it.
+    /// Its number, as histories use it.
     #[must_use]
     pub(crate) const fn number(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// How a group is.
+/// The state of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
     stopped: bool,
     dead: bool,
-    /// Those of a stopped group that would be ready.
+    /// Tasks of a stopped group that are ready.
     pub(super) parked: Vec<TaskId>,
-    /// After so many more readings of its clock it stops, for so long.
+    /// After this many more readings of its clock the group stops for this time.
     pub(super) stop_at_reading: Option<(u32, Duration, Moment)>,
-    /// How many of its tasks are not done.
+    /// The number of its unfinished tasks.
     pub(super) tasks: usize,
 }
 
-/// What is asked of a group at every step. See [`Scheduler`].
+/// The parts of a group's state that are read at every step. See [`Scheduler`].
 #[derive(Debug, Default)]
 pub(super) struct Signs {
     dead: AtomicBool,
-    /// For how long it was suspended in all, in nanoseconds: its sleeps last that much longer.
+    /// For how long it was suspended in all, in nanoseconds: its sleeps last longer by that time.
     suspended: AtomicU64,
-    /// It may be about to stop at a reading of its clock.
+    /// Whether it may be about to stop at a reading of its clock.
     may_stop: AtomicBool,
 }
 
@@ -60,12 +60,12 @@ pub(crate) enum Sleeps {
     Stand,
 }
 
-/// Where a group stops that stops at a reading of its clock.
+/// Whether a group stops before or after a reading of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Just before it.
+    /// Just before the reading.
     Before,
-    /// Just after it: what it read is old when it goes on.
+    /// Just after the reading: its value is old when the group goes on.
     After,
 }
 
@@ -75,7 +75,7 @@ impl Scheduler {
         (1..self.signs.len()).map(Group)
     }
 
-    /// Stops a group for `length`; false if it does not run now. [`cont`](Self::cont) lets it run again.
+    /// Stops a group for `length`. Returns `false` if it is not running now. [`cont`](Self::cont) lets it run again.
     pub(crate) fn stop(&self, group: Group, length: Duration, sleeps: Sleeps) -> bool {
         let mut inner = self.lock();
         let state = &mut inner.groups[group.0];
@@ -100,7 +100,7 @@ impl Scheduler {
         inner.ready.extend(parked);
     }
 
-    /// Nothing of the group runs any more, not even what would run when it is dropped.
+    /// Kills a group: none of its code runs any more, not even drop code.
     pub(crate) fn kill(&self, group: Group) {
         let mut inner = self.lock();
         inner.groups[group.0].dead = true;
@@ -108,25 +108,25 @@ impl Scheduler {
         self.signs[group.0].dead.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was not killed.
+    /// Whether the group was not killed.
     #[must_use]
     pub(crate) fn is_alive(&self, group: Group) -> bool {
         !self.signs[group.0].dead.load(Ordering::Relaxed)
     }
 
-    /// How many tasks of a group are not done.
+    /// The number of unfinished tasks of a group.
     #[must_use]
     pub(crate) fn tasks(&self, group: Group) -> usize {
         self.lock().groups[group.0].tasks
     }
 
-    /// After `readings` more readings of its clock the group stops for `length`, in the middle of whatever it does.
+    /// After `readings` more readings of its clock the group stops for `length`, in the middle of its step.
     pub(crate) fn stop_at_reading(&self, group: Group, readings: u32, length: Duration, moment: Moment) {
         self.lock().groups[group.0].stop_at_reading = Some((readings, length, moment));
         self.signs[group.0].may_stop.store(true, Ordering::Relaxed);
     }
 
-    /// The clock of a group is being read: this may be where it is to stop, and for how long.
+    /// Called when the clock of a group is read. Returns for how long the group has to stop, if it has to stop here.
     pub(crate) fn read(&self, group: Group) -> Option<(Duration, Moment)> {
         if !self.signs[group.0].may_stop.load(Ordering::Relaxed) {
             return None;

@@ -1,5 +1,5 @@
-//! Time that passes only when nothing is left to do: tasks, sleeps and events of the whole world on one thread, in an order
-//! that the seed decides.
+//! Virtual time, which passes only when no task is ready. Tasks, sleeps and events of the whole world run on one
+//! thread, in an order that the seed decides.
 //!
 //! Tasks belong to groups, one for each client, which can be stopped, suspended and killed as processes can.
 

@@ -1,4 +1,4 @@
-//! Sleeping until the world's clock says so.
+//! A sleep by the world's clock.
 
 use std::{
     pin::Pin,
@@ -11,14 +11,14 @@ use leasehold_core::Instant;
 
 use super::{Group, Scheduler, agenda::Key};
 
-/// Resolves at an instant of the world's clock, later by as long as its group was suspended.
+/// A future that resolves at a time of the world's clock, later by as long as its group was suspended.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Sleep {
     scheduler: Arc<Scheduler>,
     group: Group,
     at: Instant,
-    /// For how long the group had been suspended in all when `at` was right.
+    /// For how long the group had been suspended in all when `at` was computed.
     suspended: Duration,
     entry: Option<Key>,
 }

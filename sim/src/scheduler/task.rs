@@ -1,4 +1,4 @@
-//! A task, and the bell that makes it run again.
+//! A task, and the waker that makes it run again.
 
 use std::{
     sync::{
@@ -12,21 +12,21 @@ use leasehold_core::BoxFuture;
 
 use super::{Group, Scheduler};
 
-/// Names a task; never used again in a run.
+/// Identifies a task. Ids are not used again in a run.
 pub(super) type TaskId = usize;
 
-/// One task. Its future is away while it is polled.
+/// One task. Its future is taken out while it is polled.
 pub(super) struct Task {
     pub(super) group: Group,
     pub(super) future: Option<BoxFuture<'static, ()>>,
     pub(super) waker: Arc<TaskWaker>,
 }
 
-/// Rings for one task.
+/// Wakes one task.
 pub(super) struct TaskWaker {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) task: TaskId,
-    /// It rang since the last poll.
+    /// The task was woken since its last poll.
     pub(super) rung: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! The loop: what is due happens, then one of the tasks that are ready goes on, then time passes.
+//! The main loop: events that are due happen, then one ready task is polled, then time passes.
 
 use std::{
     fmt,
@@ -20,17 +20,17 @@ use super::{
 };
 use crate::rng::Rng;
 
-/// When every world begins: long after the boot of its machines, so that no span reaches back to zero.
+/// The time at which every world begins: long after the boot of its machines, so that no duration reaches back to zero.
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
-/// What one go of a task takes at most.
+/// The longest time that one poll of a task takes.
 const STEP: u64 = 20_000;
-/// By how much a sleep may last longer than asked for: the timers of real runtimes are so coarse.
+/// By how much a sleep may last too long: timers of real runtimes are as coarse.
 const OVERSLEPT: u64 = 1_200_000;
 
-/// Time, and all that happens in it. The world has one thread: what is read at every step is outside of the lock, which then costs more
-/// than what it guards.
+/// The scheduler: virtual time, and all events in it. The world has one thread, so values that are read at every step
+/// are kept outside of the lock, which would cost more than the access itself.
 pub(crate) struct Scheduler {
-    /// In nanoseconds.
+    /// The time, in nanoseconds.
     now: AtomicU64,
     pub(super) signs: Box<[Signs]>,
     inner: Mutex<SchedulerState>,
@@ -42,7 +42,7 @@ pub(super) struct SchedulerState {
     tasks: Vec<Option<Task>>,
     pub(super) ready: Vec<TaskId>,
     pub(super) groups: Vec<GroupState>,
-    /// Of all that happened: equal only for runs that went the same way.
+    /// A hash of all events: two runs have the same only if they went the same way.
     digest: u64,
     trace: Option<Vec<String>>,
 }
@@ -52,23 +52,23 @@ enum Due {
     Do(Box<dyn FnOnce() + Send>),
 }
 
-/// What happens next.
+/// The next step of the loop.
 enum Next {
     Due(Due),
     Poll(Polled),
-    /// A task that is done already.
+    /// The task is done already.
     Nothing,
     Over,
 }
 
-/// A task that goes on, and is not in its place meanwhile.
+/// A task during its poll, taken out of the table of tasks.
 struct Polled {
     future: BoxFuture<'static, ()>,
     waker: Arc<TaskWaker>,
 }
 
 impl Scheduler {
-    /// A clockwork that begins, of so many groups beside the world's own. `traced`: what happens is written down.
+    /// A new scheduler for `groups` groups beside the world's own. `traced`: the events are written down.
     #[must_use]
     pub(crate) fn new(seed: u64, traced: bool, groups: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -98,7 +98,7 @@ impl Scheduler {
         self.now().since(BEGIN)
     }
 
-    /// The instant `after` the beginning.
+    /// The time `after` the beginning.
     #[must_use]
     pub(crate) fn instant(after: Duration) -> Instant {
         BEGIN.after(after)
@@ -114,18 +114,18 @@ impl Scheduler {
         inner.add_ready(task, group);
     }
 
-    /// Waits for `length`, or a little longer, in a task of `group`.
+    /// Sleeps for `length`, or a little longer, in a task of `group`.
     pub(crate) fn sleep(self: &Arc<Self>, group: Group, length: Duration) -> Sleep {
         let over = Duration::from_nanos(self.lock().rng.among(0..=OVERSLEPT));
         Sleep::new(self, group, self.now().after(length + over))
     }
 
-    /// Does `act` at `at`, or as soon as time is free.
+    /// Calls `act` at `at`, or as soon as the loop is free after that.
     pub(crate) fn at(&self, at: Instant, act: impl FnOnce() + Send + 'static) {
         self.lock().due.add(at, Due::Do(Box::new(act)));
     }
 
-    /// Lets the world run until `until`, or until nothing can happen any more.
+    /// Runs the world until `until`, or until no event can happen any more.
     pub(crate) fn run(&self, until: Instant) {
         let mut next = self.next(&mut self.lock(), until);
         loop {
@@ -144,19 +144,19 @@ impl Scheduler {
         }
     }
 
-    /// Takes down that something happened; `what` is asked only if somebody wants to read it.
+    /// Records an event. `what` is called only if the run is traced.
     pub(crate) fn note(&self, mark: u64, what: impl FnOnce() -> String) {
         self.lock().note(self.now(), mark, what);
     }
 
-    /// What happened, as one number; and, if it was written down, line by line.
+    /// The digest of all events, and the trace line by line if the run is traced.
     #[must_use]
     pub(crate) fn told(&self) -> (u64, Vec<String>) {
         let mut inner = self.lock();
         (inner.digest, inner.trace.take().unwrap_or_default())
     }
 
-    /// Drops all tasks and all that is due. What they leave behind when they are dropped is dropped as well.
+    /// Drops all tasks and all entries of the agenda, and everything that they leave behind when they are dropped.
     pub(crate) fn end(&self) {
         loop {
             let (tasks, due) = {
@@ -209,7 +209,7 @@ impl Scheduler {
         Next::Poll(Polled { future, waker })
     }
 
-    /// No two things happen at one instant.
+    /// Advances the clock, so that no two events have the same time.
     fn tick(&self, now: Instant) -> Instant {
         let now = now.after(Duration::from_nanos(1));
         self.set(now);
@@ -220,7 +220,7 @@ impl Scheduler {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// A task goes on; answers what happens then.
+    /// Polls a task. Returns the next step.
     fn poll(&self, Polled { mut future, waker }: Polled, until: Instant) -> Next {
         waker.rung.store(false, Ordering::Relaxed);
         let task = waker.task;
@@ -237,7 +237,7 @@ impl Scheduler {
                     inner.groups[kept.group.0].tasks -= 1;
                 }
                 drop(inner);
-                // Dropped without the lock: it may wake others.
+                // Dropped after the lock is released, because the drop may wake other tasks.
                 drop((future, kept));
                 inner = self.lock();
             }
@@ -252,7 +252,7 @@ impl Scheduler {
         }
     }
 
-    /// Wakes `waker` at `at`, in place of what `entry` was to wake.
+    /// Wakes `waker` at `at`, in place of the wake that `entry` had scheduled.
     pub(super) fn wake_at(&self, at: Instant, waker: &Waker, entry: Option<Key>) -> Key {
         let mut inner = self.lock();
         let due = &mut inner.due;
@@ -264,18 +264,18 @@ impl Scheduler {
         let gone = entry.and_then(|key| due.remove(key));
         let key = due.add(at, Due::Wake(waker.clone()));
         drop(inner);
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         drop(gone);
         key
     }
 
     pub(super) fn forget(&self, entry: Key) {
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         let _gone = self.lock().due.remove(entry);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
-        // A panic of a task ends its run; what is dropped then needs the clockwork all the same.
+        // A panic of a task ends its run, but the values that are dropped then still need the scheduler.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -296,7 +296,7 @@ impl SchedulerState {
         }
     }
 
-    /// Puts the ready tasks of a group aside.
+    /// Moves the ready tasks of a group aside.
     pub(super) fn park(&mut self, group: Group) {
         let tasks = &self.tasks;
         let of_group = |task: &mut TaskId| tasks[*task].as_ref().is_some_and(|task| task.group == group);

@@ -1,4 +1,4 @@
-//! The machine that the server runs on: its clock, and what it remembers when it starts again.
+//! The machine that the server runs on: its clock, and its data after a restart or a fail-over.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{bug::Bug, plan::Manner, scheduler::Group};
 
-/// What the server's clock says when the world's says zero.
+/// The reading of the server's clock when the world's reads zero.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 
 /// The machine that the server runs on.
@@ -20,11 +20,11 @@ pub(crate) struct Machine {
     bug: Option<Bug>,
     /// By how much its clock was set, in nanoseconds.
     set: i64,
-    /// What came, where another machine will take over.
+    /// The log of requests, kept if another machine will take over.
     log: Option<Vec<Entry>>,
 }
 
-/// One request, as another server would hear of it.
+/// One request, as a replica would receive it.
 struct Entry {
     at: Instant,
     now: Instant,
@@ -33,18 +33,18 @@ struct Entry {
     deaf: BTreeSet<Group>,
 }
 
-/// What it says to a request: its clock, its answer, and what it tells others.
+/// The server's response to a request: its clock, its answer, and notifications for other clients.
 pub(crate) struct ServerReply {
-    /// What its clock said.
+    /// The reading of its clock.
     pub(crate) clock: Duration,
     /// The answer.
     pub(crate) reply: Reply,
-    /// For others.
+    /// Notifications for other clients.
     pub(crate) mail: Vec<Mail>,
 }
 
 impl Machine {
-    /// One that knows nothing. `fails_over`: another will take over.
+    /// A machine without data. `fails_over`: another machine will take over.
     #[must_use]
     pub(crate) fn new(manner: Manner, bug: Option<Bug>, fails_over: bool) -> Self {
         Self { store: Store::new(manner, bug), manner, bug, set: 0, log: fails_over.then(Vec::new) }
@@ -75,7 +75,7 @@ impl Machine {
         self.set += by;
     }
 
-    /// Another machine takes over that has heard of everything before `known` only.
+    /// Fails over to another machine that knows only the requests before `known`.
     pub(crate) fn fail_over(&mut self, known: Instant, skew: i64) {
         self.set += skew;
         let log = self.log.get_or_insert_default();
@@ -87,13 +87,13 @@ impl Machine {
         }
     }
 
-    /// Who holds and who waits.
+    /// The holders and waiters of every name.
     #[must_use]
     pub(crate) fn look(&self, at: Instant) -> Vec<View> {
         self.store.look(self.clock(at))
     }
 
-    /// How many names are in use.
+    /// The number of names in use.
     pub(crate) fn in_use(&mut self, at: Instant) -> usize {
         let now = self.clock(at);
         self.store.in_use(now)

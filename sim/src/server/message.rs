@@ -1,4 +1,4 @@
-//! What clients and the server say to each other.
+//! The messages between clients and the server.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use leasehold_core::{
 
 use crate::scheduler::Group;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// What its clock says; the first request of a connection.
+    /// Asks for the server's clock; the first request of a connection.
     Hello,
-    /// What its clock says.
+    /// Asks for the server's clock.
     Time,
     /// A claim.
     Claim(Claim, How),
@@ -21,27 +21,27 @@ pub(crate) enum Request {
     Renew(Vec<Hold>),
     /// Releases; with each, whether it must leave a tombstone.
     Release(Vec<(Release, bool)>),
-    /// The end of a hold that carries this token.
+    /// Ends a hold that has this token.
     Break(Name, u64, bool),
 }
 
-/// What the server answers.
+/// An answer of the server.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Nothing but its time.
+    /// Only the server's clock.
     Time,
-    /// To a claim.
+    /// The answer to a claim.
     Claim(Result<Answer, EngineError>),
-    /// To renewals.
+    /// The answers to renewals.
     Renew(Vec<Renewed>),
-    /// To releases.
+    /// The answers to releases.
     Release(Vec<Released>),
-    /// To a break.
+    /// The answer to a break.
     Break(Broken),
 }
 
 impl Reply {
-    /// Those of the claims that the request [extends](Request::extends) whose leases did begin anew.
+    /// Of the claims that the request [extends](Request::extends), those whose leases did begin anew.
     pub(crate) fn extended(&self, claims: Vec<ClaimId>) -> impl Iterator<Item = ClaimId> {
         let is_extended = |at: usize| match self {
             Self::Claim(answer) => matches!(answer, Ok(Answer::Held(_))),
@@ -52,26 +52,26 @@ impl Reply {
     }
 }
 
-/// What the server tells unasked.
+/// A message of the server without a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Notification {
-    /// A waiting claim was granted, when its clock said `at`.
+    /// A waiting claim was granted when the server's clock read `at`.
     Granted { name: Name, id: ClaimId, grant: Grant, at: Duration },
     /// A hold was broken.
     Broken { name: Name, id: ClaimId },
 }
 
-/// News, and for whom.
+/// A notification with its recipient.
 #[derive(Clone, Debug)]
 pub(crate) struct Mail {
-    /// For whom.
+    /// The recipient.
     pub(crate) to: Group,
-    /// What.
+    /// The notification.
     pub(crate) notification: Notification,
 }
 
 impl Request {
-    /// The claims whose leases it asks to begin anew.
+    /// The claims whose leases the request would begin anew.
     pub(crate) fn extends(&self) -> Vec<ClaimId> {
         match self {
             Self::Claim(claim, _) => vec![claim.id],
@@ -80,7 +80,7 @@ impl Request {
         }
     }
 
-    /// The verb, for traces.
+    /// The name of the verb, for traces.
     #[must_use]
     pub(crate) const fn verb(&self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! The modelled server: the machine of `leasehold_core::lock_state` for every name, on a clock of its own that can be set, on a
-//! machine that can stand still, start again, and forget.
+//! The modelled server: the machine of `leasehold_core::lock_state` for every name. Its clock can be set, and its
+//! machine can stall, restart and lose data.
 
 mod machine;
 mod message;

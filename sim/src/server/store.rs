@@ -1,4 +1,4 @@
-//! What the server knows, and its verbs. Time comes in as an argument, so what was done can be done again.
+//! The server's data and its verbs. Time comes in as an argument, so requests can be replayed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +19,10 @@ use crate::{bug::Bug, plan::Manner, scheduler::Group};
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(2);
 
 const LINEAGE: Lineage = Lineage::new(7);
-/// A mistake that is not always made is made in one of so many requests.
+/// A mistake that is made only sometimes is made in one of this many requests.
 const SELDOM: u64 = 4;
 
-/// What the server knows.
+/// The server's data.
 pub(crate) struct Store {
     manner: Manner,
     bug: Option<Bug>,
@@ -30,28 +30,28 @@ pub(crate) struct Store {
     tombstones: Tombstones,
     /// The newest token.
     newest: u64,
-    /// How many requests came.
+    /// The number of requests so far.
     served: u64,
 }
 
-/// What surrounds a request.
+/// The context of a request.
 pub(crate) struct Around<'a> {
-    /// What the server's clock says.
+    /// The reading of the server's clock.
     pub(crate) now: Instant,
-    /// The clients of which the server knows that they are gone.
+    /// The clients that the server knows to be gone.
     pub(crate) deaf: &'a BTreeSet<Group>,
-    /// What is told to clients unasked.
+    /// The notifications to be sent to clients.
     pub(crate) mail: Vec<Mail>,
 }
 
 impl Store {
-    /// An empty one.
+    /// An empty store.
     #[must_use]
     pub(crate) fn new(manner: Manner, bug: Option<Bug>) -> Self {
         Self { manner, bug, names: BTreeMap::new(), tombstones: Tombstones::default(), newest: 0, served: 0 }
     }
 
-    /// Does what a client asks.
+    /// Serves a request of a client.
     pub(crate) fn serve(&mut self, around: &mut Around<'_>, from: Group, request: &Request) -> Reply {
         self.served += 1;
         match request {
@@ -70,13 +70,13 @@ impl Store {
         }
     }
 
-    /// Who holds and who waits.
+    /// The holders and waiters of every name.
     #[must_use]
     pub(crate) fn look(&self, now: Instant) -> Vec<View> {
         self.names.iter().map(|(name, queue)| queue.view(name, name.as_str(), now)).collect()
     }
 
-    /// How many names are in use at `now`.
+    /// The number of names in use at `now`.
     pub(crate) fn in_use(&mut self, now: Instant) -> usize {
         let mut around = Around { now, deaf: &BTreeSet::new(), mail: Vec::new() };
         let names: Vec<Name> = self.names.keys().cloned().collect();
@@ -147,7 +147,7 @@ impl Store {
         Broken::Done
     }
 
-    /// One step of a name. What it grants to those in line is told to them, or taken back if they are gone.
+    /// One step of a name. A grant to a waiter is pushed to its client, or taken back if the client is gone.
     fn step<R>(
         &mut self,
         around: &mut Around<'_>,
@@ -191,18 +191,18 @@ impl Store {
         self.has(bug) && self.served.is_multiple_of(SELDOM)
     }
 
-    /// For how long a lease really stands.
+    /// For how long a lease really lasts: a bug may shorten it.
     fn lasts(&self, ttl: Duration) -> Duration {
         if self.has(Bug::ExpiresEarly) { ttl * 3 / 4 } else { ttl }
     }
 
-    /// The token as clients know it, and back.
+    /// Converts a token to the one that clients see, and back: a bug may make them fall.
     fn shown(&self, token: Token) -> Token {
         let number = if self.has(Bug::TokensFall) { (1 << 62) - token.number } else { token.number };
         Token { number, ..token }
     }
 
-    /// A grant of which nothing is kept.
+    /// A grant that is not stored.
     fn out_of_nowhere(&mut self, around: &Around<'_>, claim: &Claim, ttl: Duration) -> Grant {
         let token = mint(self.manner, &mut self.newest, around.now, claim.tokens);
         Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
@@ -223,12 +223,12 @@ impl Around<'_> {
     }
 }
 
-/// What the server's clock says, as it tells it.
+/// The server's clock in microseconds, as the server reports it.
 pub(crate) fn micros(now: Instant) -> u64 {
     now.as_nanos() / 1000
 }
 
-/// Tokens that grow: never below the clock where a counter may be lost, as on Redis, else by one.
+/// Mints growing tokens: never below the clock where a counter may be lost, as on Redis, else one more than the newest.
 fn mint(manner: Manner, newest: &mut u64, now: Instant, tokens: u32) -> Token {
     let floor = if manner == Manner::Push { micros(now) } else { 0 };
     let first = floor.max(*newest + 1);

@@ -1,4 +1,4 @@
-//! A hold that is used, as its user sees it.
+//! A hold in use, as its user sees it.
 
 use std::{
     sync::{
@@ -18,25 +18,25 @@ use crate::{
     plan::{End, Patience},
 };
 
-/// What passes at most between a grant and the moment at which its user sees it, unless its process is stopped.
+/// The longest time between a grant and the moment at which its user sees it, unless the process is stopped.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// A hold that is used.
+/// A hold in use.
 pub(super) struct ActiveHold<'a> {
     attempt: &'a Attempt<'a>,
     pub(super) guard: Guard,
-    /// The latest deadline that it told.
+    /// The latest deadline that the guard has reported.
     deadline: Instant,
-    /// It was granted between these: what is kept counts from there.
+    /// The grant happened between these two times. `release_at_least` counts from there.
     since: (Instant, Instant),
-    /// The loss was told.
+    /// The loss was reported.
     told: Arc<AtomicBool>,
-    /// Dropped with it: nobody waits for its loss any more.
+    /// Dropped with the hold: then nobody waits for its loss any more.
     _watch: oneshot::Sender<()>,
 }
 
 impl<'a> ActiveHold<'a> {
-    /// The acquire returned a guard.
+    /// Begins when the acquire has returned a guard.
     pub(super) fn begin(attempt: &'a Attempt<'a>, guard: Guard) -> Self {
         let Attempt { user, op, lock, id, .. } = attempt;
         let told = Arc::new(AtomicBool::new(false));
@@ -44,7 +44,7 @@ impl<'a> ActiveHold<'a> {
         let (left, asked) = user.truths.granted(*id, guard.id()).unzip();
         let mut deadline = attempt.deadline(&guard);
         if deadline.as_nanos() == 0 && !user.plan.promise().no_doubt {
-            // In doubt: believed for no time at all, but granted for nine tenths of this at least.
+            // The hold is in doubt: it is not valid now, but was granted for at least nine tenths of this time.
             deadline = user.now().min(left.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
         }
         attempt.must_be_alive(deadline, asked);
@@ -59,7 +59,7 @@ impl<'a> ActiveHold<'a> {
         });
         user.journal.scheduler().note(*id, || format!("{} was granted to {id:x}", lock.name));
         let now = user.now();
-        // A process that was stopped before it confirmed a pushed grant counts from the push, of which nothing is noted.
+        // A process that was stopped before it confirmed a pushed grant counts from the push, which is not recorded.
         let pushed = !user.plan.stops_in_steps().is_zero();
         let since = (if pushed { Instant::from_nanos(0) } else { left.unwrap_or(now) }, now);
         Self { attempt, guard, deadline, since, told, _watch }
@@ -80,9 +80,10 @@ impl<'a> ActiveHold<'a> {
             let ttl = Some(nanos(attempt.op.ttl));
             attempt.record(What::RenewOk { deadline: deadline.as_nanos(), ttl });
         }
-        // A hold in doubt is neither valid nor lost: it may come back.
+        // A hold in doubt is neither valid nor lost: it may become valid again.
         let is_lost = attempt.user.plan.promise().no_doubt || self.told.load(Ordering::Relaxed);
-        // Between check and deadline it may have lapsed: then its deadline at the check is not known.
+        // The hold may have lapsed between the check and the reading of the deadline. Then its deadline at the check is
+        // not known.
         let is_known = deadline > before;
         if valid && is_known || !valid && is_lost {
             let deadline = valid.then_some(self.deadline.as_nanos());
@@ -95,11 +96,11 @@ impl<'a> ActiveHold<'a> {
         let Self { attempt, guard, told, since, .. } = self;
         let others = attempt.user.truths.over(attempt.id);
         let keep = match attempt.op.end {
-            // What is left of it goes to the server; how much has passed, the client's clock says.
+            // The rest of the time goes to the server; the part that has passed is measured by the client's clock.
             End::Keep(at_least) => {
                 let user = attempt.user;
                 let left = |since| nanos(at_least.saturating_sub(user.own_time(user.now().since(since))));
-                // The last of several keeps the name for all of them, unless their hold is lost before.
+                // The last of several guards keeps the name for all of them, unless their hold is lost before.
                 Some((if others { 0 } else { left(since.0) }, left(since.1)))
             }
             End::Release | End::Drop => None,
@@ -114,7 +115,7 @@ impl<'a> ActiveHold<'a> {
             End::Release => guard.release().await,
             End::Keep(at_least) => guard.release_at_least(at_least).await,
         };
-        // I10: who is answered within the call was told what its process knows.
+        // I10: a release that is answered within the call is answered from what its process knows.
         if released.is_ok() && !valid && attempt.user.now() == asked {
             let text = format!("{:x} was told at once that it freed a hold which was not valid", attempt.id);
             attempt.user.journal.complain("I10 releases", text);
@@ -122,14 +123,15 @@ impl<'a> ActiveHold<'a> {
         attempt.record(match released {
             Ok(()) => What::RelOk,
             Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !was_lost => What::RelNotheld,
-            // A loss that the guard knew of is answered at once, and says nothing of the server.
+            // A loss that the guard knew of is answered at once, and says nothing about the server.
             Err(error) => What::RelUnknown { err: format!("{:?}", error.kind()) },
         });
     }
 }
 
 impl Attempt<'_> {
-    /// F02: what lapsed on its way is not given to anybody. Whose process was stopped may get it all the same.
+    /// F02: a grant that lapsed on its way is given to no user. A user whose process was stopped may get it all the
+    /// same.
     fn must_be_alive(&self, deadline: Instant, asked: Option<Instant>) {
         let Self { user, op, .. } = self;
         let dead =
@@ -140,15 +142,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// The first deadline is the last. Not of what is confirmed, nor of a pushed grant, which is made as long as was asked for
-    /// once; nor of a shared hold, which others of the process may renew; nor in doubt.
+    /// Whether the first deadline is also the last. Not for a hold that is confirmed, nor for a pushed grant, which is
+    /// extended once to the lease that was asked for; nor for a shared hold, which others of the process may renew; nor
+    /// in doubt.
     fn is_fixed(&self) -> bool {
         let (op, plan) = (self.op, &self.user.plan);
         let is_last = self.mode() != Mode::Shared && !op.renew && !op.confirm && op.patience == Patience::Try;
         is_last && plan.promise().no_doubt
     }
 
-    /// Writes down, in a task of its own, when the loss is told.
+    /// Records, in a task of its own, when the loss is reported.
     fn watch(&self, guard: &Guard, told: &Arc<AtomicBool>) -> oneshot::Sender<()> {
         let (watch, over) = oneshot::channel();
         let (lost, told) = (guard.lost(), Arc::clone(told));
@@ -168,12 +171,12 @@ impl Attempt<'_> {
         watch
     }
 
-    /// Until when the guard may be believed, by the world's clock. Long ago if it may not be believed now.
+    /// Until when the guard is valid, by the world's clock. A time in the past if it is not valid now.
     fn deadline(&self, guard: &Guard) -> Instant {
         loop {
             let now = self.user.now();
             let left = guard.remaining();
-            // Who stood still in between knows of two moments, and of no deadline.
+            // A client that was stopped in between has read two times, and knows no deadline.
             if self.user.now() == now {
                 return match left {
                     None => Instant::NEVER,

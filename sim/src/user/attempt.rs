@@ -1,4 +1,4 @@
-//! One acquisition.
+//! One acquisition by a user: the request, the use of the lock, and the release.
 
 use std::{pin::pin, time::Duration};
 
@@ -8,15 +8,15 @@ use leasehold_testkit::history::{AttemptId, HowHeld, What};
 use super::{LOOKS, User, active_hold::ActiveHold, nanos};
 use crate::plan::{Lock, Op, Patience};
 
-/// One acquisition.
+/// One acquisition of a user.
 pub(super) struct Attempt<'a> {
     pub(super) user: &'a User,
     pub(super) op: &'a Op,
     pub(super) lock: &'a Lock,
     pub(super) id: AttemptId,
-    /// Whose it is, where requests say so.
+    /// The owner, if requests carry one.
     owner: Option<Owner>,
-    /// The hold that it enters again.
+    /// The hold whose owner acquires again.
     within: Option<AttemptId>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Attempt<'a> {
     pub(super) async fn run(&self) {
         let limit = match self.op.patience {
             Patience::Within(limit) => Some(nanos(self.user.host.in_world(limit))),
-            // Who tries stands in no line: nothing wakes it.
+            // A try joins no queue: nothing wakes it.
             Patience::Try | Patience::Tries(_) => Some(0),
             Patience::Endless => None,
         };
@@ -50,7 +50,7 @@ impl<'a> Attempt<'a> {
         self.lock.mode(self.op.want)
     }
 
-    /// `None` when it was given up.
+    /// `None`: the acquisition was given up.
     async fn acquire(&self) -> Option<Result<Guard, Error>> {
         let request = self.request();
         let acquire = pin!(match self.op.patience {
@@ -93,7 +93,7 @@ impl<'a> Attempt<'a> {
 
     fn refused(&self, error: &Error) {
         let err = format!("{:?}", error.kind());
-        // Whoever waited may still be on the way out of the line.
+        // A claim that waited may still be leaving the queue.
         let certain = error.kind() == ErrorKind::Taken && self.op.patience == Patience::Try;
         self.failed(if certain { What::AcqTaken } else { What::AcqUnknown { err } });
     }
@@ -115,7 +115,7 @@ impl<'a> Attempt<'a> {
                 self.write_unfenced(active_hold, look).await;
             }
             if look == 1 && op.confirm {
-                // What it answers shows in the deadline.
+                // Its answer shows in the deadline.
                 drop(active_hold.guard.confirm().await);
             }
             if look == 2 && op.again {
@@ -124,7 +124,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Looks at the hold at the end, and whenever what is known of it may have changed.
+    /// Checks the hold at the end, and whenever its state may have changed.
     async fn use_for(&self, active_hold: &mut ActiveHold<'_>, time: Duration) {
         let mut end = pin!(self.user.host.nap(time));
         loop {
@@ -140,7 +140,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The same owner takes the same lock again, and lets go of it first.
+    /// The same owner acquires the same lock again, and releases it first.
     async fn enter_again(&self, active_hold: &ActiveHold<'_>) {
         let is_one = !matches!(self.mode(), Mode::Permits { .. });
         if !is_one || self.owner.is_none() || !active_hold.guard.check() {
@@ -156,7 +156,7 @@ impl<'a> Attempt<'a> {
                 self.user.host.nap(self.op.hold / LOOKS).await;
                 inner.end().await;
             }
-            // The hold was lost in between, and this is another.
+            // The hold was lost in between, and this is another hold.
             Ok(_) => again.record(What::AcqUnknown { err: "another hold".into() }),
             Err(error) => again.refused(&error),
         }

@@ -1,4 +1,4 @@
-//! What user code does with locks, and writes down about it. The library under test records nothing.
+//! User code that takes locks and records what it sees. The library under test records nothing.
 
 mod active_hold;
 mod attempt;
@@ -19,31 +19,31 @@ use crate::{
 };
 use attempt::Attempt;
 
-/// A hold is looked at so often while it is used.
+/// How often a hold is checked while it is used.
 const LOOKS: u32 = 4;
 
 /// One task of a client.
 pub(crate) struct User {
-    /// The run.
+    /// The plan of the run.
     pub(crate) plan: Arc<Plan>,
-    /// Who it is.
+    /// The process and the task.
     pub(crate) who: Who,
     /// Its process.
     pub(crate) host: Host,
-    /// What it locks with.
+    /// The locks of its process.
     pub(crate) locks: Locks,
-    /// Where it writes down what happens.
+    /// The journal that it records to.
     pub(crate) journal: Arc<Journal>,
-    /// What it writes to.
+    /// The resources that it writes to.
     pub(crate) resources: Arc<Resources>,
-    /// Where it says which claim is whose.
+    /// The observer to which it reports its claims.
     pub(crate) truths: Arc<Truths>,
-    /// Rings when the core says that holds of its process were renewed, or were not.
+    /// Notified when the core reports that holds of the process were renewed, or were not.
     pub(crate) renewed: Arc<Notify>,
 }
 
 impl User {
-    /// Does one thing after the other.
+    /// Runs the operations in their order.
     pub(crate) async fn work(self, ops: Vec<Op>) {
         for op in &ops {
             self.host.nap(op.pause).await;
@@ -57,15 +57,15 @@ impl User {
         }
     }
 
-    /// Breaks a hold, as an operator does that has looked who holds.
+    /// Breaks a hold, as an operator does who has looked up the holder.
     async fn break_hold(&self, name: &str, forced: bool) {
         if let Some(token) = self.truths.holder(name) {
-            // Whether it got through shows in what happens.
+            // Whether the request arrived shows in the events that follow.
             drop(self.locks.break_hold(name, token, forced).await);
         }
     }
 
-    /// How long this clock says that something takes.
+    /// How much this client's clock advances in `world` of the world's time.
     fn own_time(&self, world: Duration) -> Duration {
         let fast = self.plan.clients[self.who.process.number() as usize - 1].fast;
         world.mul_f64(1.0 + fast as f64 / 1e6)

@@ -1,11 +1,11 @@
-//! Writing to what a lock protects: with a fence, and without.
+//! Writes to the protected resource, with a fence and without one.
 
 use super::{LOOKS, active_hold::ActiveHold, attempt::Attempt};
 use crate::resource::Overtaken;
 use leasehold_testkit::history::What;
 
 impl Attempt<'_> {
-    /// Adds an element: to what it read after it had shown its token.
+    /// Shows the token to the fence, reads the list, and writes it back with one more element.
     pub(super) async fn write_fenced(&self, active_hold: &ActiveHold<'_>, number: u32) {
         let (token, name) = (active_hold.guard.token().number, self.lock.name);
         if !self.dares(active_hold) {
@@ -30,7 +30,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The same where nobody looks at tokens.
+    /// The same on the list without a fence.
     pub(super) async fn write_unfenced(&self, active_hold: &ActiveHold<'_>, number: u32) {
         let (name, process) = (self.lock.name, self.user.who.process);
         let (visit, element) = (&self.user.resources, self.element(number));
@@ -45,7 +45,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Careful users check before they write.
+    /// Whether the user writes: a careful user checks the hold first.
     fn dares(&self, active_hold: &ActiveHold<'_>) -> bool {
         self.op.stubborn || active_hold.guard.check()
     }

@@ -1,4 +1,4 @@
-//! A command with a limit of time, ended with all that it started.
+//! Runs a command with a time limit, and ends it together with all processes that it started.
 
 use std::{
     fs::{self, File},
@@ -10,11 +10,11 @@ use std::{
 
 use crate::run::under;
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) ended: Ended,
-    /// Both of its streams.
+    /// The output of both streams.
     pub(super) output: String,
     pub(super) took: Duration,
 }
@@ -22,11 +22,11 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) enum Ended {
     Itself(ExitStatus),
-    /// By us, at its limit.
+    /// It was ended at its limit.
     Late,
 }
 
-/// Runs `command` for at most `limit`, in whole seconds; its output goes by way of the file `log`.
+/// Runs `command` for at most `limit`, in whole seconds. Its output goes through the file `log`.
 pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<Run, String> {
     let failed = |error: io::Error| format!("{}: {error}", log.display());
     let file = File::create(log).map_err(failed)?;
@@ -40,7 +40,8 @@ pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<Run,
     Ok(Run { ended, output: String::from_utf8_lossy(&output).into_owned(), took })
 }
 
-/// The same under `timeout`, which makes a process group of it, and ends that also when we are gone before the limit.
+/// The command under `timeout`, which gives it a process group and ends the group at the limit, even if this process is
+/// gone by then.
 fn limited(command: &Command, limit: Duration) -> Command {
     under(&["timeout", "--signal=KILL", &limit.as_secs().to_string()], command)
 }
@@ -69,7 +70,7 @@ mod tests {
     fn at_its_limit_a_command_is_ended_with_all_that_it_started() {
         let run = shell("sleep 600 & echo $!; wait", Duration::from_secs(1));
         assert!(matches!(run.ended, Ended::Late), "{run:?}");
-        // What has ended has no command line any more, also while nobody has asked how it ended.
+        // A process that has ended has an empty command line, also before it is reaped.
         let lives =
             || fs::read(format!("/proc/{}/cmdline", run.output.trim())).is_ok_and(|line| !line.is_empty());
         let until = Instant::now() + Duration::from_secs(60);

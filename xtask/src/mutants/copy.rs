@@ -1,5 +1,5 @@
-//! A private copy of the tree, built in a directory of its own, so that what the user works on and has built stays as it is.
-//! It is kept: what no mutant changes is built once.
+//! A private copy of the tree with its own build directory, so that the user's tree and builds stay as they are. The
+//! copy is kept between runs, so code that no mutant changes is built once.
 
 use std::{
     collections::BTreeSet,
@@ -11,19 +11,19 @@ use std::{
 use super::patch::{Mutant, apply};
 use crate::workspace::{Workspace, cargo};
 
-/// The copy: `tree`, what was `built` of it, and room for what its tests leave lying about.
+/// The copy: its `tree`, the build of it in `built`, and a directory for temporary files of its tests.
 pub(super) struct Copy {
     dir: PathBuf,
 }
 
-/// A mutant in the tree of the copy, taken back when this is dropped.
+/// A mutant that is applied to the tree of the copy. It is reverted when this is dropped.
 pub(super) struct Applied<'a> {
     tree: PathBuf,
     mutant: &'a Mutant,
 }
 
 impl Copy {
-    /// Makes the copy what the tree is now, whatever an earlier run left there.
+    /// Makes the copy equal to the current tree, whatever an earlier run left there.
     pub(super) fn make(workspace: &Workspace) -> Result<Self, String> {
         let copy = Self { dir: workspace.target.join("mutants") };
         let files = files(&workspace.root)?;
@@ -32,7 +32,7 @@ impl Copy {
         copy.clear(&files).map_err(failed)?;
         for file in &files {
             let (from, to) = (workspace.root.join(file), copy.tree().join(file));
-            // An unchanged file keeps its time, so that cargo does not build it anew.
+            // An unchanged file keeps its time, so that cargo does not rebuild it.
             let text = fs::read(&from).map_err(failed)?;
             if fs::read(&to).ok().as_ref() != Some(&text) {
                 fs::create_dir_all(to.parent().unwrap_or(&to)).map_err(failed)?;
@@ -42,7 +42,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Puts a mutant in.
+    /// Applies a mutant.
     pub(super) fn with<'a>(&self, mutant: &'a Mutant) -> Result<Applied<'a>, String> {
         apply(&self.tree(), &mutant.path, &[])?;
         Ok(Applied { tree: self.tree(), mutant })
@@ -56,12 +56,12 @@ impl Copy {
         command
     }
 
-    /// Where the output of commands goes.
+    /// The file for the output of commands.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join("output")
     }
 
-    /// A test that was ended leaves its files behind.
+    /// Removes the files that a killed test left behind.
     pub(super) fn empty_tmp(&self) -> Result<(), String> {
         let failed = |error: io::Error| format!("{}: {error}", self.tmp().display());
         match fs::remove_dir_all(self.tmp()) {
@@ -78,7 +78,7 @@ impl Copy {
         self.dir.join("tmp")
     }
 
-    /// Removes what is not among `files` any more.
+    /// Removes files that are no longer among `files`.
     fn clear(&self, files: &BTreeSet<PathBuf>) -> io::Result<()> {
         let tree = self.tree();
         fs::create_dir_all(&tree)?;
@@ -100,14 +100,14 @@ impl Copy {
 
 impl Drop for Applied<'_> {
     fn drop(&mut self) {
-        // What cannot be taken back shows at the next mutant, which then does not apply, and is put right by the next run.
+        // A mutant that cannot be reverted makes the next one fail to apply; the next run repairs the copy.
         if let Err(error) = apply(&self.tree, &self.mutant.path, &["--reverse"]) {
             eprintln!("xtask: {}: cannot be taken back: {error}", self.mutant.name);
         }
     }
 }
 
-/// The files of the tree, as git knows them or would: not what was built, nor what is ignored.
+/// The files of the tree that git tracks or would track: no build output, no ignored files.
 fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);

@@ -1,4 +1,4 @@
-//! A mutant: a patch under a header that says what it breaks and what must find it.
+//! A mutant: a patch under a header that says what it breaks and which command must fail.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 
 use super::copy::Copy;
 
-/// The most lines that a mutant may add or take away: it is one mistake, as somebody could make it.
+/// The most lines that a mutant may add or remove: it is a single mistake, as a programmer could make it.
 const MOST_LINES: usize = 10;
 
 /// One seeded bug.
@@ -17,12 +17,12 @@ const MOST_LINES: usize = 10;
 pub(super) struct Mutant {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// What it breaks, in a sentence.
+    /// A sentence about what it breaks.
     pub(super) breaks: String,
     pub(super) killer: Killer,
-    /// How long the killer may take, built.
+    /// The time limit of the killer, without its build.
     pub(super) budget: Duration,
-    /// It is killed, too, when the killer does not end within the budget.
+    /// Whether the mutant also counts as killed if the killer does not end within the budget.
     pub(super) may_hang: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Mutant {
 pub(super) struct Killer(Vec<String>);
 
 impl Mutant {
-    /// Reads a patch: lines of `Breaks`, `Killer`, `Budget` and perhaps `Hang`, then the differences.
+    /// Parses a patch: lines of `Breaks`, `Killer`, `Budget` and perhaps `Hang`, then the differences.
     pub(super) fn read(path: &Path, text: &str) -> Result<Self, String> {
         let header: Vec<&str> = text.lines().take_while(|line| !line.starts_with("--- ")).collect();
         let field = |key: &str| header.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
@@ -68,7 +68,7 @@ impl Killer {
         }
     }
 
-    /// The command that builds what the killer runs, and runs nothing.
+    /// The command that builds the programs of the killer, and runs nothing.
     pub(super) fn build(&self, copy: &Copy) -> Command {
         let (verb, args) = self.0.split_first().expect("it has a verb, as read");
         let (verb, only) = if verb == "test" { ("test", Some("--no-run")) } else { ("build", None) };
@@ -91,7 +91,7 @@ impl fmt::Display for Killer {
     }
 }
 
-/// `git apply` below `root`, which need not be a checkout, and is not taken for a part of one around it.
+/// `git apply` below `root`, which need not be a repository. A repository around it is ignored.
 pub(super) fn apply(root: &Path, patch: &Path, how: &[&str]) -> Result<(), String> {
     let mut git = Command::new("git");
     git.arg("apply").args(how).arg(patch).current_dir(root);

@@ -1,4 +1,4 @@
-//! What became of the mutants, for people.
+//! Prints the results of the mutants.
 
 use std::{fmt, time::Duration};
 
@@ -7,10 +7,10 @@ use super::{
     patch::Mutant,
 };
 
-/// A mutant and what came of it.
+/// A mutant and its result.
 pub(super) struct Kill<'a> {
     pub(super) mutant: &'a Mutant,
-    /// The run of its killer; or why there was none.
+    /// The run of its killer; or why it could not be run.
     pub(super) came: Result<Run, String>,
 }
 
@@ -23,7 +23,7 @@ impl Kill<'_> {
         }
     }
 
-    /// What killed it, or that nothing did.
+    /// The test that killed it, or that none did.
     fn by(&self) -> String {
         match &self.came {
             Err(_) => "ERROR".to_owned(),
@@ -40,7 +40,7 @@ impl Kill<'_> {
     }
 }
 
-/// The line of a mutant, with the first that its killer said about it.
+/// The line of a mutant in the table, with the first complaint of its killer.
 impl fmt::Display for Kill<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mutant { name, killer, .. } = self.mutant;
@@ -98,7 +98,7 @@ fn failed_test(output: &str) -> Option<&str> {
     output.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
 }
 
-/// The first line that says what is wrong: what follows a panic's place, or a seed of the simulation.
+/// The first line that says what is wrong: the line after a panic's location, or a seed of the simulation.
 fn complaint(output: &str) -> &str {
     let mut lines = output.lines().map(str::trim);
     let panicked = lines.by_ref().any(|line| line.contains("panicked at "));

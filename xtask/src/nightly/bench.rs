@@ -1,4 +1,5 @@
-//! The benches, in the groups of docs/benchmarks.md, and their tables. What is wanted of a figure only the documentation says.
+//! Runs the benches, in the groups of docs/benchmarks.md, and prints their tables. Goals for the figures are stated
+//! only in the documentation.
 
 use super::{
     marks::{bold, table},
@@ -19,7 +20,7 @@ pub(super) const POSTGRES: &[&str] = &["postgres-free", "postgres-handover", "po
 pub(super) const OTHERS: &[&str] = &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover"];
 pub(super) const BUILD: &[&str] = &["build"];
 
-/// Builds what is measured.
+/// Builds the programs that are measured.
 pub(super) fn build(night: &Night<'_>) -> Result<(), String> {
     let mut command = night.workspace.cargo("build");
     succeed(command.args(["--quiet", "--release", "--locked", "-p", "leasehold-cli"]))
@@ -35,7 +36,7 @@ fn log(bench: &str) -> String {
     format!("bench-{bench}")
 }
 
-/// What was measured in this night, under the headings of docs/benchmarks.md.
+/// The figures of this night, under the headings of docs/benchmarks.md.
 pub(super) fn page(night: &Night<'_>) -> String {
     let mut text = "# Figures of docs/benchmarks.md\n".to_owned();
     for part in &PARTS {
@@ -52,11 +53,11 @@ pub(super) fn page(night: &Night<'_>) -> String {
     text
 }
 
-/// What benches printed.
+/// The output of one or more benches.
 #[derive(Default)]
 struct BenchOutput {
     rows: Vec<[String; 4]>,
-    /// What is in no contest.
+    /// Lines that belong to no contest.
     notes: Vec<String>,
 }
 
@@ -95,13 +96,13 @@ struct Way {
 }
 
 impl Way {
-    /// Reads `  NAME  MEDIAN UNIT  RATIO x   (LEAST .. MOST)`.
+    /// Parses `  NAME  MEDIAN UNIT  RATIO x   (LEAST .. MOST)`.
     fn read(line: &str) -> Option<Self> {
         let (front, range) = line.strip_suffix(')')?.split_once(" x   (")?;
         let (front, ratio) = front.trim_end().rsplit_once(' ')?;
         let (least, most) = range.split_once(" .. ")?;
         let front = front.trim_end();
-        // The figure is the last number after a gap: names and units may hold numbers, but no gap before them.
+        // The figure is the last number after a gap: names and units may contain numbers, but no gap before them.
         let (at, _) = front
             .rmatch_indices("  ")
             .find(|(at, _)| front[at + 2..].starts_with(|first: char| first.is_ascii_digit()))?;

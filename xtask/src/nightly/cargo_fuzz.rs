@@ -1,7 +1,8 @@
-//! The targets of `fuzz/`, run by cargo-fuzz: it knows which code an input has reached, and goes on from there.
+//! Runs the targets of `fuzz/` with cargo-fuzz, which knows what code an input reaches and mutates such inputs further.
 //!
-//! Without a sanitizer, so that a stable compiler builds them: what it instruments them with are stable options. The sanitizers look
-//! for what safe code cannot do. What reached new code is kept below `target/nightly`, and the next night begins with it.
+//! It runs without a sanitizer, so that a stable compiler can build the targets: the instrumentation uses stable
+//! options. The sanitizers look for errors that safe code cannot have. Inputs that reached new code are kept below
+//! `target/nightly`, and the next night begins with them.
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
@@ -17,10 +18,10 @@ use crate::{
 
 const TARGETS: &str = "fuzz/fuzz_targets";
 const LOG: &str = "cargo-fuzz";
-/// Says in the log which target follows, and runs it: the fuzzer writes to its standard error.
+/// Prints the name of the target to the log, and runs it. The fuzzer writes to its standard error.
 const RUN: &str = "echo \"target $0\"; exec \"$@\" 2>&1";
 
-/// Runs all of them, each for as long. Debug assertions and checks for overflow are in.
+/// Runs all targets, each for `time`. Debug assertions and overflow checks are on.
 pub(super) fn run(steps: &mut Steps, night: &Night<'_>, time: Duration) -> Result<(), Failure> {
     setup::for_fuzz(steps, night.workspace)?;
     let names = steps.step("list the fuzz targets", || targets(night.workspace))?;
@@ -66,7 +67,7 @@ fn one(night: &Night<'_>, name: &str, seconds: u64) -> Result<(), String> {
     night.tell(LOG, &mut shell)
 }
 
-/// `cargo fuzz`, in a build directory of its own: what it instruments is no one else's.
+/// `cargo fuzz` with its own build directory, because no other build can use its instrumented code.
 fn cargo_fuzz(workspace: &Workspace, words: &[&str]) -> Command {
     let mut command = Command::new(setup::cargo_fuzz(workspace));
     command.current_dir(&workspace.root).args(words).args(["--sanitizer", "none", "--target-dir"]);
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(rows(SAID), [row(["`a`", "1,300,000", "130", "**0**"]), row(["`b`", "7", "0", "**1**"])]);
     }
 
-    /// One that its manifest does not name would not be built.
+    /// A target that the manifest does not name would not be built.
     #[test]
     fn every_target_is_in_the_manifest() {
         let Ok(workspace) = Workspace::find() else { panic!("cargo knows the workspace") };

@@ -1,4 +1,5 @@
-//! Work in pieces, as many as fit into the time: each night goes on where the last one ended, in a circle.
+//! Divides work into pieces, and does as many as fit into the time. Each night goes on where the last one ended, in a
+//! circle.
 
 use std::{
     fs,
@@ -10,19 +11,19 @@ use serde_json::{Value, json};
 use super::night::Night;
 use crate::run::Failure;
 
-/// What a part does in pieces.
+/// The pieces of a part's work.
 pub(super) struct Circle<'a> {
-    /// The name of the part: what is next is kept under it, longer than the night.
+    /// The name of the part. The next piece is stored under it, beyond the end of the night.
     pub(super) part: &'a str,
     /// The names of all pieces, in their order.
     pub(super) pieces: &'a [String],
-    /// How many pieces are done at a time.
+    /// How many pieces are done in one batch.
     pub(super) batch: usize,
 }
 
 impl Circle<'_> {
-    /// Does batches until the time is up or this night has done each piece. A batch that has begun is ended, and the others are
-    /// done also when one fails.
+    /// Does batches until the time is up or this night has done each piece. A batch that has begun is completed, and a
+    /// failed batch does not stop the others.
     pub(super) fn run<E: ToString>(
         &self,
         night: &Night<'_>,
@@ -57,19 +58,19 @@ fn following<'a>(all: &'a [String], name: &str) -> Option<&'a String> {
     all.get(at + 1).or_else(|| all.first())
 }
 
-/// What is done of the circle.
+/// The progress in the circle.
 #[derive(Debug, Default, PartialEq)]
 struct Round {
-    /// In seconds since 1970: which night the rest is of.
+    /// The night of the other fields, in seconds since 1970.
     night: u64,
-    /// With which piece to go on.
+    /// The piece to go on with.
     next: Option<String>,
     tonight: Vec<String>,
     complaints: Vec<String>,
 }
 
 impl Round {
-    /// Of another night only what is next counts.
+    /// Parses the stored progress. Of another night only the next piece counts.
     fn read(kept: &str, night: u64) -> Self {
         let kept: Value = serde_json::from_str(kept).unwrap_or_default();
         let next = kept["next"].as_str().map(str::to_owned);

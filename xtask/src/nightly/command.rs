@@ -1,4 +1,4 @@
-//! A command whose words are shown, and kept.
+//! Runs a command whose output is shown and kept.
 
 use std::{
     fs::OpenOptions,
@@ -9,10 +9,10 @@ use std::{
 
 use crate::run::under;
 
-/// What hangs is ended after so many seconds: longer than the longest share.
+/// The limit of a command, in seconds, longer than the longest share: a command that hangs is ended.
 const LIMIT: &str = "14400";
 
-/// Runs a command to its end, shows each line that it prints, and adds it to the file `log`.
+/// Runs a command to its end, shows each line that it prints, and adds the line to the file `log`.
 ///
 /// # Errors
 /// When it cannot be run, or ends without success.
@@ -34,7 +34,7 @@ pub(super) fn tell(command: &mut Command, log: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("it ended with {status}: see {}", log.display())) }
 }
 
-/// The same command under `timeout`. In the foreground: it is interrupted with us.
+/// The command under `timeout`, in the foreground, so that an interrupt of this process interrupts it too.
 fn limited(command: &Command) -> Command {
     under(&["timeout", "--foreground", "--signal=KILL", LIMIT], command)
 }

@@ -1,4 +1,4 @@
-//! Storms on the engines, and the tables of what came of them.
+//! Runs storms of faults on the engines, and prints the tables of their results.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -10,7 +10,8 @@ use super::{
     servers::SYSTEM,
 };
 
-/// Runs storms on an engine for this long, on a server of another system if one is named. What a violated round wrote down is kept, as are its figures.
+/// Runs storms on an engine for this long, on a server of another system if one is given. Figures are kept, as is the
+/// record of each violated round.
 pub(super) fn run(
     night: &Night<'_>,
     engine: &str,
@@ -30,7 +31,7 @@ pub(super) fn run(
     night.tell(&format!("storm-{engine}"), &mut fault_run)
 }
 
-/// The tables of docs/proof.md, with what is in each.
+/// The tables of docs/proof.md: the engines and the rows of each.
 const TABLES: [(&[&str], &[Row]); 4] = [
     (
         &["redis", "redis-redisson", "file", "memory"],
@@ -53,7 +54,7 @@ const TABLES: [(&[&str], &[Row]); 4] = [
     ),
 ];
 
-/// What a row is called, and what stands in it for an engine.
+/// The title of a row, and its text for an engine.
 type Row = (&'static str, fn(&Sum) -> String);
 
 const MINUTES: Row = ("minutes of storm", |sum| format!("{:.1}", sum.seconds("seconds") / 60.0));
@@ -101,7 +102,7 @@ pub(super) fn tables(night: &Night<'_>) -> String {
     text
 }
 
-/// The rounds of an engine, as `leasehold-e2e` keeps them: a line of JSON each.
+/// The rounds of an engine, as `leasehold-e2e` stores them: one line of JSON for each.
 struct Sum(Vec<Value>);
 
 impl Sum {
@@ -111,7 +112,7 @@ impl Sum {
     }
 
     fn read(lines: &str) -> Self {
-        // A last line that was cut off with the run is no round.
+        // A last line that was cut off together with its run is no round.
         Self(lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
@@ -127,7 +128,7 @@ impl Sum {
         self.0.iter().filter_map(|round| round[key].as_f64()).sum()
     }
 
-    /// Of figures by kind: all of them.
+    /// The sum of figures that are counted by kind.
     fn all(&self, key: &str) -> u64 {
         let counts =
             self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.values());

@@ -1,10 +1,10 @@
-//! The parsers of what others wrote, fed with random bytes: the tests of `./test`, for longer, and from another seed each day.
+//! Feeds parsers of foreign bytes with random input: the tests of `./test`, for longer, and from another seed each day.
 
 use std::time::Duration;
 
 use super::night::Night;
 
-/// The packages that have such tests, and how many each has.
+/// The packages with such tests, and the number of tests in each.
 const PACKAGES: [(&str, u32); 7] = [
     ("leasehold-core", 2),
     ("leasehold-redis", 2),
@@ -14,10 +14,10 @@ const PACKAGES: [(&str, u32); 7] = [
     ("leasehold", 2),
     ("leasehold-cli", 1),
 ];
-/// What all of them are called.
+/// The common part of their names.
 const TESTS: &str = "read_from_random_bytes";
 
-/// Runs all of them, each for as long. Without optimisation, so that an overflow is a panic.
+/// Runs all of them, each for `time`. Without optimisation, so that an overflow panics.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     let all: u32 = PACKAGES.iter().map(|(_, count)| count).sum();
     let seconds = (time / all).as_secs().max(1).to_string();

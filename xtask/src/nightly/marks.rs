@@ -1,4 +1,4 @@
-//! Tables of a page, as the documentation writes them.
+//! Formats tables as Markdown.
 
 /// A number with commas between its thousands.
 pub(super) fn grouped(number: u64) -> String {
@@ -8,12 +8,12 @@ pub(super) fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// A count that should be none, as it stands out.
+/// A count in bold, for a count that should be zero.
 pub(super) fn bold(text: &str) -> String {
     format!("**{text}**")
 }
 
-/// A table with these titles, of which the first column is named or not.
+/// A table with these column titles. The title of the first column may be empty.
 pub(super) fn table<R: AsRef<[String]>>(titles: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let line = |cells: Vec<&str>| {
         let cells: Vec<String> = cells

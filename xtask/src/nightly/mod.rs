@@ -1,9 +1,9 @@
-//! `cargo xtask nightly [--hours N] [--fresh]`: all that takes too long for each change.
+//! `cargo xtask nightly [--hours N] [--fresh]`: the tests and measurements that take too long for each change.
 //!
-//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share goes on in the
-//! next night where it stopped ([`circle`]). What is done is kept below `target/nightly`: a night that is
-//! interrupted goes on where it was, and a new one begins when the last is whole, or with `--fresh`. A part that fails does not
-//! keep the others from running. In the end the figures are printed as the tables of the documentation.
+//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share goes
+//! on in the next night where it stopped ([`circle`]). Progress is kept below `target/nightly`: an interrupted night
+//! goes on where it was; a new one begins when the last is complete, or with `--fresh`. A part that fails does not stop
+//! the others. At the end the figures are printed as the tables of the documentation.
 
 mod bench;
 mod cargo_fuzz;
@@ -29,18 +29,18 @@ use crate::{
     workspace::Workspace,
 };
 
-/// How long a night is unless it is said.
+/// The default length of a night, in hours.
 const HOURS: f64 = 8.0;
 const USAGE: &str = "usage: cargo xtask nightly [--hours N] [--fresh]";
 
-/// As typed.
+/// The parsed arguments.
 #[derive(Debug, PartialEq)]
 struct Typed {
     hours: f64,
     fresh: bool,
 }
 
-/// Does what is left of this night.
+/// Does the remaining parts of this night.
 pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
     let typed = Typed::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
     let mut night = steps.step("what is done of this night", || Night::find(workspace, typed.fresh))?;

@@ -1,4 +1,4 @@
-//! What is done of a night, and where that is kept.
+//! The stored progress of a night.
 
 use std::{
     fs, io,
@@ -12,16 +12,16 @@ use serde_json::{Map, Value, json};
 use super::command;
 use crate::workspace::Workspace;
 
-/// The file with what is done.
+/// The file with the progress.
 const STATE: &str = "state.json";
 
-/// A night: begun now, or before and not whole yet.
+/// A night: new, or begun before and not complete yet.
 pub(super) struct Night<'w> {
     pub(super) workspace: &'w Workspace,
     dir: PathBuf,
-    /// In seconds since 1970.
+    /// When it began, in seconds since 1970.
     begun: u64,
-    /// By the name of the part: null, or why it failed.
+    /// The finished parts by name: null, or why the part failed.
     done: Map<String, Value>,
 }
 
@@ -43,7 +43,7 @@ impl<'w> Night<'w> {
             return Ok(Self { workspace, dir, begun, done: done.clone() });
         }
         fs::create_dir_all(&dir)?;
-        // What the last night said is not of this one.
+        // The output of the last night is not part of this one.
         for old in ["logs", "torture"] {
             match fs::remove_dir_all(dir.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -56,26 +56,26 @@ impl<'w> Night<'w> {
         Ok(night)
     }
 
-    /// Of a part that is done: why it failed, if it did.
+    /// The result of a finished part: why it failed, if it did.
     pub(super) fn came_of(&self, part: &str) -> Option<Option<&str>> {
         self.done.get(part).map(Value::as_str)
     }
 
-    /// A part is done.
+    /// Records that a part is finished.
     pub(super) fn done(&mut self, part: &str, failure: Option<impl ToString>) -> io::Result<()> {
         let failure = failure.map_or(Value::Null, |failure| failure.to_string().into());
         self.done.insert(part.to_owned(), failure);
         self.keep(false)
     }
 
-    /// All parts are.
+    /// Records that all parts are finished.
     pub(super) fn whole(&self) -> io::Result<()> {
         self.keep(true)
     }
 
     fn keep(&self, whole: bool) -> io::Result<()> {
         let state = json!({ "begun": self.begun, "done": self.done, "whole": whole });
-        // At once or not at all: an interruption may come at any time.
+        // The file is replaced in one step, because an interruption may come at any time.
         let new = self.dir.join("state.new");
         fs::write(&new, state.to_string())?;
         fs::rename(new, self.dir.join(STATE))
@@ -90,36 +90,36 @@ impl<'w> Night<'w> {
         self.begun
     }
 
-    /// The days since 1970: each night draws other seeds.
+    /// The days since 1970. They make the seeds of each night different.
     pub(super) fn day(&self) -> u64 {
         self.begun / 86_400
     }
 
-    /// The seed that a program is given: short enough to be typed.
+    /// The seed argument of a program: short enough to be typed.
     pub(super) fn seed(&self) -> [String; 2] {
         ["--seed".to_owned(), (self.day() * 1000).to_string()]
     }
 
-    /// Runs one of our programs, built for release.
+    /// A command that runs one of our programs, built for release.
     pub(super) fn program(&self, package: &str) -> Command {
         let mut run = self.workspace.cargo("run");
         run.args(["--quiet", "--release", "--locked", "-p", package, "--"]);
         run
     }
 
-    /// The same, optimised as a whole: it takes longer to build, and runs for long.
+    /// The same with whole-program optimisation: the build takes longer, for a program that runs long.
     pub(super) fn optimised(&self, package: &str) -> Command {
         let mut run = self.workspace.cargo("run");
         run.args(["--quiet", "--profile=search", "--locked", "-p", package, "--"]);
         run
     }
 
-    /// Runs a command, shows what it says, and adds that to a log of this name.
+    /// Runs a command, shows its output, and adds it to the log of this name.
     pub(super) fn tell(&self, log: &str, command: &mut Command) -> Result<(), String> {
         command::tell(command, &self.log_path(log))
     }
 
-    /// What was said in this night.
+    /// The output of this night in the log of this name.
     pub(super) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.log_path(name)).unwrap_or_default()
     }

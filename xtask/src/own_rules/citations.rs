@@ -1,21 +1,21 @@
-//! Rules are cited by a letter and a number, as in "R1". Each stands in one document, with the test that holds it, and each
-//! citation leads there.
+//! Checks citations of rules: a letter and a number, as in "R1". Each rule is stated in one document, with the test
+//! that holds it, and each citation must name a stated rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where the rules (R) and the invariants (I) stand, each under a heading `### R1. Its name`.
+/// The document of the rules (R) and the invariants (I), each under a heading `### R1. Its name`.
 const RULES: &str = "docs/rules.md";
 
-/// Where the rows of the fault matrix (F) stand, each a row of a table.
+/// The document of the fault matrix (F): each row of a table is one fault.
 const ROWS: &str = "docs/proof.md";
 
 /// The kinds of files in which rules are cited.
 pub(super) const KINDS: [&str; 9] = ["rs", "md", "patch", "lua", "sql", "txt", "toml", "py", "sh"];
 
-/// What looks like a citation and is none: an option of compilers.
+/// Words that look like a citation and are none: an option of compilers.
 const NO_CITATIONS: [&str; 1] = ["O2"];
 
-/// Words before a bare number that leads nowhere: nobody knows which list is meant.
+/// Words before a bare number. Such a citation does not say which list it means.
 const VAGUE: [&str; 4] = ["rule", "rules", "trap", "traps"];
 
 /// A rule, as its document states it.
@@ -23,12 +23,12 @@ struct Rule<'a> {
     line: usize,
     id: &'a str,
     has_reason: bool,
-    /// Each as `path.rs::name`.
+    /// Each test as `path.rs::name`.
     tests: Vec<&'a str>,
 }
 
-/// The citations that lead nowhere, the rules that nothing cites, and those without a reason or a test. `files` are all that
-/// may cite, each as its path and its text.
+/// The citations of unknown rules, the rules that nothing cites, and those without a reason or a test. `files` are all
+/// files that may cite, each as its path and its text.
 pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
     let text = |path: &str| files.get(path).copied().unwrap_or_default();
     let rules = rules(text(RULES));
@@ -71,7 +71,7 @@ pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
     found
 }
 
-/// The rules of their document, in its order.
+/// The rules of the document, in its order.
 fn rules(text: &str) -> Vec<Rule<'_>> {
     let mut rules: Vec<Rule<'_>> = Vec::new();
     for (line, words) in (1..).zip(text.lines()) {
@@ -91,7 +91,7 @@ fn rows(text: &str) -> impl Iterator<Item = &str> {
     firsts.flat_map(|first| first.split(", ")).filter(|id| id.starts_with('F') && is_id(id))
 }
 
-/// The words of a line that are a capital letter and a number, but for bytes in URLs, as in `%C3`.
+/// The words of a line that are a capital letter and a number, except for bytes in URLs, as in `%C3`.
 fn citations(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut before = None;
@@ -136,7 +136,7 @@ fn exists(test: &str, files: &BTreeMap<String, &str>) -> bool {
     })
 }
 
-// What is no rule of this project is written in two parts, so that this file does not cite it.
+// A citation that is no rule of this project is written in two parts, so that this file does not cite it.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! Documents may not promise what is not there: commands, files.
+//! Checks that commands and files that documents mention exist.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::{CHORES, workspace::Workspace};
 /// The command that sets up, checks and tests everything.
 const ALL: &str = "./test";
 
-/// The commands of a document that name a package, program, chore or file that does not exist.
+/// The commands of a document that name a package, program, task or file that does not exist.
 pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<String> {
     let mut found = Vec::new();
     for (number, command) in lines_of_commands(text).chain(inline_commands(text)) {
@@ -18,7 +18,7 @@ pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<St
     found
 }
 
-/// The relative links of a document that lead nowhere.
+/// The relative links of a document to files that do not exist.
 pub(super) fn links(shown: &str, text: &str, dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line, fence) in marked_lines(text) {
@@ -54,7 +54,7 @@ fn lines_of_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(number, line, _)| (number, line.trim()))
 }
 
-/// The commands that stand between backticks in a line of text.
+/// The commands between backticks in the lines of a text.
 fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_command = |code: &&str| ["cargo ", "./"].iter().any(|start| code.starts_with(start));
     marked_lines(text).filter(|(_, _, fence)| fence.is_none()).flat_map(move |(number, line, _)| {
@@ -62,7 +62,7 @@ fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Each line with its number and the mark of the fenced block that it stands in.
+/// Each line with its number and the language of the fenced block that contains it.
 fn marked_lines(text: &str) -> impl Iterator<Item = (usize, &str, Option<&str>)> {
     let mut fence = None;
     (1..).zip(text.lines()).filter_map(move |(number, line)| {

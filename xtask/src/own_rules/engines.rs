@@ -1,4 +1,4 @@
-//! Every engine goes through the conformance suite: a forgotten one would be a silent hole.
+//! Checks that every engine runs the conformance suite: a forgotten one would be a silent gap.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::workspace::{Package, Workspace};
 /// The entry point of the suite, as a conformance test calls it.
 const ENTRY: &str = "suite::engine";
 
-/// The crate of the suite; the engines in it are decorators, which have tests of their own.
+/// The crate of the suite. The engines in it are decorators, which have tests of their own.
 const TESTKIT: &str = "leasehold-testkit";
 
-/// The engines without a conformance test.
+/// The engines that have no conformance test.
 pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
     let testkit = workspace.packages.iter().find(|package| package.name == TESTKIT);
     let mut found = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
     found
 }
 
-/// What benches and simulations put around an engine is nobody's lock.
+/// Whether a package ships engines. Wrappers of benches and simulations are not locks for users.
 fn ships(package: &Package) -> bool {
     package.name != TESTKIT && package.dir.parent().is_some_and(|home| home.ends_with("crates"))
 }
@@ -42,7 +42,7 @@ fn dir_of(package: &Package) -> &Path {
     &package.dir
 }
 
-/// The types for which this source implements `Engine`, those of tests aside.
+/// The types for which this source implements `Engine`, except in tests.
 fn engines_in<'a>(path: &Path, text: &'a str) -> Vec<&'a str> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     if path.components().any(|part| part.as_os_str() == "tests") || name.ends_with(b"tests.rs") {
@@ -67,8 +67,11 @@ mod tests {
     fn engines_are_found_where_they_ship() {
         let text = "impl Engine for FileEngine {}\nimpl<T> Engine for Other<T> {}\n#[cfg(test)]\nmod tests {\n\
                     impl Engine for Toy {}\n}\n";
-        assert_eq!(engines_in(Path::new("crates/core/src/file/engine.rs"), text), ["FileEngine", "Other"]);
-        for test in ["crates/core/src/file/tests/toy.rs", "src/tests.rs", "src/wait_tests.rs"] {
+        assert_eq!(
+            engines_in(Path::new("crates/core/src/engines/file/engine.rs"), text),
+            ["FileEngine", "Other"]
+        );
+        for test in ["crates/core/src/engines/file/tests/toy.rs", "src/tests.rs", "src/wait_tests.rs"] {
             assert_eq!(engines_in(Path::new(test), text), [""; 0], "{test}");
         }
         assert_eq!(engines_in(Path::new("a.rs"), "// impl Engine for Words\n"), [""; 0]);

@@ -1,8 +1,10 @@
-//! Every message that the shipped crates can show is explained: on the page about trouble, or on the page of its engine.
+//! Checks that every message of the shipped crates is explained: on the troubleshooting page, or on the page of its
+//! engine.
 //!
-//! A message is a string of at least [`WORDS`] plain words in the code that ships. A phrase is what stands between backticks in the
-//! first column of a table of those pages. A phrase explains a message if its words stand in it; `...` in a phrase, and `{}` in
-//! a message, stand for anything. The other way round, a phrase on the page about trouble that no message has is out of date.
+//! A message is a string of at least [`WORDS`] plain words in the code that ships. A phrase is a text between backticks
+//! in the first column of a table of those pages. A phrase explains a message that contains its words; `...` in a
+//! phrase, and `{}` in a message, match anything. Conversely, a phrase on the troubleshooting page that matches no
+//! message is out of date.
 
 use std::path::Path;
 
@@ -12,13 +14,15 @@ const PAGE: &str = "docs/troubleshooting.md";
 const ENGINES: &str = "docs/engines";
 /// The crates whose messages users see.
 const SHIPPED: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
-/// So many plain words in a row are a sentence to somebody, and no name, key or statement.
+/// This many plain words in a row are a sentence for a reader, and not a name, key or statement.
 const WORDS: usize = 4;
-/// Files whose sentences are no messages: help, and what `show` says of an engine, where each setting has its own line.
+/// Files whose sentences are no messages: help texts, and the findings of `show` about an engine, where each setting
+/// has its own line.
 const OTHER: [&str; 6] = ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
-/// What stands before a string that is told to programmers alone.
+/// The text before a string that only programmers see.
 const PROGRAMMERS: [&str; 4] = ["expect(", "reason =", "must_use =", "unreachable!("];
-/// Words of servers that the code looks for, cases of a message that is explained as a whole, and what the compiler asserts.
+/// Words of servers that the code looks for, cases of a message that is explained as a whole, and assertions of the
+/// compiler.
 const LOOKED_FOR: [&str; 13] = [
     "revision of auth store is old",
     "user name is empty",
@@ -35,7 +39,7 @@ const LOOKED_FOR: [&str; 13] = [
     "the three ranges do not overlap",
 ];
 
-/// The messages that no page explains, and the phrases of the page about trouble that explain nothing.
+/// The messages that no page explains, and the phrases of the troubleshooting page that explain nothing.
 pub(super) fn complaints(rust: &[Text], markdown: &[Text], shown: impl Fn(&Path) -> String) -> Vec<String> {
     let page_of = |file: &Text| shown(&file.path) == PAGE;
     let pages = markdown.iter().filter(|file| page_of(file) || shown(&file.path).starts_with(ENGINES));
@@ -70,13 +74,13 @@ fn ships(shown: &str) -> bool {
     SHIPPED.contains(&name) && !is_test && !OTHER.contains(&file)
 }
 
-/// The phrases in the first column of the tables of a page: those of two words and more.
+/// The phrases of at least two words in the first column of the tables of a page.
 fn phrases(page: &str) -> impl Iterator<Item = &str> {
     let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter(|phrase| phrase.contains(' '))
 }
 
-/// Whether all parts of a phrase stand in a message, in their order.
+/// Whether a message contains all parts of a phrase, in their order.
 fn explains(phrase: &str, message: &str) -> bool {
     let mut rest = message;
     phrase.split("...").map(str::trim).filter(|part| !part.is_empty()).all(|part| {
@@ -105,7 +109,7 @@ fn is_sentence(text: &str) -> bool {
         >= WORDS
 }
 
-/// The strings of a source that ship, each with the number of its line.
+/// The strings of a source that ship, each with its line number.
 fn strings(source: &str) -> Vec<(usize, String)> {
     let source = source.split("\nmod tests {").next().unwrap_or_default();
     let mut found = Vec::new();
@@ -124,7 +128,7 @@ fn strings(source: &str) -> Vec<(usize, String)> {
             }
             rest = behind;
         } else {
-            // A character, which may be a quote, or a lifetime.
+            // Either a character literal, which may be a quote, or a lifetime.
             let quoted = ["'\"'", "'\\\"'", "'\\''", "'/'"].iter().find(|it| here.starts_with(**it));
             rest = &here[quoted.map_or(1, |it| it.len())..];
         }
@@ -132,7 +136,7 @@ fn strings(source: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// A string literal as it reads, from behind its first quote, and what is behind its last.
+/// Parses a string literal after its first quote. Returns its value, and the rest after its last quote.
 fn string(literal: &str) -> (String, &str) {
     let mut text = String::new();
     let mut chars = literal.char_indices();

@@ -1,13 +1,13 @@
-//! Rules of every Rust source: its length, and words that say "not done".
+//! Rules for every Rust source: its length, and words for unfinished work.
 
-/// The most lines of a source file: what one can hold in mind.
+/// The most lines of a source file: as much as a reader can keep in mind.
 const MAX_LINES: usize = 500;
 
-/// Words that stand for work not done or a test not run. (Written so that this file does not hold them.)
+/// Words for unfinished work or a test that is not run. (Written so that this file does not contain them.)
 const UNDONE: [&str; 4] =
     [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("#[ig", "nore"), concat!("db", "g!(")];
 
-/// What is wrong with the source `shown`.
+/// The violations in the source `shown`.
 pub(super) fn complaints(shown: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let lines = text.lines().count();

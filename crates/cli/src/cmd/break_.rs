@@ -11,9 +11,9 @@ use crate::{
     text::word,
 };
 
-/// How long a holder that was asked to stop is waited for: three times the default grace of `run`.
+/// How long the command waits for a holder that was asked to stop: three times the default grace of `run`.
 const WITHIN: Duration = Duration::from_secs(15);
-/// The pause between two looks whether it is gone, which nothing but this command waits for.
+/// The pause between two requests that ask whether the hold is gone. Only this command waits for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Breaks the hold of this token.
@@ -33,7 +33,7 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
                 );
                 return Err(Failure::new(exit::NOT_HELD, message));
             }
-            // It was asked and still holds, or the engine is away: both may pass.
+            // Either the holder was asked to stop and still holds, or the engine is unreachable. Both may pass.
             Err(error) if error.is_unreachable() && Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
             Err(error) => return Err(error.into()),
         }

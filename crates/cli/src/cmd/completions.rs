@@ -1,4 +1,4 @@
-//! `leasehold completions`: the completions of a shell.
+//! `leasehold completions`: prints the completions for a shell.
 
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
@@ -9,7 +9,7 @@ use crate::{
     exit::Failure,
 };
 
-/// Prints them.
+/// Prints the completions.
 pub(crate) fn completions(args: &args::Completions) -> Result<u8, Failure> {
     let shell = match args.shell {
         args::Shell::Bash => Shell::Bash,

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{args, exit::Failure, json, text};
 
-/// Prints them, one a line.
+/// Prints the names, one per line.
 pub(crate) fn list(args: &args::List, url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
     let views = locks.list_blocking(&args.prefix)?;

@@ -1,4 +1,4 @@
-//! One file per command.
+//! The commands of `leasehold`, one file per command.
 
 pub(crate) mod break_;
 pub(crate) mod completions;
@@ -13,10 +13,10 @@ use leasehold::{Connect, Locks};
 
 use crate::exit::{self, Failure};
 
-/// Connects for a command that only looks.
+/// Connects for a command that only reads.
 fn connect(url: &str) -> Result<Locks, Failure> {
     crate::log::listen(0);
-    // A name of its own spares looking up user and host, which may ask a server.
+    // A fixed owner avoids the lookup of user and host name, which may ask a server.
     Ok(Connect::default().owner("leasehold").connect(url)?)
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn print(text: &str) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(exit::DONE),
-        // The reader has seen enough.
+        // The reader has closed the pipe, as `head` does: that is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(Failure::silent(exit::by_signal(nix::sys::signal::Signal::SIGPIPE)))
         }

@@ -21,16 +21,18 @@ use crate::{
     waiter::Waiter,
 };
 
-/// How long the end waits for the engine's word on the release: without it the lock is free when its lease has run out.
+/// How long the end of a run waits for the engine's answer to the release. Without an answer the lock is free when its
+/// lease runs out.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
-/// With a shorter ttl the lock file is looked at before a keeper that begins late would do so.
+/// With a ttl below this the lock file has to be checked sooner than a deferred keeper would check it.
 const KEEPER_MATTERS_FROM: Duration = Duration::from_secs(2);
-/// How long the end waits to hear whether an exact hold still stood: its engine answers without a server.
+/// How long the end of a run waits for the answer whether an exact hold (of a process) still stands. Its engine answers
+/// without a server.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs CMD under the lock; the exit code.
+/// Runs CMD under the lock. Returns the exit code.
 pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
-    // Before the engine starts its threads.
+    // Signals are blocked before the engine starts its threads, because threads inherit the mask.
     let signals = Signals::take().map_err(|error| Failure::system("cannot take the signals", error))?;
     let found = signals.found();
     match split(signals).map_err(|error| Failure::system("cannot start the guardian", error))? {
@@ -47,7 +49,7 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     }
 }
 
-/// What the guardian does.
+/// The guardian's part of the run: acquires the lock, runs CMD, releases the lock.
 fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> {
     log::listen(plan.verbose);
     let owner = plan.owner.clone().unwrap_or_else(|| partner.owner());
@@ -92,13 +94,15 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     }
 }
 
-/// A hold of the file engine needs no keeper for its first moments, and many a CMD takes no longer: then no thread is started.
+/// A deferred keeper for the file engine. A hold of that engine needs no keeper in its first moments, and many a CMD
+/// ends before that time: then no thread is started.
 fn late_keeper(plan: &Run) -> Option<Keeper> {
     let is_soon_due = plan.max_hold.is_some() || plan.ttl < KEEPER_MATTERS_FROM;
     (engines::of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
 }
 
-/// CMD has ended, and nothing was heard of a loss. `inherited`: what it left behind keeps the lock.
+/// Releases the lock after CMD has ended and no loss was reported. `inherited`: processes that CMD left behind keep the
+/// lock.
 fn release(
     plan: &Run,
     locks: &Locks,
@@ -108,7 +112,7 @@ fn release(
     inherited: bool,
 ) -> Result<u8, Failure> {
     if locks.profile().life == Life::Process {
-        // Such a hold is looked at now and then only. Others say so when they are released.
+        // A hold of a process is checked only now and then. Other holds report a loss when they are released.
         let confirmed = waiter.block_on(guard.confirm(), Some(CONFIRM_WITHIN), ends_wait);
         if let Some(Err(error)) = confirmed.map_err(waiting_failed)?
             && let ErrorKind::Lost(loss) = error.kind()
@@ -117,7 +121,7 @@ fn release(
         }
     }
     if inherited {
-        // As under `flock`: it is free when the last process that CMD left behind has closed the descriptor.
+        // As under `flock`, the lock is free when the last process that CMD left behind has closed the descriptor.
         std::mem::forget((guard, locks.clone()));
         return Ok(code);
     }
@@ -138,12 +142,13 @@ fn release(
         Some(Ok(())) => return Ok(code),
         Some(Err(error)) => match error.kind() {
             ErrorKind::Lost(loss) => return Err(lost(plan, locks, loss, trouble, code)),
-            // The message is about this lock, too.
+            // The message names this lock already.
             _ => error.to_string().replacen(&format!("{}: ", lock(plan, locks)), "", 1),
         },
         None => "no answer".to_owned(),
     };
-    // CMD did run to its end under the lock. That the name is not kept after it is a failure of what was asked of us.
+    // CMD did run to its end under the lock. If the name is not held for `--at-least`, then the option was not
+    // fulfilled, and that is a failure.
     let (code, what) = match plan.at_least {
         Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not kept for --at-least"),
         _ => (code, "not released"),
@@ -153,15 +158,16 @@ fn release(
     Err(Failure::new(code, message))
 }
 
-/// What became of a name that this process itself keeps.
+/// The result of holding the name in this process until `--at-least` has passed.
 enum Kept {
-    /// What was said of its release, if anything was.
+    /// The result of the release. `None`: no answer came in time.
     Said(Option<Result<(), Error>>),
-    /// A signal came before its time.
+    /// A signal came before the time had passed.
     Cut(Signal),
 }
 
-/// Stays until the name was kept for its time, as an engine does not by itself.
+/// Holds the name in this process until `at_least` has passed since the grant, for engines that cannot keep it by
+/// themselves.
 fn keep(locks: &Locks, guard: Guard, at_least: Duration, waiter: &Waiter) -> Result<Kept, Errno> {
     let mut kept = pin!(guard.release_at_least(at_least));
     let mut ended_by = None;
@@ -169,7 +175,7 @@ fn keep(locks: &Locks, guard: Guard, at_least: Duration, waiter: &Waiter) -> Res
     let released = waiter.block_on(kept.as_mut(), Some(at_least + RELEASE_WITHIN), stop)?;
     let Some(signal) = ended_by else { return Ok(Kept::Said(released)) };
     waiter.block_on(locks.close(Duration::ZERO), Some(RELEASE_WITHIN), |_| false)?;
-    // Its release is sent then, and answered before this process ends.
+    // `close` makes the pending release go out now, and it is answered before this process ends.
     waiter.block_on(kept, Some(RELEASE_WITHIN), |_| false)?;
     Ok(Kept::Cut(signal))
 }
@@ -188,7 +194,7 @@ pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure 
     Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
 }
 
-/// `trouble`: what went wrong with the last renewal.
+/// The failure for a lock that was lost while CMD ran. `trouble`: the error of the last renewal.
 fn lost(plan: &Run, locks: &Locks, loss: Loss, trouble: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock(plan, locks), plan.program.display());
     let why = match (loss, trouble) {

@@ -1,9 +1,9 @@
-//! `leasehold schema`: what makes the tables of an SQL engine.
+//! `leasehold schema`: prints the SQL that creates the tables of an SQL engine.
 
 use super::{connect, print};
 use crate::exit::{self, Failure};
 
-/// Prints it. Nothing is connected to.
+/// Prints the statements. Does not connect.
 pub(crate) fn schema(url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
     match of(&locks) {

@@ -5,12 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::{
-    server::{EtcdServer, etcd_command},
-    stopwatch::Stopwatch,
-};
+use leasehold_testkit::{server::etcd_command, stopwatch::Stopwatch};
 
 use crate::{
+    alike,
     etcd::Site,
     tools::{HOLD, Running, assert_until, bare, code, finish, one_line, stdout, until},
 };
@@ -22,10 +20,10 @@ const TRIES: usize = 5;
 fn until_renewed(site: &Site, count: usize) {
     let mut least = BTreeMap::new();
     until("all are renewed", || {
-        let ids = site.0.command(&["lease", "list"]).split_off(1);
+        let ids = site.server.command(&["lease", "list"]).split_off(1);
         assert_eq!(ids.len(), count, "{ids:?}");
         let renewed = ids.into_iter().filter(|id| {
-            let said = site.0.command(&["lease", "timetolive", id]).concat();
+            let said = site.server.command(&["lease", "timetolive", id]).concat();
             let left = said.split("remaining(").nth(1).and_then(|rest| rest.split("s)").next());
             let left: u64 = left.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
             let least = least.entry(id.clone()).or_insert(left);
@@ -52,7 +50,9 @@ fn a_kept_name_stays_taken_after_its_command_for_its_time_and_little_longer() {
         assert_until(begin, at_least, taken, "it is taken");
         let kept = site.show("job")["holders"][0]["owner"] == "kept";
         assert_until(begin, at_least, kept, "by nobody");
-        until("it is free", || site.0.command(&["get", "--prefix", "/locks/", "--keys-only"]).is_empty());
+        until("it is free", || {
+            site.server.command(&["get", "--prefix", "/locks/", "--keys-only"]).is_empty()
+        });
         assert!(begin.elapsed() >= at_least, "{at_least:?}: {:?}", begin.elapsed());
         ended.assert_within(at_least + COARSE, "it is free again");
     }
@@ -97,23 +97,13 @@ fn a_command_that_fails_keeps_nothing() {
 
 #[test]
 fn a_lease_that_is_not_renewed_ends_its_command() {
-    let site = Site::new();
-    let watch = Stopwatch::start();
-    let ended = site.call(&["run", "--no-renew", "--ttl", "3s", "job", "--", "sleep", "1000"]);
-    assert_eq!(code(&ended), 76, "{ended:?}");
-    watch.assert_within(Duration::from_secs(6), "the command was ended");
-    assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
+    alike::a_hold_that_is_not_renewed_ends_its_command(&Site::new());
 }
 
 #[test]
 fn a_ttl_that_the_server_does_not_know_is_64_with_those_it_knows() {
     let site = Site::new();
-    for ttl in ["1999ms", "25h"] {
-        let output = site.call(&["run", "--ttl", ttl, "job", "--", "true"]);
-        assert_eq!(code(&output), 64, "{output:?}");
-        let said = one_line(&output);
-        assert!(said.contains("2s to 24h"), "{said}");
-    }
+    alike::a_ttl_that_the_server_does_not_know_is_64(&site);
     assert_eq!(site.code(&["run", "--ttl", "2s", "job", "--", "true"]), 0);
 }
 
@@ -131,11 +121,11 @@ fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
         &["user", "grant-role", "me", "locks"],
         &["auth", "enable"],
     ] {
-        site.0.command(command);
+        site.server.command(command);
     }
     let at = |login: &str, query: &str, args: &[&str]| {
         let mut command = bare(args);
-        let url = format!("etcd://{login}127.0.0.1:{}{query}", site.0.port());
+        let url = format!("etcd://{login}127.0.0.1:{}{query}", site.server.port());
         command.env("LEASEHOLD_URL", url);
         finish(command)
     };
@@ -168,32 +158,27 @@ fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
     let seen = at("me:hunter2-right@", "", &seen);
     assert_eq!(code(&seen), 0);
     assert!(!stdout(&seen).contains("hunter2"), "it stands in no command line");
-    assert!(site.0.command(&[root, "get", "", "--from-key", "--keys-only"]).iter().all(String::is_empty));
+    assert!(
+        site.server.command(&[root, "get", "", "--from-key", "--keys-only"]).iter().all(String::is_empty)
+    );
 }
 
 #[test]
 fn a_server_that_is_not_there_is_69() {
     let mut site = Site::new();
-    site.0.kill();
-    for args in [&["run", "job", "--", "true"][..], &["run", "-n", "job", "--", "true"], &["list"]] {
-        let watch = Stopwatch::start();
-        let url = format!("{}?connect_timeout=500ms", site.0.url());
-        let output = finish(bare(&[&["--url", url.as_str()], args].concat()));
-        assert_eq!(code(&output), 69, "{args:?}: {output:?}");
-        assert!(one_line(&output).contains("cannot connect"), "{output:?}");
-        watch.assert_within(Duration::from_secs(3), "it was given up");
-    }
+    site.server.kill();
+    alike::a_server_that_is_not_there_is_69(&site);
 }
 
 #[test]
 fn a_full_server_refuses_new_claims_only() {
-    let site = Site(EtcdServer::start(&["--quota-backend-bytes=1000000"]));
+    let site = Site::start(&["--quota-backend-bytes=1000000"]);
     // With room for a busy machine.
     let holder = site.holder(&["--ttl", "12s"], HOLD);
     let waiter = Running::start(site.leasehold(&["run", "--ttl", "12s", "job", "--", "echo", "mine"]));
     until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
     let full = "x".repeat(100_000);
-    until("it is full", || !etcd_command(site.0.port(), &["put", "big", &full]).status.success());
+    until("it is full", || !etcd_command(site.server.port(), &["put", "big", &full]).status.success());
     for args in [&["run", "other", "--", "true"][..], &["run", "-n", "job", "--", "true"]] {
         let output = site.call(args);
         assert_eq!(code(&output), 69, "{output:?}");
@@ -209,10 +194,10 @@ fn a_full_server_refuses_new_claims_only() {
 /// R12: the server takes deletions alone, and no new lease.
 #[test]
 fn a_name_that_a_full_server_cannot_keep_is_not_said_to_be_kept() {
-    let site = Site(EtcdServer::start(&["--quota-backend-bytes=1000000"]));
+    let site = Site::start(&["--quota-backend-bytes=1000000"]);
     let holder = site.holder(&["--ttl", "12s", "--at-least", "1h"], HOLD);
     let full = "x".repeat(100_000);
-    until("it is full", || !etcd_command(site.0.port(), &["put", "big", &full]).status.success());
+    until("it is full", || !etcd_command(site.server.port(), &["put", "big", &full]).status.success());
     let output = holder.output();
     assert_eq!(code(&output), 69, "{output:?}");
     let said = one_line(&output);

@@ -61,7 +61,7 @@ impl Fleet {
     }
 
     fn until_free(&self) {
-        let keys = || self.site.0.command(&["get", "--prefix", "/locks/", "--keys-only"]);
+        let keys = || self.site.server.command(&["get", "--prefix", "/locks/", "--keys-only"]);
         until("the name is free", || keys().is_empty());
     }
 

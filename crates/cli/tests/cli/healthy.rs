@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::{room::with_tries, server::ZookeeperServer};
+use leasehold_testkit::room::with_tries;
 
 use crate::{
     tools::{bare, code, finish},
@@ -34,7 +34,7 @@ fn no_session_limit_of_zookeeper_ends_a_healthy_job() {
                 let tick_line = format!("tickTime={tick}");
                 let limit_line = format!("maxSessionTimeout={longest}");
                 let shortest_line = format!("minSessionTimeout={}", tick * 2);
-                let site = Site(ZookeeperServer::start(&[&tick_line, &limit_line, &shortest_line]));
+                let site = Site::start(&[&tick_line, &limit_line, &shortest_line]);
                 run_all(&site, tick * 2, longest);
             });
         }
@@ -50,7 +50,7 @@ fn run_all(site: &Site, shortest: u32, longest: u32) {
                 with_tries(Duration::from_millis(shortest.into()), &what, || {
                     let args = [&["run"], options, &[&*name, "--", "sleep", JOB]].concat();
                     let mut command = bare(&args);
-                    command.env("LEASEHOLD_URL", site.0.url());
+                    command.env("LEASEHOLD_URL", site.server.url());
                     let output = finish(command);
                     eprintln!("{what}: {output:?}");
                     code(&output) == 0

@@ -1,6 +1,7 @@
 //! The command as its users meet it: the built binary, on private lock directories, with real processes and signals.
 #![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
 
+mod alike;
 mod etcd;
 mod etcd_cluster;
 mod etcd_limits;
@@ -19,6 +20,7 @@ mod redis_groups;
 mod run;
 mod signals;
 mod silent;
+mod site;
 mod sql;
 mod start;
 mod terminal;

@@ -1,113 +1,45 @@
 //! The command on SQL databases, each test on each of them.
 
-use std::{
-    process::{Command, Output},
-    thread,
-};
+use std::thread;
 
 use leasehold_testkit::server::{MariadbServer, PostgresServer};
-use serde_json::Value;
 
-use crate::tools::{
-    Dir, HOLD, Running, assert_taken_within_limit, bare, code, finish, one_line, stdout, until,
+use crate::{
+    alike,
+    tools::{Dir, HOLD, Running, bare, code, finish, one_line, stdout, until},
 };
 
 /// A database, and the command on it.
-struct Site {
-    engine: &'static str,
-    url: String,
-    /// Words that a guarantee of its configuration has.
-    guarantee: &'static str,
-}
+type Site = crate::site::Site<()>;
 
 /// On all of them at once: most of a test is waiting.
 fn each(test: impl Fn(&Site) + Sync) {
-    let (test, guarantee) = (&test, "lease-bounded");
+    let test = &test;
     thread::scope(|scope| {
         scope.spawn(move || {
             let server = PostgresServer::durable(&[]);
-            test(&Site { engine: "postgres", url: server.url(), guarantee });
+            test(&Site::at("postgres", server.url(), ()));
         });
         scope.spawn(move || {
             let server = MariadbServer::durable(&[]);
-            test(&Site { engine: "mysql", url: server.url(), guarantee });
+            test(&Site::at("mysql", server.url(), ()));
         });
         scope.spawn(move || {
             let dir = Dir::new();
             let url = format!("sqlite://{}/locks.db", dir.path().display());
-            test(&Site { engine: "sqlite", url, guarantee });
+            test(&Site::at("sqlite", url, ()));
         });
     });
 }
 
-impl Site {
-    fn leasehold(&self, args: &[&str]) -> Command {
-        let mut command = bare(args);
-        command.env("LEASEHOLD_URL", &self.url);
-        command
-    }
-
-    fn call(&self, args: &[&str]) -> Output {
-        finish(self.leasehold(args))
-    }
-
-    fn code(&self, args: &[&str]) -> i32 {
-        code(&self.call(args))
-    }
-
-    /// Starts `leasehold run OPTIONS job -- sh -c SCRIPT` and waits until the script says "ready".
-    fn holder(&self, options: &[&str], script: &str) -> Running {
-        let args = [&["run"], options, &["job", "--", "sh", "-c", script]].concat();
-        let mut running = Running::start(self.leasehold(&args));
-        assert_eq!(running.line(), "ready");
-        running
-    }
-
-    fn show(&self, name: &str) -> Value {
-        let output = self.call(&["show", "--json", name]);
-        assert_eq!(code(&output), 0, "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
 #[test]
 fn processes_exclude_each_other_and_are_shown() {
-    each(|site| {
-        let holder = site.holder(&["--owner", "first"], HOLD);
-        assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75);
-        assert_taken_within_limit(|limit| site.code(&["run", "-w", limit, "job", "--", "true"]));
-        let shown = site.show("job");
-        assert_eq!(
-            (&shown["engine"], &shown["key"], &shown["mode"], &shown["guarantee"]),
-            (&site.engine.into(), &"job".into(), &"exclusive".into(), &site.guarantee.into())
-        );
-        let holding = &shown["holders"][0];
-        assert_eq!((&holding["owner"], &holding["foreign"]), (&"first".into(), &false.into()));
-        assert!(holding["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000));
-        let args = ["run", "--owner", "second", "job", "--", "sh", "-c", "echo mine"];
-        let waiter = Running::start(site.leasehold(&args));
-        until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
-        assert_eq!(site.show("job")["waiters"][0]["owner"], "second");
-        assert_eq!(stdout(&site.call(&["list", "--json", "jo"])).lines().count(), 1);
-        assert_eq!(stdout(&site.call(&["list", "--json", "ja"])), "");
-        assert_eq!(code(&holder.output()), 0);
-        assert_eq!(stdout(&waiter.output()), "mine\n");
-        assert_eq!(stdout(&site.call(&["list", "--json"])), "");
-    });
+    each(|site| alike::processes_exclude_each_other_and_are_shown(site, "job", "lease-bounded"));
 }
 
 #[test]
 fn a_broken_lock_ends_its_command_and_frees_the_name() {
-    each(|site| {
-        let holder = site.holder(&["--ttl", "3s"], "echo ready; exec sleep 1000");
-        let token = site.show("job")["holders"][0]["token"].to_string();
-        assert_eq!(site.code(&["break", "job", "--token", "1"]), 1);
-        assert_eq!(site.code(&["break", "job", "--token", &token]), 0);
-        let ended = holder.wait();
-        assert_eq!(code(&ended), 76);
-        assert!(one_line(&ended).contains("broke"), "{ended:?}");
-        assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
-    });
+    each(|site| alike::a_broken_lock_ends_its_command_and_frees_the_name(site, &["--ttl", "3s"]));
 }
 
 #[test]

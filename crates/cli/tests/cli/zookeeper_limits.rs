@@ -6,6 +6,7 @@ use leasehold_testkit::stopwatch::Stopwatch;
 use nix::sys::signal::Signal;
 
 use crate::{
+    alike,
     tools::{HOLD, Running, assert_until, bare, code, finish, one_line, state, stderr, stdout, until},
     zookeeper::Site,
 };
@@ -77,34 +78,25 @@ fn a_name_kept_by_a_command_that_loses_it_is_told_with_76() {
     let mut keeper =
         Running::start(site.leasehold(&["run", "--at-least", "1h", "job", "--", "echo", "done"]));
     assert_eq!(keeper.line(), "done");
-    site.0.command(&["delete", &site.nodes().pop().unwrap()]);
+    site.server.command(&["delete", &site.nodes().pop().unwrap()]);
     assert_eq!(code(&keeper.wait()), 76);
 }
 
 #[test]
 fn a_ttl_is_put_within_the_bounds_of_the_server_or_refused() {
     let site = Site::new();
-    for ttl in ["1999ms", "25h"] {
-        let output = site.call(&["run", "--ttl", ttl, "job", "--", "true"]);
-        assert_eq!(code(&output), 64, "{output:?}");
-        let said = one_line(&output);
-        assert!(said.contains("2s to 24h"), "{said}");
-    }
+    alike::a_ttl_that_the_server_does_not_know_is_64(&site);
     let holder = site.holder(&["--ttl", "24h"], HOLD);
     let left = site.show("job")["holders"][0]["remaining_ms"].as_u64().unwrap();
     assert!(left <= 60_000, "the server grants a minute at most: {left}");
     assert_eq!(code(&holder.output()), 0);
-    let watch = Stopwatch::start();
-    let ended = site.call(&["run", "--no-renew", "--ttl", "3s", "job", "--", "sleep", "1000"]);
-    assert_eq!(code(&ended), 76, "{ended:?}");
-    watch.assert_within(Duration::from_secs(6), "the command was ended");
-    assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
+    alike::a_hold_that_is_not_renewed_ends_its_command(&site);
 }
 
 #[test]
 fn the_url_says_how_nodes_are_called_where_they_are_and_whose() {
     let site = Site::new();
-    site.0.command(&["create", "/apps"]);
+    site.server.command(&["create", "/apps"]);
     let hold = ["run", "job", "--", "sh", "-c", HOLD];
     for (query, start, word) in [
         ("", "/locks/job/_c_", "-lock-"),
@@ -117,7 +109,7 @@ fn the_url_says_how_nodes_are_called_where_they_are_and_whose() {
         assert_eq!(holder.line(), "ready", "{query}");
         let node = site.nodes().pop().unwrap();
         assert!(node.starts_with(start) && node.contains(word), "{query}: {node}");
-        let rights = site.0.command(&["getAcl", &node]);
+        let rights = site.server.command(&["getAcl", &node]);
         let wanted = if query.contains("acl") { ": cdr" } else { ": cdrwa" };
         assert_eq!(rights, ["'world,'anyone", wanted], "{query}");
         assert_eq!(code(&holder.output()), 0);
@@ -127,10 +119,10 @@ fn the_url_says_how_nodes_are_called_where_they_are_and_whose() {
 #[test]
 fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
     let site = Site::new();
-    site.0.command(&["create", "/locks", "", OF_ME]);
+    site.server.command(&["create", "/locks", "", OF_ME]);
     let at = |login: &str, query: &str, args: &[&str]| {
         let mut command = bare(args);
-        let url = format!("zookeeper://{login}127.0.0.1:{}{query}", site.0.port());
+        let url = format!("zookeeper://{login}127.0.0.1:{}{query}", site.server.port());
         command.env("LEASEHOLD_URL", url);
         finish(command)
     };
@@ -162,14 +154,8 @@ fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
 #[test]
 fn a_server_that_is_not_there_is_69() {
     let mut site = Site::new();
-    site.0.kill();
-    for args in [&["run", "job", "--", "true"][..], &["run", "-n", "job", "--", "true"], &["list"]] {
-        let watch = Stopwatch::start();
-        let output = finish(site.leasehold_with("?connect_timeout=500ms", args));
-        assert_eq!(code(&output), 69, "{args:?}: {output:?}");
-        assert!(one_line(&output).contains("cannot connect"), "{output:?}");
-        watch.assert_within(Duration::from_secs(3), "it was given up or ended");
-    }
+    site.server.kill();
+    alike::a_server_that_is_not_there_is_69(&site);
 }
 
 #[test]
@@ -197,10 +183,10 @@ fn permits_and_readers_are_counted_and_a_name_is_of_one_kind() {
 #[test]
 fn lockers_and_viewers_need_no_more_rights_than_they_are_told() {
     let site = Site::new();
-    site.0.command(&["create", "/locks", "", &format!("digest:{LOCKER}:cr,digest:{VIEWER}:r")]);
+    site.server.command(&["create", "/locks", "", &format!("digest:{LOCKER}:cr,digest:{VIEWER}:r")]);
     let at = |login: &str, query: &str, args: &[&str]| {
         let mut command = bare(args);
-        command.env("LEASEHOLD_URL", format!("zookeeper://{login}127.0.0.1:{}{query}", site.0.port()));
+        command.env("LEASEHOLD_URL", format!("zookeeper://{login}127.0.0.1:{}{query}", site.server.port()));
         command
     };
     let acl = format!("?acl=digest:{VIEWER}:r");

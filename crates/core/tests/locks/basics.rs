@@ -1,3 +1,5 @@
+//! Tests of the basic promises of the public API: exclusion, tokens, argument checks, panics, owners, closing.
+
 use std::{future::Future, time::Duration};
 
 use leasehold_core::{Broken, ErrorKind, Guard, Level, Locks, Owner, Previous};

@@ -1,6 +1,6 @@
 //! Every public future is dropped at its 1st, 2nd, ... nth poll: nothing may remain (I6, I11).
 //!
-//! The engine is one whose calls wait, so that the futures have polls to be dropped at.
+//! The calls of the engine wait, so that the futures have several polls.
 
 use std::{cell::RefCell, sync::Arc, time::Duration};
 
@@ -10,14 +10,15 @@ use leasehold_testkit::{decorators::Faulty, dropper::drop_at_every_poll};
 use crate::World;
 
 impl World {
-    /// A client that reaches the store through the keeper, as it would a server.
+    /// A client that reaches the store through the keeper, as a client of a server does.
     pub(crate) fn remote_client(&self) -> (Locks, Arc<Faulty>) {
         let faulty = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))));
         (Locks::builder(Arc::clone(&faulty) as _).build(), faulty)
     }
 }
 
-/// Drops the acquiring future of `request` everywhere, while another client holds the name and lets go some time later.
+/// Drops the acquiring future of `request` at every poll, while another client holds the name and releases it some time
+/// later.
 fn drop_everywhere<F>(start: impl Fn(&Request) -> F, contended: bool)
 where
     F: Future<Output = Result<Guard, Error>>,

@@ -1,6 +1,6 @@
-//! The file engine conforms: several engines on one directory are what several processes are to each other.
+//! Conformance of the file engine: several engines on one directory stand for several processes.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use leasehold_core::{BoxFuture, Engine, Env, file::FileEngine};
 use leasehold_testkit::{
@@ -25,29 +25,16 @@ impl Harness for Directory {
         Box::pin(async { Arc::new(self.engine()) as Arc<dyn Engine> })
     }
 
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, _: Disturbance) -> BoxFuture<'_, bool> {
         Box::pin(std::future::ready(false))
     }
 
-    /// Most of a case is waiting for time to pass.
-    fn at_once(&self) -> usize {
-        16
-    }
-
-    /// Each claim has a file of its own.
+    /// Each claim has its own file.
     fn crowd(&self) -> usize {
         if raise_open_files() < OPEN_FILES { 250 } else { 1000 }
     }
 
-    fn patience(&self) -> Duration {
-        crate::PATIENCE
-    }
-
-    /// Lock files stay, by design; holds, waiters and open bells must not.
+    /// Lock files stay, by design; holds, waiters and open wake pipes must not.
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let views = leasehold_core::Inspect::list(&self.engine(), "").await.unwrap();

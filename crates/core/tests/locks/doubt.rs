@@ -1,4 +1,4 @@
-//! Doubt that comes while a grant is on its way.
+//! Tests of doubt that arrives together with a grant.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::{World, eventually, inspects::inspects_by};
 
-/// Doubts each grant before it hands it out, and renews only when it may.
+/// Puts each grant in doubt before it answers it, and renews only when allowed.
 struct Doubting {
     inner: MemoryEngine,
     profile: Profile,
@@ -24,7 +24,7 @@ struct Doubting {
     read: AtomicBool,
     told: Notify,
     renews: AtomicBool,
-    /// Nobody knows what became of a release.
+    /// The outcome of a release is unknown.
     refuses: AtomicBool,
     refused: Notify,
 }
@@ -70,7 +70,7 @@ impl Engine for Doubting {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async {
-            // Asked for again, so what was read before has been dealt with.
+            // The caller asks for more, so it has handled the notifications that it read before.
             if self.read.swap(false, SeqCst) {
                 self.told.notify_one();
             }
@@ -83,7 +83,7 @@ impl Engine for Doubting {
 
 inspects_by!(Doubting, |this| this.inner);
 
-/// An engine that doubts what it grants, and a client of it.
+/// An engine that puts its own grants in doubt, and a client of it.
 fn doubting(world: &World) -> (Arc<Doubting>, Locks) {
     let inner = MemoryEngine::new(Arc::clone(&world.store));
     let mut profile = inner.profile().clone();
@@ -107,8 +107,8 @@ fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
     }
 }
 
-/// The engine is asked at once, and most holds turn out to stand. Work goes on until then, as under `Guard::run`, but not past the end of
-/// the lease.
+/// The engine is asked at once, and most holds turn out to stand. Until then work goes on, as under `Guard::run`, but
+/// not past the end of the lease.
 #[test]
 fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt() {
     let (engine, locks) = doubting(&World::new());
@@ -128,7 +128,7 @@ fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt(
     assert!(stop.tell.is_zero() && stop.kill.is_zero(), "it is lost: {stop:?}");
 }
 
-/// I10: nobody asks the engine for it, and what the process knows is that it may have ended.
+/// I10: the engine is not asked for this guard, and as far as the process knows the hold may have ended.
 #[test]
 fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
     let world = World::new();
@@ -147,8 +147,8 @@ fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
     world.assert_at_rest();
 }
 
-/// I10. The first request of a release was lost, and the second finds nothing: what was in doubt then, or came to be, may have ended by
-/// itself, and others may have held the name since.
+/// I10. The first request of a release was lost, and the second finds nothing. A hold that was in doubt then, or got in
+/// doubt, may have ended by itself, and others may have held the name since.
 #[test]
 fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
     for doubt_comes_first in [true, false] {
@@ -160,7 +160,7 @@ fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
         engine.refuses.store(true, SeqCst);
         let doubt = || {
             engine.mailbox.push(Notification::Doubt);
-            // When it reads on, it has dealt with it.
+            // When the engine's notifications are read again, the doubt has been handled.
             pollster::block_on(engine.told.notified());
         };
         if doubt_comes_first {

@@ -1,4 +1,4 @@
-//! The API under tokio, smol and no executor at all; renewals go on whatever happens to the user's.
+//! The API under tokio, smol and no executor at all; renewals go on regardless of the state of the user's executor.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Keeper, Locks};
 
 use crate::{World, until_renewed};
 
-/// Long enough that a busy machine renews in time, short enough to be renewed within a test: after a third of it.
+/// Long enough for a renewal on a busy machine, short enough to be renewed within a test: after a third of it.
 const TTL: Duration = Duration::from_secs(6);
 
 #[test]
@@ -83,7 +83,7 @@ fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
     assert!(locks.mutex("z").blocking().acquire().unwrap_err().is_closed());
 }
 
-/// Its keeper would run on the thread that it blocks.
+/// The keeper would run on the thread that the call blocks.
 #[test]
 fn a_blocking_call_on_the_only_thread_of_its_keeper_panics_and_leaves_nothing() {
     let world = World::new();
@@ -96,7 +96,7 @@ fn a_blocking_call_on_the_only_thread_of_its_keeper_panics_and_leaves_nothing() 
         let (here, there) = (locks.clone(), locks.clone());
         let blocked = tokio::spawn(async move { drop(here.mutex("x").blocking().acquire()) });
         assert!(blocked.await.unwrap_err().is_panic(), "instead of waiting for ever");
-        // A thread beside it may block.
+        // Another thread of the runtime may block.
         let beside = tokio::task::spawn_blocking(move || there.mutex("x").blocking().acquire().unwrap());
         holder.release().await.unwrap();
         let guard = beside.await.unwrap();

@@ -1,4 +1,4 @@
-//! The same API when requests and answers get lost, late, doubled and out of order.
+//! The API while requests and answers get lost, late, doubled and out of order.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use crate::{PATIENCE, World, eventually, until_renewed};
 const FAULTS: [Fault; 5] =
     [Fault::RequestLost, Fault::ReplyLost, Fault::Late, Fault::Duplicated, Fault::SessionGone];
 
-/// Heals what a fault left broken: late requests arrive, a lost session comes back.
+/// Ends a fault: late requests arrive, a lost session comes back.
 fn heal(faulty: &Faulty) {
     pollster::block_on(faulty.deliver_late());
     faulty.heal();
@@ -57,7 +57,7 @@ fn a_faulty_try_says_so_and_leaves_nothing() {
             Fault::Duplicated => assert!(result.unwrap().check()),
             _ => assert!(result.unwrap_err().is_unknown(), "{fault:?}"),
         }
-        // R9: the request that was held back arrives after its release, and must not be granted to nobody.
+        // R9: the delayed request arrives after its release, and must not create a hold that no client knows.
         heal(&faulty);
         world.assert_at_rest();
         assert!(world.client().mutex("x").blocking().try_acquire().is_ok(), "{fault:?}");
@@ -85,7 +85,7 @@ fn a_faulty_renewal_does_not_lose_the_hold() {
     let renew = |fault| {
         let world = World::new();
         let (locks, faulty) = world.remote_client();
-        // Renewed after a third of it, and again: with room for a busy machine.
+        // Renewed after each third: long enough for a busy machine.
         let guard = locks.mutex("x").ttl(Duration::from_secs(9)).blocking().acquire().unwrap();
         faulty.next(Verb::Renew, fault);
         thread::scope(|scope| {
@@ -143,13 +143,13 @@ fn lost_notifications_only_cost_time() {
 }
 
 const ROUNDS: usize = 20;
-/// How long a hold of the storm lasts: with room for a busy machine.
+/// The lease time in this test: long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Four clients with two tasks each on three names of two kinds, over wires that lose, repeat, delay and reorder.
+/// Four clients with two tasks each on three names of two kinds, over connections that lose, repeat, delay and reorder.
 #[test]
 fn a_storm_of_faults_breaks_no_invariant() {
-    // At once: most of a storm is waiting for what was lost.
+    // Concurrently: most of the time is spent waiting for lost requests.
     thread::scope(|scope| (1..=9).for_each(|seed| drop(scope.spawn(move || storm(seed)))));
 }
 
@@ -175,7 +175,8 @@ fn storm(seed: u64) {
     wires.iter().for_each(|wire| wire.calm());
     wires.iter().for_each(|wire| heal(wire));
     let mut terms = Terms::default();
-    // Releases and news get lost here: the poll and the second release find out. What the machine did not give is no fault.
+    // Releases and notifications get lost here, so a grant may need the next poll, and a release a second request. Time
+    // for which the machine did not run the test does not count as a fault.
     let withheld = watch.elapsed() - watch.given();
     terms.wake = Duration::from_secs(10) + withheld;
     terms.over_limit += withheld;

@@ -1,4 +1,4 @@
-//! An engine that nobody could ever connect to is given up in time; one that answers late is not. On paused time.
+//! An engine that could never be connected is given up in time; one that answers late is not. On paused time.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::left_over::{client as other, paused, world};
 
-/// Shorter than a request has here.
+/// Shorter than the time limit of a request here.
 const TIMEOUT: Duration = Duration::from_millis(800);
 /// I12.
 const LATEST: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const REFUSED: &str = "cannot connect to h:1: refused";
 
 type Asking = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;
 
-/// A client whose requests wait until a test lets them through, and what it knows of its connection.
+/// A client whose requests wait until the test lets them through, and the contact that its engine reports.
 fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>, Contact) {
     let contact = Contact::default();
     let slow = Slow::new(Arc::new(MemoryEngine::new(Arc::clone(store)))).with_contact(contact.clone());
@@ -54,17 +54,17 @@ fn an_engine_that_nobody_could_connect_to_is_given_up_in_time() {
                 assert!(error.is_unreachable() && error.to_string().contains(REFUSED), "{error}");
                 begin.elapsed()
             };
-            // A request that comes later has its own time, whatever became of the attempts before it.
+            // A later request has its own time limit, regardless of earlier attempts.
             let late = async {
                 sleep(TIMEOUT / 2).await;
                 ends(second).await
             };
             let (first, second) = tokio::join!(ends(first), late);
             assert!(first >= TIMEOUT && first <= TIMEOUT + LATEST, "request {which}: {first:?}");
-            // Who waits for the same name waits behind the first.
+            // A request for the same name waits behind the first.
             let last = TIMEOUT / 2 + TIMEOUT + LATEST;
             assert!(second >= TIMEOUT && second <= last, "request {which} after it: {second:?}");
-            // A request that an engine sends after all, with others, finds that it is over.
+            // A request that the engine sends after all, together with others, finds its claim released.
             slow.open(Verb::Claim);
             locks.close(TIMEOUT).await;
             drop(other(&store, &env).0.mutex("x").try_acquire().await.unwrap());
@@ -83,7 +83,7 @@ fn a_first_answer_that_takes_long_is_no_outage() {
             assert!(timeout(TIMEOUT / 2, &mut asking).await.is_err());
             contact.made();
             if which >= 2 {
-                // A try ends with its request, in whatever way.
+                // A try ends with its single request, successful or not.
                 slow.open(Verb::Claim);
                 drop(asking.await.unwrap());
                 return;

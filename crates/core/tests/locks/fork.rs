@@ -7,7 +7,7 @@ use nix::{
 
 use crate::World;
 
-/// Whether a process has something locked on an open file of this directory: other tests of this process lock files of theirs.
+/// Whether a process has a lock on an open file of this directory: other tests of this process lock files of their own.
 #[cfg(feature = "file")]
 fn has_locks(pid: nix::unistd::Pid, dir: &std::path::Path) -> bool {
     let is_locked = |number: &std::ffi::OsStr| {
@@ -20,7 +20,7 @@ fn has_locks(pid: nix::unistd::Pid, dir: &std::path::Path) -> bool {
     ours.any(|file| is_locked(&file.file_name()))
 }
 
-/// Else the name would stay taken for as long as the child lives when its parent is killed.
+/// Otherwise, when the parent is killed, the name would stay taken for as long as the child lives.
 #[test]
 #[cfg(feature = "file")]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only sleeps and ends")]
@@ -31,7 +31,7 @@ fn a_child_shares_no_lock_that_is_taken_later() {
     let locks = Locks::new(std::sync::Arc::new(engine));
     let job = locks.mutex("job").blocking();
     job.acquire().unwrap().release_blocking().unwrap();
-    // SAFETY: the child runs no code but this block.
+    // SAFETY: the child runs only this block.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => loop {
             // SAFETY: it only waits for a signal.
@@ -55,7 +55,7 @@ fn the_child_has_no_lock_and_harms_none() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    // SAFETY: the child runs no code but this block, which takes no lock that another thread may hold at the fork.
+    // SAFETY: the child runs only this block, which takes no lock that another thread may hold at the fork.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let inert = !guard.check();

@@ -1,5 +1,6 @@
-//! How long the end of a process waits for releases that are on their way: a second, unless it knows that the engine does not answer.
-//! What is known is looked at on paused time; what is made of it, in processes of their own, which are this test binary, run again.
+//! How long the end of a process waits for pending releases: a second, unless the process knows that the engine does
+//! not answer. The knowledge is tested on paused time; the waiting is tested in child processes that run this test
+//! binary again.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -23,11 +24,12 @@ use crate::{
 
 const ANSWERED: Duration = Duration::from_secs(1);
 const UNANSWERED: Duration = Duration::from_millis(50);
-/// How long the cases wait for an answer: longer than it takes until an engine counts as silent, and shorter than a claim is sent anew.
+/// How long the cases wait for an answer: longer than it takes until an engine counts as silent, and shorter than the
+/// pause before a claim is sent again.
 const LIMIT: Duration = Duration::from_millis(700);
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Of an engine that answers until a test holds it up.
+/// Makes sure that the engine has answered, before a test delays it.
 async fn reached(locks: &Locks) {
     assert_eq!(locks.farewell(), UNANSWERED, "nobody was reached yet");
     locks.mutex("other").acquire().await.unwrap().release().await.unwrap();
@@ -45,7 +47,7 @@ fn a_claim_that_was_not_answered_is_not_waited_for_at_the_end() {
         let error = locks.mutex("x").acquire_within(LIMIT).await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
         assert_eq!(locks.farewell(), UNANSWERED);
-        // Its answers count again when it has done what it was asked for.
+        // The engine counts as answering again when it has carried out a request.
         slow.open(Verb::Claim);
         slow.open(Verb::Release);
         reached_again(&locks).await;
@@ -105,14 +107,14 @@ async fn reached_again(locks: &Locks) {
     assert_eq!(locks.farewell(), ANSWERED);
 }
 
-/// What a process is to do before it ends.
+/// The variable that tells the child process what to do before it ends.
 const CASE: &str = "LEASEHOLD_TEST_GOODBYE";
 const AWAY: &str = "the engine is away";
 const SLOW: &str = "the engine takes long";
-/// What it says when nothing but its end is left.
+/// What the child process prints when only its end is left.
 const MARK: &str = "nothing is left to do but to end";
 
-/// A process that ended before a slow engine answered its release would leave the lock taken until the lease runs out.
+/// If a process ended before a slow engine answered its release, the lock would stay taken until the lease runs out.
 #[test]
 fn a_process_waits_at_its_end_for_an_engine_that_answers() {
     let watch = Stopwatch::start();
@@ -126,7 +128,7 @@ fn a_process_does_not_wait_at_its_end_for_an_engine_that_is_away() {
     let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == MARK), "it ended early");
     let watch = Stopwatch::start();
-    // What it still says has room in the pipe.
+    // The rest of its output fits into the pipe.
     assert!(process.wait().unwrap().success());
     watch.assert_within(ANSWERED, "the end of a process");
 }
@@ -137,7 +139,7 @@ fn start(case: &str) -> Child {
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// What the other process runs. In the tests' own run it checks that it is not one.
+/// The test that the child process runs. In a normal run it checks that this is not a child.
 #[test]
 fn ends() {
     let Ok(case) = std::env::var(CASE) else {
@@ -153,7 +155,7 @@ fn ends() {
         slow.hold_requests(Verb::Claim);
         assert!(locks.mutex("y").blocking().acquire_within(LIMIT).unwrap_err().is_unreachable());
     }
-    // The end of the process waits for those that are still there.
+    // Kept, because the end of the process waits only for `Locks` that still exist.
     std::mem::forget(locks);
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}").unwrap();

@@ -1,4 +1,4 @@
-//! Holds that are renewed together, because their engine says so. On paused time.
+//! Holds that are renewed together because their engine groups them. On paused time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 const TTL: Duration = Duration::from_secs(6);
 const HOLDS: u64 = 300;
 
-/// Names are in the group of the number after their dot.
+/// The group of a name is the number after its dot.
 struct Grouped(MemoryEngine);
 
 impl Engine for Grouped {
@@ -55,7 +55,7 @@ fn client() -> (Locks, Arc<Counting>) {
     (Locks::builder(Arc::clone(&counting) as _).keeper(keeper).env(env).build(), counting)
 }
 
-/// Holds that come one after the other, within two thirds of a lease, and what four rounds of their renewals are.
+/// Makes holds one after the other, within two thirds of a lease, and counts the requests of four rounds of renewals.
 async fn four_rounds(name: impl Fn(u64) -> String) -> Count {
     let (locks, counting) = client();
     let mut guards = Vec::new();

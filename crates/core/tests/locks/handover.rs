@@ -1,3 +1,5 @@
+//! Tests of hand-over inside a process: its bounds in time and tokens, and what may not be handed over.
+
 use std::{
     pin::Pin,
     sync::{
@@ -27,7 +29,7 @@ use crate::{
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Counts grants, local and from the engine, and the longest row of local ones.
+/// Counts grants, local and from the engine, and the longest run of local ones.
 #[derive(Default)]
 struct Counts {
     local: AtomicUsize,
@@ -50,7 +52,8 @@ impl Observe for Counts {
 #[test]
 fn tasks_of_one_process_hand_over_with_growing_tokens_and_one_at_a_time() {
     let counts = Arc::new(Counts::default());
-    // Of the two bounds on a row of hand-overs, time and tokens, the second: a busy machine takes its time for each.
+    // A run of hand-overs ends by time or by tokens; with a clock that stands still it ends by tokens, however slow the
+    // machine is.
     let clock: Arc<dyn Clock> = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
     let env = Env { clock, ..Env::system() };
     let world = World { store: MemoryStore::new(env.lineage(), Arc::clone(&env.clock)) };
@@ -108,7 +111,7 @@ fn another_process_gets_its_turn_within_the_bound() {
         }));
     }
     let mut stood_in_line = 0;
-    // Often b comes at a free moment, on a busy machine nearly always.
+    // Often b asks at a moment when the name is free; on a busy machine nearly always.
     let limit = std::time::Instant::now() + PATIENCE * 5;
     while stood_in_line < 5 {
         assert!(std::time::Instant::now() < limit, "b always came at a free moment");
@@ -117,7 +120,8 @@ fn another_process_gets_its_turn_within_the_bound() {
         let mut context = Context::from_waker(Waker::noop());
         while wait.as_mut().poll(&mut context).is_pending() {
             if waiters(&b, "x") > 0 {
-                // In line: from here on at most one row of local hand-overs may pass, and none while b holds.
+                // b is in the queue: from here on at most one run of local hand-overs may pass it, and none while b
+                // holds.
                 let before = granted.load(Ordering::Relaxed);
                 let guard = pollster::block_on(wait.as_mut()).unwrap();
                 let passed = granted.load(Ordering::Relaxed) - before;
@@ -138,7 +142,7 @@ fn a_hold_is_not_handed_to_a_request_of_other_terms() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    // Shorter than the usual one, with room for a busy machine.
+    // Shorter than the default, and long enough for a busy machine.
     let ttl = Duration::from_secs(10);
     let mut other = Box::pin(locks.mutex("x").ttl(ttl).renew(false).acquire());
     assert!(!is_granted(other.as_mut()));
@@ -162,7 +166,8 @@ impl Clock for Manual {
     }
 }
 
-/// A world and a client of it on a clock that stands still, with a keeper that does not run: nothing happens unasked.
+/// A world and a client of it on a clock that stands still, with a keeper that does not run: nothing happens in the
+/// background.
 pub(crate) fn still() -> (World, Locks, Arc<Manual>, Runtime) {
     let clock = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
     let env = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
@@ -205,7 +210,7 @@ fn a_hold_is_handed_on_no_more_often_than_it_has_tokens() {
     assert!(!is_granted(stranger.as_mut()));
     eventually("the stranger is in line", || waiters(&other, "x") == 1);
     drop(guard);
-    // Each lets go at once.
+    // Each releases at once.
     let went = neighbours.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
     assert!(went > 0 && went < neighbours.len(), "{went} went before the stranger");
 }
@@ -222,7 +227,8 @@ fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
     assert_eq!(view.holders[0].owner, leasehold_core::lock_state::KEPT_OWNER);
 }
 
-/// Those who share a hold let go of it one after the other: what one of them wanted is not forgotten by the release of another.
+/// Guards that share a hold are released one after the other: the minimum hold time of one must survive the release of
+/// another.
 #[test]
 fn a_name_that_one_of_several_wants_kept_is_kept_from_the_last_release_on() {
     const KEPT: Duration = Duration::from_secs(3600);
@@ -265,7 +271,8 @@ fn a_guard_that_lost_its_hold_unheard_hands_nothing_on() {
     assert!(is_granted(neighbour.as_mut()), "by a claim of its own");
 }
 
-/// I10: who shares a hold lets go of it unheard, by what its process knows.
+/// I10: the engine is not asked when one of several guards of a hold is released; the result comes from local
+/// knowledge.
 #[test]
 fn a_guard_beside_another_is_told_that_their_hold_had_lapsed() {
     let (_world, locks, clock, _runtime) = still();
@@ -294,8 +301,8 @@ fn a_reader_joins_no_hold_past_a_waiting_writer() {
     assert!(is_granted(writer.as_mut()));
 }
 
-/// A claim that waits on the engine while a try of the same process is granted is of no use any more when that hold is handed to its
-/// request: it must not be the next holder, of whom nobody knows.
+/// A claim waits on the engine while a try of the same process is granted, and that hold is handed over to the claim's
+/// request. The claim is then useless, and must not become the next holder, of which no client knows.
 #[test]
 fn a_claim_whose_request_was_handed_a_hold_leaves_the_line() {
     paused().block_on(async {

@@ -1,4 +1,4 @@
-//! Requests that are begun on the thread of who asks.
+//! Requests that are begun on the caller's thread.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use leasehold_testkit::{
 
 use crate::World;
 
-/// `Locks` with a thread of their own, on a wire that a test may hold up.
+/// `Locks` with their own thread, on a connection that a test may delay.
 fn direct(world: &World) -> (Arc<Slow>, Locks) {
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))).direct());
     (Arc::clone(&slow), alone(Locks::new(slow)))
 }
 
-/// Uses them for so long that the next request is taken for one that is alone.
+/// Uses the locks until the next request counts as the only one.
 fn alone(locks: Locks) -> Locks {
     for _ in 0..ENOUGH {
         locks.mutex("before").blocking().acquire().unwrap().release_blocking().unwrap();
@@ -50,7 +50,7 @@ fn so_it_is_on_the_runtime_of_its_keeper() {
     world.assert_at_rest();
 }
 
-/// The next request is begun here, and its release.
+/// The next request, and its release, are begun on this thread.
 async fn begins_here(slow: &Slow, locks: &Locks) {
     let begun = || (slow.begun_here(Verb::Claim), slow.begun_here(Verb::Release));
     let (claims, releases) = begun();

@@ -1,6 +1,6 @@
-//! Looks at an engine of a test that changes other verbs alone.
+//! Inspection for test engines that change only the other verbs.
 
-/// Implements [`Inspect`](leasehold_core::Inspect) for `$engine` by that of the engine which `$inner` finds in `$this`.
+/// Implements [`Inspect`](leasehold_core::Inspect) for `$engine` by the engine that `$inner` finds in `$this`.
 macro_rules! inspects_by {
     ($engine:ty, |$this:ident| $inner:expr) => {
         const _: () = {

@@ -1,4 +1,4 @@
-//! Keeping a name taken after the work: who waits gets it in time, also on an engine that cannot keep it once it is released. On
+//! The minimum hold time: waiters get the name in time, also on an engine that cannot keep a name after its release. On
 //! paused time.
 
 use std::{sync::Arc, time::Duration};
@@ -16,12 +16,12 @@ use crate::{
     left_over::{client, paused, world},
 };
 
-/// What is not renewed lapses long before the name is free.
+/// Without renewal, a hold lapses long before the name is free.
 const TTL: Duration = Duration::from_millis(300);
 const KEPT: Duration = Duration::from_millis(1000);
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// The memory engine, whose holds end with their process, as those of sessions do.
+/// The memory engine, with holds that end with their process, as those of sessions do.
 struct Sessions {
     inner: MemoryEngine,
     profile: Profile,
@@ -56,7 +56,7 @@ impl Engine for Sessions {
 
 inspects_by!(Sessions, |this| this.inner);
 
-/// Two of its kind: on one the calls of an engine never wait, on the other they might.
+/// Two such clients: on one the calls of the engine never wait, on the other they might.
 fn sessions(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
     [true, false].map(|inline| {
         let inner = MemoryEngine::new(Arc::clone(store));
@@ -67,7 +67,7 @@ fn sessions(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
     })
 }
 
-/// Runs `test` on each of them, with a client of another process.
+/// Runs `test` on each of them, with a client that stands for another process.
 fn each(test: impl AsyncFn(Locks, Locks, Arc<MemoryStore>)) {
     for at in 0..2 {
         paused().block_on(async {

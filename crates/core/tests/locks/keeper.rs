@@ -1,4 +1,4 @@
-//! What becomes of requests, releases and holds when the keeper dies, and how much it sends.
+//! The fate of requests, releases and holds when the keeper dies, and how many requests a keeper sends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ fn on_a_runtime(engine: Arc<dyn leasehold_core::Engine>) -> (Locks, tokio::runti
     (Locks::builder(engine).keeper(Keeper::on(runtime.handle().clone())).build(), runtime)
 }
 
-/// `Locks` on a wire that a test may hold up.
+/// `Locks` on a connection that a test may delay.
 fn slowly(world: &World) -> (Arc<Slow>, Locks) {
     let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(world)))));
     (Arc::clone(&slow), Locks::new(slow))
@@ -121,7 +121,7 @@ fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
     drop(locks.mutex("x").blocking().acquire().unwrap());
 }
 
-/// What certainly never arrived needs no release: who gives up is not held up by one.
+/// A request that certainly never arrived needs no release: the caller that gives up does not wait for one.
 #[test]
 fn a_claim_that_never_arrived_is_not_released() {
     let world = World::new();
@@ -224,7 +224,7 @@ fn renewals_and_releases_leave_in_batches() {
         let mut guards = Vec::new();
         for number in 0..HOLDS {
             guards.push(locks.mutex(format!("name {number}")).ttl(TTL * 2).acquire().await.unwrap());
-            // They come one after the other, within a quarter of the time after which they are renewed.
+            // Spread over a quarter of the time after which they are renewed.
             sleep(TTL * 2 / 3 / 4 / HOLDS as u32).await;
         }
         counting.reset();
@@ -256,7 +256,7 @@ fn a_lease_counts_from_before_its_request_left() {
     });
 }
 
-/// It is for a process that is soon over, and must be there for all that lasts.
+/// A deferred keeper serves a short-lived process, and must run for everything that lasts.
 #[test]
 fn a_deferred_keeper_begins_when_somebody_waits_or_it_is_told_to() {
     let world = World::new();
@@ -264,7 +264,7 @@ fn a_deferred_keeper_begins_when_somebody_waits_or_it_is_told_to() {
     let locks = Locks::builder(engine(&world)).keeper(keeper.clone()).build();
     let lock = |name: &str| locks.mutex(name).blocking();
     lock("x").acquire().unwrap().release_blocking().unwrap();
-    // Its end is told by the keeper alone.
+    // Only the keeper reports this end.
     let short = locks.mutex("short").max_hold(Duration::from_millis(1)).blocking().acquire().unwrap();
     keeper.begin().unwrap();
     assert_eq!(pollster::block_on(short.lost()), Loss::MaxHold);

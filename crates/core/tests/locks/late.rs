@@ -1,4 +1,4 @@
-//! Answers that come late, and what overtakes them. On paused time.
+//! Tests of answers that come late, and of events that overtake them. On paused time.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 type Asking = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;
 
-/// A client of `store` on a wire that a test may hold up.
+/// A client of `store` on a connection that a test may delay.
 pub(crate) fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) {
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
     let keeper = Keeper::on(tokio::runtime::Handle::current());
@@ -43,7 +43,7 @@ fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
     }
 }
 
-/// Where the row of a name was locked by others, say.
+/// For example, when another transaction had locked the row of the name.
 #[test]
 fn a_grant_that_was_answered_when_half_of_its_lease_was_over_is_extended_first() {
     paused().block_on(async {
@@ -96,11 +96,11 @@ fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
     });
 }
 
-/// Somebody holds the name, or did: an engine that does not answer any more may not know.
+/// Another process holds the name, or did: an engine that stopped answering may not know.
 #[test]
 fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds() {
-    // Claims are asked for at random times, so limits are tried until one passes while a request is long under way, and before
-    // it is given up.
+    // Claims are sent at random times. So several limits are tried until one passes while a request has been in flight
+    // for long and before it is given up.
     let while_silent = |limit: Duration| {
         paused().block_on(async {
             let (store, env) = world();
@@ -126,21 +126,21 @@ fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds()
     let mut limits = (16..30).cycle().map(|tenths| while_silent(Duration::from_millis(tenths * 100)));
     let error = limits.find_map(|error| error).unwrap();
     assert!(error.is_unreachable(), "{error}");
-    // Who is answered is told that another holds.
+    // If the engine answers, the error says that another holds.
     let world = crate::World::new();
     let _guard = world.client().mutex("x").blocking().acquire().unwrap();
     let error = world.client().mutex("x").blocking().acquire_within(MOMENT * 50).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
 }
 
-/// I10: the second request finds nothing, which is no word about the first, nor about the lease.
+/// I10: the second request finds nothing, which says nothing about the first, nor about the lease.
 #[test]
 fn a_release_that_is_answered_after_the_lease_is_not_called_freed() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
-        // At 0, 50 and 150 ms.
+        // Lost at 0, 50 and 150 ms.
         (0..3).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
         let error = guard.release().await.unwrap_err();
         assert!(error.is_unknown(), "{error}");

@@ -1,4 +1,4 @@
-//! What is left on the engine when requests and news get lost, and for how long. On paused time.
+//! What remains on the engine after lost requests and notifications, and for how long. On paused time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ impl Clock for Paused {
     }
 }
 
-/// A client of `store` whose wire may be faulty.
+/// A client of `store` whose connection may be faulty.
 pub(crate) fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>, Arc<Counting>) {
     let faulty = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
     let counting = Arc::new(Counting::new(Arc::clone(&faulty) as _));
@@ -47,7 +47,7 @@ fn a_place_in_line_is_given_up_no_earlier_than_it_ends() {
         let _guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
-        // Sent again for 3.6 s: longer than lease and request live, not so long as the place in line.
+        // Sent again for 3.6 s: longer than the lease and the request life, shorter than the life of the queue entry.
         (0..8).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
         drop(waiting);
         time::sleep(Duration::from_secs(6)).await;
@@ -72,7 +72,7 @@ fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way(
         time::sleep(Duration::from_millis(1)).await;
         let token = holder.show("x").await.unwrap().holders[0].token.unwrap();
         holder.break_hold("x", token, false).await.unwrap();
-        // News again: the claim asks, and hears that it is gone.
+        // Notifications arrive again: the claim asks, and learns that it is gone.
         faulty.heal();
         let granted = time::timeout(Duration::from_millis(500), waiting).await;
         assert!(granted.expect("not before the broken hold has lapsed").unwrap().check());
@@ -90,7 +90,7 @@ fn a_claim_that_is_gone_is_released_all_the_same() {
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
         store.forget_all();
         let _granted = waiting.await.unwrap();
-        // A request of it may still arrive, when nobody knows any more that it is dead.
+        // A late request of it may still arrive after its tombstone has expired.
         assert_eq!(counting.count(Verb::Release).items, 1);
     });
 }

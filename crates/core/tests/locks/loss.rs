@@ -1,3 +1,5 @@
+//! Tests of lost holds: why they are lost, when the guard learns of it, and what the errors say.
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -47,7 +49,8 @@ fn run_cancels_the_work_when_the_hold_is_lost() {
     assert!(after.unwrap_err().is_lost(), "nothing runs under a lost hold");
 }
 
-/// R6, seed 9109624 of the simulation: the hold was renewed until the guard that was lost long ago was dropped.
+/// R6, seed 9109624 of the simulation: the hold was renewed until the user dropped a guard that had been lost long
+/// before.
 #[test]
 fn a_hold_is_free_when_all_its_guards_but_those_told_their_loss_have_left() {
     paused().block_on(async {
@@ -145,18 +148,18 @@ fn a_holder_that_was_stopped_for_three_ttl_does_not_believe_any_more() {
     let (world, locks, clock, runtime) = still();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     runtime.block_on(async { guard.confirm().await.unwrap() });
-    // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is told.
+    // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is reported.
     clock.advance(TTL * 3);
     let other = world.client().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
     assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a word from anybody");
-    // It goes on: told at once, and its late release harms nobody.
+    // The process continues: the loss is reported at once, and the late release does no harm.
     assert_eq!(runtime.block_on(guard.lost()), Loss::Lapsed);
     assert!(runtime.block_on(guard.release()).unwrap_err().is_lost());
     assert!(other.check());
     assert_eq!(other.previous(), Previous::Lapsed);
 }
 
-/// Writes down what is said of losses.
+/// Records the reported losses.
 #[derive(Default)]
 struct Losses(Mutex<Vec<(Loss, Option<String>)>>);
 
@@ -168,7 +171,7 @@ impl Observe for Losses {
     }
 }
 
-/// What the wire says of a request that it loses.
+/// The error text of a lost request.
 const TROUBLE: &str = "a planned fault";
 
 #[test]
@@ -196,7 +199,7 @@ fn a_hold_that_lapses_because_its_renewals_fail_says_why_they_did() {
             assert!(told.0 == Loss::Lapsed && told.1.as_ref().unwrap().contains(TROUBLE), "{told:?}");
         }
         assert!(one.trouble().unwrap().contains(TROUBLE));
-        // However the user hears of it.
+        // In every error that reports the loss to the user.
         for error in [
             one.confirm().await.unwrap_err(),
             one.run(std::future::pending::<()>()).await.unwrap_err(),
@@ -221,7 +224,7 @@ fn trouble_that_passed_is_no_reason_of_a_loss() {
         assert!(guard.trouble().unwrap().contains(TROUBLE));
         guard.confirm().await.unwrap();
         assert_eq!(guard.trouble(), None);
-        // What the engine says itself stands for itself.
+        // A loss that the engine reports is not explained by an earlier failed renewal.
         faulty.next(Verb::Renew, Fault::RequestLost);
         assert!(guard.confirm().await.unwrap_err().is_unknown());
         store.forget_all();

@@ -1,5 +1,5 @@
-//! The public API on the memory engine. The engine's clock and the keeper's are one; time is paused, real
-//! and short, or not needed.
+//! The public API on the memory engine. The engine and the keeper use the same clock; time is paused, real and short,
+//! or not needed.
 #![expect(clippy::disallowed_methods, reason = "tests spawn threads and read clocks")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![cfg(feature = "memory")]
@@ -41,13 +41,14 @@ use leasehold_core::{
 };
 use leasehold_testkit::stopwatch::Stopwatch;
 
-/// How long something that has no limit may take before a test fails: far longer than it should, for the machine may be busy.
+/// How long an action without a time limit may take before a test fails: far longer than it should, for the machine may
+/// be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long what ended may stay on an engine that can be reached (I11).
+/// How long an ended hold or waiter may stay on an engine that can be reached (I11).
 pub(crate) const CLEAN_UP: Duration = Duration::from_secs(1);
 
-/// A fresh store, and as many clients of it as a test asks for: each is what another process would be.
+/// A fresh store, and as many clients of it as a test asks for; each stands for another process.
 pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,
 }
@@ -62,7 +63,7 @@ impl World {
         Locks::builder(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))).build()
     }
 
-    /// Nothing is held and nobody waits, within the time that clean-up may take (I11).
+    /// Nothing is held and nobody waits, within the time that cleanup may take (I11).
     pub(crate) fn assert_at_rest(&self) {
         let client = self.client();
         let watch = Stopwatch::start();
@@ -77,7 +78,7 @@ impl World {
     }
 }
 
-/// Polls `condition` until it holds, with patience.
+/// Polls `condition` until it holds, for at most [`PATIENCE`].
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = std::time::Instant::now() + PATIENCE;
     while !condition() {
@@ -86,15 +87,15 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits, on this thread alone, until the hold has a later deadline than it has now.
+/// Waits, without help of other threads, until the deadline of the hold is later than now.
 pub(crate) fn until_renewed(guard: &Guard) {
-    // The clock is read first: a pause between the two makes the deadline earlier, and never later.
+    // The clock is read first: a pause between the two readings makes the result earlier, and never later.
     let deadline = || std::time::Instant::now() + guard.remaining().expect("it is a lease");
     let first = deadline();
     eventually("renewed", || deadline() > first + Duration::from_millis(100));
 }
 
-/// How many requests wait on the engine for `name`.
+/// The number of waiters for `name` on the engine.
 pub(crate) fn waiters(locks: &Locks, name: &str) -> usize {
     pollster::block_on(locks.show(name)).unwrap().waiters.len()
 }

@@ -1,3 +1,5 @@
+//! Tests of the modes: readers and writers, permits, and conflicts of modes and limits on one name.
+
 use crate::{PATIENCE, World, eventually, waiters};
 
 #[test]
@@ -76,7 +78,7 @@ fn waiting_readers_are_granted_together() {
             let both_in = both_in.clone();
             std::thread::spawn(move || {
                 let guard = request.blocking().acquire_within(PATIENCE).unwrap();
-                // Passes only if all five hold at once.
+                // This returns only if all five hold at once.
                 both_in.wait();
                 drop(guard);
             })

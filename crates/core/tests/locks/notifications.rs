@@ -1,4 +1,4 @@
-//! News that comes while an answer is on its way, where no time passes: nobody is saved by the next poll.
+//! Notifications that arrive during a request, with time standing still: no later poll can help.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ impl Runtime for Timeless {
     }
 }
 
-/// Lets all that is ready go on: each step of a hand-over takes one or two goes.
+/// Lets all ready tasks run: each step of a hand-over takes one or two rounds.
 async fn settle() {
     for _ in 0..100 {
         yield_now().await;
@@ -40,7 +40,8 @@ fn notifications_that_overtakes_an_answer_is_not_forgotten() {
         slow.hold_replies(Verb::Claim);
         let waiter = tokio::spawn(locks.mutex("x").acquire());
         slow.replies_held(Verb::Claim, 1).await;
-        // The answer says: in line. Then the lock is free, the waiter has it, and hears of that first.
+        // The answer is "waiting". Then the lock becomes free, the waiter is granted, and the notification arrives
+        // first.
         drop(guard);
         settle().await;
         slow.open(Verb::Claim);

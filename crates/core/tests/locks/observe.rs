@@ -1,4 +1,4 @@
-//! What a subscriber of `tracing` sees.
+//! The spans and events that a subscriber of `tracing` sees.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tracing::{
 
 use crate::World;
 
-/// Writes down spans as they are entered, and events below the span they happen in.
+/// Records spans as they are entered, and events with the span that they happen in.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Inner>>);
 
@@ -72,7 +72,8 @@ fn waiting_and_working_are_spans_and_what_happens_is_in_them() {
         "[] message=released name=x",
     ];
     let mut seen = seen();
-    // What another test reports for the first time just then misses the subscriber, as `tracing` has it: then it is asked for anew.
+    // `tracing` may skip this subscriber for an event that another test emits for the first time at that moment: then
+    // the run is repeated.
     for _ in 0..100 {
         if EXPECTED.iter().all(|expected| seen.contains(expected)) {
             return;

@@ -1,4 +1,4 @@
-//! What is called when a hold is lost: once, with the reason, and where it may block.
+//! Callbacks for lost holds: called once, with the reason, and on a thread where they may block.
 
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
@@ -10,14 +10,14 @@ use leasehold_core::{Guard, Locks, Loss};
 use crate::{PATIENCE, World, eventually};
 
 const TTL: Duration = Duration::from_millis(150);
-/// So long that it does not lapse in a test.
+/// Long enough not to lapse during a test.
 const LONG: Duration = Duration::from_secs(600);
 
 fn fixed(locks: &Locks, name: &str, ttl: Duration) -> Guard {
     locks.mutex(name).ttl(ttl).renew(false).blocking().acquire().unwrap()
 }
 
-/// What is said when the hold is lost. The other end is gone when nothing can call any more.
+/// Receives the reason when the hold is lost. The channel closes when no callback is left.
 fn listen(guard: &Guard) -> Receiver<Loss> {
     let (says, said) = channel();
     guard.on_lost(move |loss| says.send(loss).unwrap()).unwrap();
@@ -51,7 +51,7 @@ fn a_hold_that_was_let_go_calls_nothing() {
     let said = [listen(&released), listen(&dropped)];
     released.release_blocking().unwrap();
     drop(dropped);
-    // Not only not yet: nobody is left who could.
+    // Not only not called yet: no callback is left that could be called later.
     for said in said {
         assert!(said.recv_timeout(PATIENCE).is_err(), "called after all");
     }

@@ -1,4 +1,5 @@
-//! An engine that panics, as one may that reads what others wrote: nobody waits for a task that is dead, and nothing is left behind.
+//! An engine that panics, for example on malformed data of others: nobody waits for a dead task, and nothing is left
+//! behind.
 
 use std::sync::{Arc, Mutex};
 
@@ -97,7 +98,7 @@ impl Inspect for Panics {
 }
 
 fn client(world: &World) -> (Locks, Arc<Panics>) {
-    // Behind a wire, so that the keeper asks, in its tasks.
+    // Behind a decorator whose calls wait, so that the keeper sends the requests in its tasks.
     panicking(Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store))))))
 }
 
@@ -190,7 +191,7 @@ fn a_question_that_panics_is_answered_and_harms_no_hold() {
     pollster::block_on(guard.confirm()).unwrap();
 }
 
-/// Where nobody could go on with what is left, everybody hears that.
+/// Where the work cannot go on, everybody is notified.
 #[test]
 fn a_keeper_that_panics_tells_all_that_it_is_gone() {
     let world = World::new();
@@ -203,7 +204,7 @@ fn a_keeper_that_panics_tells_all_that_it_is_gone() {
     });
     eventually("it waits", || waiters(&world.client(), "wanted") == 1);
     panics.in_next(Verb::Notification, When::Before);
-    // It is woken, and listens again.
+    // This wakes the keeper, which then reads notifications again.
     drop(locks.mutex("other").blocking().acquire());
     assert!(waiting.join().unwrap().expect_err("nobody keeps it").is_closed());
     pollster::block_on(guard.lost());

@@ -1,4 +1,4 @@
-//! Clients that try, wait, give up and go away, on all modes at once: what they saw is checked.
+//! Clients that try, wait, give up and go away, in all modes at once: the history checker checks what they saw.
 
 use std::{
     pin::pin,
@@ -21,7 +21,7 @@ const NAMES: [&str; 3] = ["alone", "shared", "permits"];
 const CLIENTS: u32 = 3;
 const TASKS: u32 = 3;
 const ROUNDS: u32 = 150;
-/// With room for a busy machine.
+/// Long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(30);
 
 #[test]
@@ -52,7 +52,7 @@ fn what_clients_saw_keeps_every_promise() {
     });
     let history = History::from_events(recorders.iter().flat_map(Recorder::events).collect());
     let mut terms = Terms::default();
-    // What the machine did not give is no fault.
+    // Time for which the machine did not run the test does not count as a fault.
     let withheld = watch.elapsed() - watch.given();
     terms.wake = Duration::from_secs(5) + withheld;
     terms.over_limit = Duration::from_secs(5) + withheld;
@@ -130,7 +130,7 @@ fn hold(attempt: Attempt<'_>, result: Result<Guard, Error>) {
     }
 }
 
-/// What the engine says of a name.
+/// Records the engine's view of a name.
 fn look(admin: &Locks, recorder: &Recorder, name: &str) {
     let asked = now_nanos();
     let view = pollster::block_on(admin.show(name)).unwrap();

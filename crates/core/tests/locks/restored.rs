@@ -1,4 +1,4 @@
-//! An engine that was restored from a copy of yesterday: same lineage, older tokens.
+//! An engine that was restored from an older copy: same lineage, older tokens.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,7 @@ use leasehold_core::{
 
 use crate::inspects::inspects_by;
 
-/// Two stores of one lineage, behind one address.
+/// Two stores of one lineage behind one address.
 struct Restored {
     today: MemoryEngine,
     yesterday: MemoryEngine,

@@ -1,4 +1,4 @@
-//! How much room tasks of the keeper take.
+//! The memory that tasks of the keeper take.
 
 use std::{
     sync::{
@@ -14,10 +14,10 @@ use tokio::runtime::Handle;
 
 use crate::World;
 
-/// What a task may take beside the future that it runs, in bytes.
+/// The most bytes that a task may take in addition to the future that it runs.
 const MOST: usize = 1024;
 
-/// Runs tasks, and weighs them.
+/// Runs tasks, and records their sizes.
 struct Weighing {
     handle: Handle,
     tasks: AtomicUsize,
@@ -36,8 +36,8 @@ impl Runtime for Weighing {
     }
 }
 
-/// A future that is given another one keeps room for it where it came in, and where it is polled. Two of them around one another, and
-/// each claim that waits took four times its size.
+/// An async function that takes a future reserves room for it twice: as argument, and where it is polled. With two such
+/// functions around one another, each waiting claim took four times its size.
 #[test]
 fn a_task_takes_little_more_than_the_future_that_it_runs() {
     let world = World::new();

@@ -1,3 +1,5 @@
+//! Tests of waiting requests: limits, attempts, order, and cancelled waits, up to ten thousand at once.
+
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
@@ -72,7 +74,7 @@ fn a_dropped_wait_leaves_nothing_and_hands_the_wake_up_on() {
     let request = c.mutex("x");
     let second = std::thread::spawn(move || request.blocking().acquire().map(drop));
     eventually("c in line", || waiters(&a, "x") == 2);
-    // Granted to b, which nobody polls; then b goes.
+    // Granted to b, whose future is not polled; then b is dropped.
     drop(guard);
     eventually("b holds", || pollster::block_on(a.show("x")).unwrap().holders.len() == 1);
     drop(first);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{Broken, Guard, Locks, Loss};
+use leasehold_testkit::scenarios::broken_hold;
 
 use crate::{
     go::Program,
@@ -14,14 +15,7 @@ use crate::{
 fn a_holder_hears_at_once_that_its_hold_was_broken() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
-    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
-    let other = acquire(&locks, "b");
-    let token = guard.token().number;
-    assert_eq!(rig.run(operator.break_hold("a", token, false)).unwrap(), Broken::Done);
-    // Not by a renewal, which is due after twenty minutes.
-    let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
-    assert_eq!(lost, Loss::Broken);
-    assert!(other.check(), "another hold on the same lease stays");
+    let guard = broken_hold(&locks, &operator, &rig.runtime);
     assert!(operator.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "until its holder lets go");
     assert!(guard.release_blocking().is_err());
     acquire(&operator, "a").release_blocking().unwrap();

@@ -1,6 +1,6 @@
 //! The etcd engine conforms.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_etcd::{Config, EtcdEngine};
@@ -9,16 +9,12 @@ use leasehold_testkit::{
     suite::{self, Disturbance, Harness, left_at_rest},
 };
 
-use crate::rig::{AT_ONCE, PATIENCE, Rig, locks, member};
+use crate::rig::{Rig, local, locks};
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        let config = self.config.clone().members(vec![member(self.proxy.port())]);
+        let config = self.config.clone().members(vec![local(self.proxy.port())]);
         Box::pin(async move { Arc::new(EtcdEngine::new(config, &Env::system())) as Arc<dyn Engine> })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
@@ -28,14 +24,6 @@ impl Harness for Rig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -54,24 +42,12 @@ impl Harness for Three {
         Box::pin(async { Arc::new(EtcdEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
     }
 
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
         let forgets = kind == Disturbance::Forget;
         if forgets {
             self.cluster.command(0, &["del", "", "--from-key"]);
         }
         Box::pin(std::future::ready(forgets))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -89,7 +65,7 @@ fn the_etcd_engine_conforms() {
 #[test]
 fn the_etcd_engine_conforms_on_three_members() {
     let cluster = EtcdCluster::start();
-    let config = Config::new(cluster.ports().map(member).to_vec());
+    let config = Config::new(cluster.ports().map(local).to_vec());
     let report = suite::engine(&Three { cluster, config });
     assert!(report.passed.len() > 80, "{report}");
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Engine, How, Locks, Loss, Notification};
 use leasehold_etcd::EtcdEngine;
-use leasehold_testkit::{panic_clock::PanicClock, room::with_room};
+use leasehold_testkit::{panic_clock::PanicClock, room::with_room, scenarios::neighbour_gives_up};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
@@ -32,9 +32,9 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
 
 /// A panic of who keeps leases alive, which nobody else does.
 #[test]
-fn a_minder_that_died_is_begun_anew() {
+fn a_maintenance_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (clock, env) = PanicClock::new("leasehold_etcd::minder::run");
+    let (clock, env) = PanicClock::new("leasehold_core::maintenance::rounds");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();
@@ -167,16 +167,7 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
-        assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
-        assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
-        engine.release(&release_of(&leaves)).await;
-        let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
-        assert!(
-            matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == stays.id),
-            "{notification:?}"
-        );
-        assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
+        neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
         // Where its watch began only after the neighbour had gone, it rings once more for that.
         loop {

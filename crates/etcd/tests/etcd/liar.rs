@@ -9,7 +9,7 @@ use leasehold_testkit::server::Proxy;
 use tokio::{net::TcpListener, sync::mpsc};
 use tonic::codegen::{Bytes, http::Response};
 
-use crate::rig::{PATIENCE, Rig, acquire, member};
+use crate::rig::{PATIENCE, Rig, acquire, local};
 
 /// A server that answers every call with this message of that length, whatever its real length.
 struct Liar {
@@ -72,7 +72,7 @@ fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
     ] {
         let mut liar = rig.run(Liar::start(length, message));
         let proxy = Proxy::start(liar.port);
-        let config = Config::new(vec![member(proxy.port())]);
+        let config = Config::new(vec![local(proxy.port())]);
         let locks = Locks::builder(Arc::new(EtcdEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
         assert!(!error.is_taken(), "{what}: {error}");

@@ -2,11 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, Endpoint, Env, Guard, Inspect, Locks, Name, Previous, Release, View};
+use leasehold_core::{Claim, Env, Inspect, Locks, Name, View};
 use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::{
     claims,
     server::{EtcdServer, Proxy},
+};
+pub(crate) use leasehold_testkit::{
+    claims::release_of,
+    rig::{PATIENCE, acquire, local},
 };
 
 /// A server, and what its clients are told of it.
@@ -15,22 +19,7 @@ pub(crate) struct Rig {
     /// Through which the clients of the suite come, so that they can be cut off.
     pub(crate) proxy: Proxy,
     pub(crate) config: Config,
-    runtime: tokio::runtime::Runtime,
-}
-
-/// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How many cases of the suite run at once: most of them wait, and more would keep the machine from what else runs.
-pub(crate) const AT_ONCE: usize = 16;
-
-/// Acquires a mutex, as a program without an executor does.
-pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
-    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
-}
-
-pub(crate) fn member(port: u16) -> Endpoint {
-    Endpoint { host: "127.0.0.1".to_owned(), port }
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Rig {
@@ -42,7 +31,7 @@ impl Rig {
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let quick = ["--heartbeat-interval=10", "--election-timeout=100"];
         let server = EtcdServer::start(&[&quick, arguments].concat());
-        let config = Config::new(vec![member(server.port())]);
+        let config = Config::new(vec![local(server.port())]);
         let proxy = Proxy::start(server.port());
         Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }
     }
@@ -54,7 +43,7 @@ impl Rig {
     /// A client that reaches the server through a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<EtcdEngine>) {
         let proxy = Proxy::start(self.server.port());
-        let config = Config::new(vec![member(proxy.port())]);
+        let config = Config::new(vec![local(proxy.port())]);
         (proxy, Arc::new(EtcdEngine::new(config, &Env::system())))
     }
 
@@ -101,10 +90,4 @@ impl Rig {
 /// Of all keys, those that are not a lease's own.
 pub(crate) fn locks(keys: Vec<String>) -> Vec<String> {
     keys.into_iter().filter(|key| !key.is_empty() && !key.starts_with("leasehold/")).collect()
-}
-
-/// The order to leave no trace of a claim.
-pub(crate) fn release_of(claim: &Claim) -> [Release; 1] {
-    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
 }

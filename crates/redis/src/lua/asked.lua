@@ -1,5 +1,5 @@
--- What a claim asks for, read from its words: see claim.lua.
-local asks = {} -- most claims of a batch ask for the same
+-- Parses the request text of a claim: see claim.lua.
+local asks = {} -- most claims of a batch have the same request text
 
 local function asked(at)
   local text = ARGV[3 * at]

@@ -1,9 +1,10 @@
 -- Ends the hold whose block of tokens contains a number.
 --
 -- KEYS 2 lock
--- ARGV 1 side · 2 token · 3 force 1 or 0 · 4 bell, or nothing
+-- ARGV 1 side · 2 token · 3 force 1 or 0 · 4 description of the waiters to wake, or nothing
 -- Answers {server us, done or absent or layout}.
--- Invariant: without force the hold stands as a tombstone until its holder lets go or its lease ends, so that two never hold.
+-- Invariant: without force the hold stays as a tombstone until its holder releases it or its lease ends, so that two
+-- never hold.
 local number, force = tonumber(ARGV[2]), ARGV[3] == '1'
 local s = load(KEYS[2], ARGV[1])
 if not s then

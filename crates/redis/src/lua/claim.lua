@@ -1,15 +1,15 @@
--- Takes names, or places in line, or says where claims stand. Each is answered for itself.
+-- Claims names, enqueues claims, or reports their state. Each claim is answered separately.
 --
 -- KEYS 2.. a lock for each claim
--- ARGV for each claim: side, id, and what it asks for in words: create or ask · mode x, s or p · count · limit (0 for x and
---      s) · ttl ms · claim time ms · lease of a place in line, ms · may queue 1 or 0 · tokens · channel · owner; and last of
---      all the server's microseconds when the connection was made
+-- ARGV for each claim: side, id, and the request text: create or ask · mode x, s or p · count · limit (0 for x and s) ·
+--      ttl ms · claim time ms · lease of a queue entry, ms · may queue 1 or 0 · tokens · channel · owner; and at the
+--      end the server's microseconds when the connection was made
 -- Answers {server us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign>
---   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or the server's error}.
--- foreign is 1 while another program holds, 2 while what is no lock stands there without an expiry, 3 while leasehold holds in
--- its other layout, else 0.
--- Invariant: ask creates nothing; a dead claim is gone; nobody passes a live claim in line.
+--   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
+-- foreign is 1 while another program holds, 2 while a value that is no lock is there without an expiry, 3 while
+-- leasehold holds the name in its other layout, else 0.
+-- Invariant: ask creates nothing; a dead claim is gone; no claim passes a live claim in the queue.
 local function one(at)
   local a, id = asked(at), ARGV[3 * at - 1]
   local how, ttl, place_life = a.how, tonumber(a.ttl), tonumber(a.place)
@@ -29,7 +29,7 @@ local function one(at)
     if foreign == 1 and is_other_layout(s) then
       foreign = 3
     elseif foreign == 1 and s.typed and call('PTTL', s.lock) == -1 then
-      foreign = 2 -- as likely no lock at all
+      foreign = 2 -- probably no lock at all
     end
     return table.concat({ what, ahead, told, foreign }, ' ')
   end
@@ -38,7 +38,7 @@ local function one(at)
     return table.concat({ 'held', int(h.token), h.tokens, ttl, h.prev }, ' ')
   end
 
-  -- The answer to a claim that is granted: the same grant, extended.
+  -- The answer to a claim that holds: the same grant, extended.
   local function answer_holder()
     local h
     if c.mode == 'x' then
@@ -65,7 +65,7 @@ local function one(at)
     return c.limit and c.limit ~= new.limit and 'clash ' .. c.limit
   end
 
-  -- Stands in line, at its end.
+  -- Enqueues the claim, at the end.
   local function stand(e)
     local last = call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')[2]
     e.state, e.channel = 'waiting', new.channel
@@ -76,7 +76,7 @@ local function one(at)
     c.limit = new.limit
   end
 
-  -- The claim in line spoke: its place lives on, and news go where it spoke from.
+  -- A request of a waiter came: its queue entry lives on, and notifications go to the channel of this request.
   local function spoke(e)
     if e.channel ~= new.channel then
       e.channel = new.channel
@@ -104,7 +104,7 @@ local function one(at)
       spoke(e)
       return hint('waiting', ahead)
     elseif e then
-      -- It missed its turn: to the end of the line.
+      -- It missed its grant: to the end of the queue.
       local refused = clash()
       if refused then
         return refused

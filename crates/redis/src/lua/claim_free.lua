@@ -1,16 +1,16 @@
--- Takes names that are free and that nobody waits for, on one server: most claims. It is told less of each claim than the whole verb,
--- to which it leaves whatever is not as plain as that.
+-- Claims free names without waiters, on one server: most claims. It takes fewer arguments for each claim than the whole
+-- script, to which it leaves every other case.
 --
 -- KEYS 1 counter
--- ARGV 1 the server's microseconds when the connection was made · 2 nothing; then as of claim_node.lua
+-- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua
 -- Answers as claim_node.lua.
--- Invariant: as of claim.lua.
+-- Invariant: as in claim.lua.
 local answers, locks, ids, asks, known = { int(us) }, {}, {}, {}, {}
 local total, a, n = 0, nil, 0
--- A text costs a tenth of a command: none is made twice, or only to be a part of another.
+-- A string costs a tenth of a command: none is made twice, or only as a part of another.
 local sub, format = string.sub, string.format
 
--- What the claims that follow ask for.
+-- The request of the claims that follow.
 local function asked(text)
   local ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
   return { ttl = ttl, tokens = tonumber(tokens), some = ' ' .. tokens .. ' ', rest = ' - ' .. rest, life = int(ttl + ENDED_LIFE) }
@@ -30,7 +30,7 @@ for at = 3, #ARGV do
   end
 end
 
--- Leaves out what is not free.
+-- Drops the names that are not free.
 local function sort_out()
   if call('EXISTS', unpack(known)) == 0 then
     return #locks

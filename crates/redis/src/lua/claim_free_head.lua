@@ -1,20 +1,20 @@
--- What the scripts that take free names share. Stands before claim_free.lua and claim_node.lua.
+-- Shared by the scripts that claim free names. Precedes claim_free.lua and claim_node.lua.
 local call, floor = redis.call, tonumber(ARGV[1])
 local clock = call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local since = '1 ' .. clock[1] .. ' ' .. clock[2] .. ' '
 local ENDED_LIFE = 3600000 -- as in head.lua
 local LEAD = 10000         -- as in head.lua
--- Where integers have 64 bits, the quicker one is as exact.
+-- Where integers have 64 bits, the faster format is as exact.
 local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
 local function int(number)
   return string.format(FORMAT, number)
 end
 
--- Mints so many tokens in a row, or, where the counter would be ahead of the clock then, only `least`: the first, and how many. nil if
--- that would be too many, too: then next_tokens() in head.lua knows what to do. A counter that is lost, or older than this
--- connection, goes on from the clock, as in mint() in name.lua.
+-- Mints this many consecutive tokens, or only `least` of them if the counter would be ahead of the clock. Returns the
+-- first and their number; nil if even that is too many: next_tokens() in head.lua handles this. A counter that is lost,
+-- or older than this connection, continues from the clock, as in mint() in name.lua.
 local function mint(counter, tokens, least)
   local newest = call('INCRBY', counter, int(tokens))
   local before = newest - tokens

@@ -1,5 +1,5 @@
--- Takes one name that is free and that nobody waits for, if it is alone in its request. Stands before claim_free_head.lua and what
--- follows it, and says the same as they would; apart, because defining their functions costs more than this.
+-- Claims a free name without waiters that is alone in its request. Precedes claim_free_head.lua and the file after it,
+-- and answers as they do; separate, because defining their functions costs more than this.
 if #ARGV == 4 then
   local done, told = pcall(function()
     local call, text, floor = redis.call, ARGV[4], tonumber(ARGV[1])
@@ -13,7 +13,7 @@ if #ARGV == 4 then
     local clock, newest = call('TIME'), call('INCRBY', counter, tokens)
     local us, before = clock[1] * 1000000 + clock[2], newest - tokens
     if before <= floor or newest > us then
-      -- The counter is lost, or ahead of the clock: mint() in claim_free_head.lua knows what to do.
+      -- The counter is lost, or ahead of the clock: mint() in claim_free_head.lua handles this.
       call('INCRBY', counter, '-' .. tokens)
       return nil
     end
@@ -23,7 +23,7 @@ if #ARGV == 4 then
     end
     local tagged = rest:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
     call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - ' .. tagged .. rest,
-      'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and quicker than '%.0f'
+      'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
     return string.format('%.0f', us) .. ' ' .. token
   end)
   if done and told then

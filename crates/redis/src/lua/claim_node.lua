@@ -1,17 +1,18 @@
--- Takes names that are free and that nobody waits for, in whatever slots of one node of a cluster: most claims. A request can declare
--- keys of one slot only, and half of what a short script costs is its call, so this one declares none.
+-- Claims free names without waiters, in any slots of one node of a cluster: most claims. A request can declare keys of
+-- one slot only, and half of the cost of a short script is its call, so this script declares none.
 --
--- While a slot is on its way to another node, some keys of a name may be there, and a command here about a key that is not here is
--- refused. So the first command about a name asks for keys that are not there if the name is free: if it is not refused, the slot is
--- here, whole, until the script ends. Whatever is refused, or not as plain as that, is left to the whole verb, which declares its keys.
+-- While a slot is migrating to another node, some keys of a name may be there, and a command here about a missing key
+-- is refused. So the first command about a name asks for keys that are missing if the name is free: if it is not
+-- refused, the whole slot is here until the script ends. A refused claim, and every other case, is left to the whole
+-- script, which declares its keys.
 --
 -- KEYS none
--- ARGV 1 the server's microseconds when the connection was made · 2 what follows the tag in the key of a counter; then texts of two
---      kinds: "=" and what the claims after it ask for: ttl ms, tokens, channel, owner, a channel of a slot without what is before and in
---      its tag; or a claim: tag (4 letters), id (32), lock
--- Answers in one text, which costs less to write and to read than a list: the server's us, or 0 where it is not told, then for each claim
--- its first token, negative if it got that one only, or 0: nothing was done, ask with the whole verb.
--- Invariant: as of claim.lua.
+-- ARGV 1 the server's microseconds when the connection was made · 2 the part of a counter's key after the tag; then
+--      texts of two kinds: "=" and the request of the claims after it: ttl ms, tokens, channel, owner, with the channel
+--      of a slot without its tag and the text before that; or a claim: tag (4 letters), id (32), lock
+-- Answers in one text, which is cheaper to write and to read than a list: the server's us, or 0 for none, then for each
+-- claim its first token, negative if it got only that one, or 0: nothing was done, ask with the whole script.
+-- Invariant: as in claim.lua.
 local answers, ttl, tokens, rest, life, tagged = { int(us) }, nil, nil, nil, nil, false
 
 local function take(text)

@@ -1,7 +1,7 @@
--- Takes names that are free and that nobody waits for, and stands in line for names that one of ours holds alone: most
--- claims. Stands before name.lua and claim.lua, which do everything else; apart, because defining their functions costs
--- more than this.
--- Stands in line if the name is held by a claim of ours that is written as words.
+-- Claims free names without waiters, and enqueues claims of names that one of our claims holds alone: most claims.
+-- Precedes name.lua and claim.lua, which handle every other case; separate, because defining their functions costs more
+-- than this.
+-- Enqueues the claim if a claim of ours holds the name and its record is in words.
 local function stand_behind(at, record)
   local a, lock, side, id = asked(at), KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
   local words = string_at(record, call) or ''
@@ -50,7 +50,7 @@ local function quick()
       if found == 0 then
         free[#free + 1] = item
       elseif found == 1 then
-        -- A dead claim stays so: this finds a card only if there are no tombstones.
+        -- A dead claim stays dead: a record is found here only if there are no tombstones.
         answers[item.at + 1] = stand_behind(item.at, item.record)
       end
     end

@@ -1,28 +1,29 @@
--- The lock of a name as Redisson has it: a hash. Stands between head.lua and name.lua in the place of lock_string.lua.
+-- The lock of a name as Redisson stores it: a hash. Stands between head.lua and name.lua, in place of lock_string.lua.
 --
--- Each value that name.lua knows of is one field, beside `mode`:
---   <uuid>:0<token>:write   1, 2 or 3   "<id>.<token>", nothing, "?" or "!" behind it; the id as a UUID
+-- Each value that name.lua uses is one field, beside `mode`:
+--   <uuid>:0<token>:write   1, 2 or 3   "<id>.<token>" and nothing, "?" or "!"; the id as a UUID
 --   <nil uuid>:0<token>:write   1       "kept.<token>"
 --   <uuid>:00:write             1       "shared.<id>" of permits
---   <uuid>:00                   1       "shared.<id>" of shared holds: for Redisson one reader, who has the key of a reader as well:
+--   <uuid>:00                   1       "shared.<id>" of shared holds: one reader for Redisson, with a reader's key:
 --                                       <timeout of the field>  STRING 1, lives as long as the longest of the holds
--- Redisson's fields are <uuid>:<thread>, or of a writer <uuid>:<thread>:write; no number of a thread begins with a zero. All that is
--- alone is a writer, for a writer keeps out every kind of Redisson's locks. Other keys of Redisson's that are looked at:
---   redisson_lock_queue:{<lock>}, redisson_lock_timeout:{<lock>}   who waits for a FairLock, and until when. While one of ours waits,
---                                                                  all of them stand there as one: OURS
+-- Redisson's fields are <uuid>:<thread>, or <uuid>:<thread>:write of a writer; no thread number begins with a zero.
+-- Every exclusive value is a writer, because a writer excludes every kind of Redisson's locks. Other keys of
+-- Redisson in use:
+--   redisson_lock_queue:{<lock>}, redisson_lock_timeout:{<lock>}   waiters of a FairLock, and until when. Ours are one
+--                                                                  entry there: OURS
 --   redisson_lock_token:{<lock>}                                   the newest token of a FencedLock
 local OWNER = '^(%x+)%-(%x+)%-(%x+)%-(%x+)%-(%x+):'
 local NOBODY = ('0'):rep(32)
 local COUNTS = { [''] = '1', ['?'] = '2', ['!'] = '3' }
 local STATES = { ['1'] = '', ['2'] = '?', ['3'] = '!' }
-local MOST_FIELDS = 1024  -- of more, only what is ours is read
-local MOST_ENTRIES = 1024 -- so often nobody enters a lock again; a count is a number of keys to look at
-local MOST_IN_LINE = 100  -- of Redisson's own line no more is looked at
+local MOST_FIELDS = 1024  -- of more fields, only ours is read
+local MOST_ENTRIES = 1024 -- nobody enters a lock as often; a count is a number of keys to read
+local MOST_IN_LINE = 100  -- no more of Redisson's own queue is read
 local OURS = '00000000-0000-0000-0000-000000000000:0'
-local FAIR_LIFE = 300000  -- how long each that waits there expects to wait behind the one before, in ms
-local TURN_LIFE = 15000   -- whose turn it is has so long, in ms: many times the pace of the first of ours
+local FAIR_LIFE = 300000  -- the wait that each waiter there expects after the one before, in ms
+local TURN_LIFE = 15000   -- how long our entry may be the head, in ms: many poll intervals of our first waiter
 
--- As Redisson's clients make names of names.
+-- Builds the name of a key as Redisson's clients do.
 local function prefixed(what, lock)
   return lock:find('{', 1, true) and what .. ':' .. lock or what .. ':{' .. lock .. '}'
 end
@@ -31,7 +32,7 @@ local function timeout_key(lock, owner, entry)
   return (lock:find('{', 1, true) and lock or '{' .. lock .. '}') .. ':' .. owner .. ':rwlock_timeout:' .. entry
 end
 
--- The field for a value of ours, and what stands in it.
+-- The field for a value of ours, and its content.
 local function field_of(value, mode)
   local function owner(id, number)
     return table.concat({ id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }, '-') .. ':0' .. number
@@ -46,7 +47,7 @@ local function field_of(value, mode)
   return owner(id, token) .. ':write', COUNTS[state]
 end
 
--- The value of ours that a field says; nil if it is another's.
+-- The value of ours in a field; nil if it is a foreign one.
 local function value_in(field, count)
   local a, b, c, d, e, token, write = field:match(OWNER .. '0(%d+)(:?%l*)$')
   local id, state = a and a .. b .. c .. d .. e, STATES[count]
@@ -62,7 +63,7 @@ local function is_reader(field)
   return not field:find(':write', -6, true)
 end
 
--- What the card says that stands under the key, where there is too much to read.
+-- The value under the key by our record, where there are too many fields to read.
 local function find_ours(s)
   local c = s.c
   local value = c.mode and (c.mode == 'x' and c.holder.id .. '.' .. int(c.holder.token) or 'shared.' .. (c.nonce or ''))
@@ -76,8 +77,8 @@ local function find_ours(s)
   end
 end
 
--- Finds the hash under the key: what is ours, s.value and s.field; who else holds, s.others: 'r' for readers of Redisson's alone,
--- 'x' for all else; s.typed if that is no lock of Redisson's.
+-- Reads the hash under the key: our value, s.value and s.field; other holders, s.others: 'r' if all are readers of
+-- Redisson, 'x' otherwise; s.typed if it is no lock of Redisson.
 local function find_fields(s)
   s.value, s.strangers = false, {}
   local size = redis.pcall('HLEN', s.lock)
@@ -112,11 +113,11 @@ local function find_fields(s)
     s.others = mode == 'read' and reads and known and 'r' or 'x'
     s.typed = not known
   elseif size > 0 and not s.value then
-    s.others, s.typed = 'x', true -- a mode alone
+    s.others, s.typed = 'x', true -- only a mode
   end
 end
 
--- Those who wait for a FairLock and whose time is not over: {owner, until when} each.
+-- The waiters of a FairLock whose time has not ended: {owner, until when} each.
 local function fair_line(lock)
   local now, waiting, till = math.floor(us / 1000), {}, prefixed('redisson_lock_timeout', lock)
   for _, owner in ipairs(redis.pcall('LRANGE', prefixed('redisson_lock_queue', lock), 0, MOST_IN_LINE - 1)) do
@@ -128,7 +129,7 @@ local function fair_line(lock)
   return waiting
 end
 
--- Finds what stands under the key, and whose turn it is by Redisson's own line, s.fair, if it is not ours.
+-- Reads the value under the key, and the head of Redisson's own queue, s.fair, if it is not ours.
 local function find_lock(s)
   find_fields(s)
   s.fair_line = fair_line(s.lock)
@@ -136,7 +137,8 @@ local function find_lock(s)
   s.fair = first and first[1] ~= OURS and first[1]
 end
 
--- Takes the place of ours out of Redisson's line. Whoever stands behind it expects to wait for so much less.
+-- Removes our entry from Redisson's queue. Each waiter behind it expects a wait that is shorter by
+-- FAIR_LIFE.
 local function leave_fair_line(s)
   local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
   local behind = false
@@ -150,7 +152,7 @@ local function leave_fair_line(s)
   call('ZREM', till, OURS)
 end
 
--- Stands in Redisson's line, while others do: at its end. Or speaks for the place there.
+-- Enters Redisson's queue at its end, while others wait there; or renews our entry.
 local function stand_in_fair_line(s)
   local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
   local now, before = math.floor(us / 1000), nil
@@ -162,13 +164,14 @@ local function stand_in_fair_line(s)
     before = waiter[2]
   end
   if before then
-    call('LREM', queue, 1, OURS) -- one whose time was over
+    call('LREM', queue, 1, OURS) -- an entry whose time had ended
     call('ZADD', till, int(before + FAIR_LIFE), OURS)
     call('RPUSH', queue, OURS)
   end
 end
 
--- After each verb: ours stand in Redisson's line if some of them wait, at its end again whenever one of them had its turn.
+-- After each verb: we have an entry in Redisson's queue while claims of ours wait, and a new one, at its end, after
+-- each grant.
 local function mind_others(s)
   local stands = false
   for _, waiter in ipairs(s.fair_line) do
@@ -184,7 +187,7 @@ local function mind_others(s)
   end
 end
 
--- For how long Redisson's readers under the key hold, in ms; nil if that cannot be told.
+-- How long Redisson's readers under the key still hold, in ms; nil if that is unknown.
 local function last_of_others(s)
   if s.others ~= 'r' then
     return nil
@@ -206,7 +209,7 @@ local function last_of_others(s)
   return longest
 end
 
--- Writes what s.value says, for so long; without a time for as long as it stands already.
+-- Writes s.value for `ms`; without `ms` it keeps its time.
 local function keep_lock(s, ms)
   local field, count = field_of(s.value, s.c.mode)
   local stands = s.others and call('PTTL', s.lock) or 0
@@ -215,7 +218,7 @@ local function keep_lock(s, ms)
     call('SET', timeout_key(s.lock, field, 1), '1', 'PX', int(ms))
   end
   if life then
-    call('PEXPIRE', s.lock, life) -- who may not do this is to leave no lock without an end
+    call('PEXPIRE', s.lock, life) -- a user without this right leaves no lock without an end
   end
   if s.field and s.field ~= field then
     call('HDEL', s.lock, s.field)
@@ -228,7 +231,7 @@ local function keep_lock(s, ms)
   end
 end
 
--- Takes away what is ours: the key with it, or, as each of them does, as much of its time as no reader of Redisson's needs.
+-- Removes our value: with the key, or, as Redisson does, with the part of its time that no reader of Redisson needs.
 local function drop_lock(s)
   if s.field then
     call('HDEL', s.lock, s.field)
@@ -254,7 +257,7 @@ local function prolong_lock(s, ms)
   end
 end
 
--- As keep_lock(), of a lock that stands already.
+-- Like keep_lock(), for a lock that exists.
 local function cut_lock(s, ms)
   if is_reader(s.field) then
     call('PEXPIRE', timeout_key(s.lock, s.field, 1), ms)
@@ -265,12 +268,13 @@ local function cut_lock(s, ms)
   end
 end
 
--- True if somebody else's lock stands under the key.
+-- True if a foreign lock is under the key.
 local function is_foreign(s)
   return s.others or s.value and not s.c.mode
 end
 
--- True if others are in the way of a claim: who holds, but readers of Redisson's share with ours; and who waits in Redisson's line.
+-- True if others are in the way of a claim: holders, except readers of Redisson that share with ours; and Redisson's
+-- queue.
 local function bars(s, e)
   if s.fair or s.value and not s.c.mode then
     return true
@@ -278,8 +282,8 @@ local function bars(s, e)
   return s.others and not (s.others == 'r' and e.mode == 's')
 end
 
--- Whether Redisson's may wait for a turn, which they do not get by standing in line: 'listens' if one listens for the end of the lock,
--- and so would take its turn at once; or if one was seen.
+-- Whether clients of Redisson may wait for a turn that their queue does not give them: 'listens' if one listens for the
+-- end of the lock, and so would take its turn at once; true if one was seen.
 local function awaited(s, wake)
   local lock, read_write = prefixed('redisson_lock__channel', s.lock), prefixed('redisson_rwlock', s.lock)
   for _, which in ipairs(wake == 'redisson s' and { 'NUMSUB', 'SHARDNUMSUB' } or { 'NUMSUB' }) do
@@ -291,13 +295,13 @@ local function awaited(s, wake)
   return s.fair or call('EXISTS', s.side .. 's' .. s.lock) == 1
 end
 
--- True if what stands under the key is a lock of ours in the other layout: see lock_string.lua.
+-- True if the value under the key is a lock of ours in the other layout: see lock_string.lua.
 local function is_other_layout(s)
   local text = s.typed and string_at(s.lock, redis.pcall)
   return type(text) == 'string' and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
 end
 
--- Who else holds, as look.lua tells it; `ours`: of what stands under the key, the field of ours is a hold.
+-- Other holders, in the form of look.lua; `ours`: our field under the key is a hold.
 local function strangers(s, ours)
   local rows, left = {}, call('PTTL', s.lock)
   if s.typed then
@@ -311,7 +315,7 @@ local function strangers(s, ours)
   for _, stranger in ipairs(s.strangers) do
     local field, count, till = stranger[1], tonumber(stranger[2]), left
     if s.others == 'r' then
-      -- Its own time, if it has entered once; the longest is that of the lock.
+      -- Its own time, if it entered once; the longest time is that of the lock.
       local own = count == 1 and call('PTTL', timeout_key(s.lock, field, 1)) or left
       till = own >= 0 and own or left
     end
@@ -324,7 +328,7 @@ local function strangers(s, ours)
   return rows
 end
 
--- Who else waits, in Redisson's line, as look.lua tells it.
+-- Other waiters, from Redisson's queue, in the form of look.lua.
 local function strangers_in_line(s)
   local owners = {}
   for _, waiter in ipairs(s.fair_line) do
@@ -333,7 +337,7 @@ local function strangers_in_line(s)
   return owners
 end
 
--- The newest token of the FencedLock of this name: 0 without one; nil if its key holds what is none.
+-- The newest token of the FencedLock of this name: 0 without one; nil if its key holds no token.
 local function newest_of_others(s)
   local text = string_at(prefixed('redisson_lock_token', s.lock), redis.pcall)
   if not text then
@@ -342,7 +346,7 @@ local function newest_of_others(s)
   return type(text) == 'string' and text:match('^%d+$') and tonumber(text) or nil
 end
 
--- A FencedLock goes on above our tokens, where there is one.
+-- If there is a FencedLock, it continues above our tokens.
 local function tell_others(s, newest)
   local token = prefixed('redisson_lock_token', s.lock)
   if call('EXISTS', token) == 1 then

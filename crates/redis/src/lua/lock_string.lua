@@ -1,8 +1,9 @@
--- The lock of a name as every other client has it: a string. Stands between head.lua and name.lua, which tells what is in it.
+-- The lock of a name as every other client stores it: a string. Stands between head.lua and name.lua, which lists its
+-- values.
 
 local SEEN_TYPE_FIELDS = 16 -- a lock of the other layout alone has two fields
 
--- Finds what stands under the key: s.value; if that is no string, its type in brackets, which no value of ours is, and s.typed.
+-- Reads the value under the key into s.value; for another type than a string, the type in brackets, and s.typed.
 local function find_lock(s)
   local value = string_at(s.lock, redis.pcall)
   if type(value) ~= 'table' then
@@ -15,7 +16,7 @@ local function find_lock(s)
   end
 end
 
--- Writes what s.value says, for so long; without a time for as long as it stands already.
+-- Writes s.value for `ms`; without `ms` it keeps its time.
 local function keep_lock(s, ms)
   if ms then
     call('SET', s.lock, s.value, 'PX', ms)
@@ -33,12 +34,12 @@ local function prolong_lock(s, ms)
   prolong(s.lock, ms)
 end
 
--- As keep_lock(), of a lock that stands already.
+-- Like keep_lock(), for a lock that exists.
 local function cut_lock(s, ms)
   call('PEXPIRE', s.lock, ms)
 end
 
--- True if somebody else's lock stands under the key.
+-- True if a foreign lock is under the key.
 local function is_foreign(s)
   return s.value and not s.c.mode
 end
@@ -48,13 +49,13 @@ local function bars(s)
   return is_foreign(s)
 end
 
--- True if other programs may wait for a turn that they do not get by standing in line.
+-- True if other programs may wait for a turn that our queue does not give them.
 local function awaited(s)
   return call('EXISTS', s.side .. 's' .. s.lock) == 1
 end
 
--- True if what stands under the key is a lock of ours in the other layout: see lock_redisson.lua. Its commands are not among
--- those that a user of this layout needs.
+-- True if the value under the key is a lock of ours in the other layout: see lock_redisson.lua. Users of this layout do
+-- not need the right to its commands.
 local function is_other_layout(s)
   local size = s.typed and redis.pcall('HLEN', s.lock)
   local fields = type(size) == 'number' and size <= SEEN_TYPE_FIELDS and redis.pcall('HKEYS', s.lock)
@@ -66,7 +67,7 @@ local function is_other_layout(s)
   return false
 end
 
--- Who else holds, as look.lua tells it; `ours`: it is a hold of ours that stands under the key.
+-- Other holders, in the form of look.lua; `ours`: the value under the key is a hold of ours.
 local function strangers(s, ours)
   if ours or not s.value then
     return {}
@@ -75,12 +76,12 @@ local function strangers(s, ours)
   return { { s.value == '' and '(empty)' or s.value, 'x', call('PTTL', s.lock), owner } }
 end
 
--- Who else waits, as look.lua tells it: nobody of whom this layout knows.
+-- Other waiters, in the form of look.lua: none that this layout knows of.
 local function strangers_in_line()
   return {}
 end
 
--- The newest token that others count on from, beside our counter.
+-- The newest token of others, beside our counter.
 local function newest_of_others()
   return 0
 end

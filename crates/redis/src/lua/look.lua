@@ -1,17 +1,17 @@
--- Tells who holds a name and who waits for it. Writes nothing.
+-- Shows the holders and the waiters of a name. Writes nothing.
 --
 -- KEYS 2 lock
 -- ARGV 1 side
--- Answers {server us, seen, server us, holders, waiters} or {server us, layout}; a holder is {id, mode, count, limit, token, since us,
--- remaining ms, owner, state}, and of another program with the state foreign; a waiter {id, owner, since us}, or of another
--- program {id, owner, 0}.
+-- Answers {server us, seen, server us, holders, waiters} or {server us, layout}; a holder is {id, mode, count, limit,
+-- token, since us, remaining ms, owner, state}, with the state foreign for another program; a waiter is {id, owner,
+-- since us}, or {id, owner, 0} for another program.
 local s = load(KEYS[2], ARGV[1])
 if not s then
   return { us, 'layout' }
 end
 local c, holders, waiters = s.c, {}, {}
 
-local SHOWN = 1024 -- what is told of each text that others may have written, in bytes
+local SHOWN = 1024 -- the shown part of each text that others may have written, in bytes
 
 local function show(id, h, mode, remaining)
   if h.state ~= 'kept' or remaining > 0 then
@@ -57,7 +57,7 @@ for _, id in ipairs(line) do
   standing[id] = true
   wait(id)
 end
--- After the line, those that missed their turn.
+-- After the queue, the claims that missed their grant.
 for _, id in ipairs(call('ZRANGE', s.places, 0, MAX_WAITERS - 1)) do
   local e = not standing[id] and entry(s, id)
   if e and e.state == 'silent' then

@@ -1,29 +1,28 @@
--- One name on the server: who holds it, who stands in line, how the last hold ended. Stands before every verb's script.
+-- One name on the server: its holders, its queue, and how the last hold ended. Precedes the script of every verb.
 --
--- The algorithm is that of the pure machine in crates/core/src/lock_state; this is its storage. Keys of a name, all in one slot
+-- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one slot
 -- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
---                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
---                            Expires with the hold. Anything else, of whatever type, is a foreign lock, and never touched.
---                            A STRING by lock_string.lua, one of which stands before this file; by lock_redisson.lua a HASH
---                            that says the same.
---   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever
---                            somebody holds or stands in line (msgpack, or words: head.lua).
---   <side>q<lock>    ZSET    the line: claim id by order of arrival
+--                            "kept.<token>" during a minimum hold time; "shared.<id>" beside shared holds and permits.
+--                            Expires with the hold. Anything else, of any type, is a foreign lock, and never touched.
+--                            A STRING with lock_string.lua before this file, a HASH with lock_redisson.lua.
+--   <side>c<lock>    STRING  the record: layout version, kind, exclusive holder, how the last hold ended. Exists
+--                            whenever somebody holds or waits (msgpack, or words: head.lua).
+--   <side>q<lock>    ZSET    the queue: claim id by order of arrival
 --   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack, or words)
---   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
+--   <side>z<lock>    ZSET    claim id of each waiter -> when its entry ends, in server ms
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
---   <side>d<lock>    ZSET    dead claims: no request of one may create anything; claim id -> until when, in server ms
+--   <side>d<lock>    ZSET    tombstones: no request of these claims may create anything; claim id -> end, in server ms
 --   <side>s<lock>    STRING  another program was seen under the lock in the last minutes
 -- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it stands for
 --
--- Invariant: only settle() grants to the line, or hand_over() in release_quick.lua where it would do the same, and every verb
--- that may have freed the name runs it. The server's clock alone decides what has expired. Only claims that are new may be
--- refused for want of memory. Once a script has written, the server refuses none of its further writes for that.
+-- Invariant: only settle() grants to the queue, or hand_over() in release_quick.lua where it would do the same, and
+-- every verb that may have freed the name runs it. Only the server's clock decides what has expired. Only new claims
+-- may be refused for lack of memory: once a script has written, the server refuses none of its further writes for that.
 --
--- KEYS[1] is the counter, in every script; the locks follow. Where servers share the slots, the other keys of each name come after
--- them, all that a verb may touch: a server that has some of them only does nothing at all. The counter is that of the slot then.
+-- KEYS[1] is the counter in every script; the locks follow. In a cluster the other keys of each name come after them,
+-- all that a verb may touch: a server that has only some of them does nothing. The counter is then that of the slot.
 
 local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
@@ -34,9 +33,9 @@ local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned
 
 local counter = KEYS[1]
 local now = math.floor(us / 1000)
-local speaker -- the claim whose request this is: the answer tells it what news would
+local speaker -- the claim of this request: its answer replaces the notification
 
--- What another program wrote there may be no table, or nothing at all.
+-- A value that another program wrote may be no table, or not msgpack.
 local function unpacked(raw)
   local is_packed, table_of = pcall(cmsgpack.unpack, raw)
   if is_packed and type(table_of) == 'table' then
@@ -59,7 +58,7 @@ local function read(record)
   }
 end
 
--- The card of a plain hold in words, so that the quick parts understand it.
+-- The record of a plain hold in words, so that the fast paths understand it.
 local function in_words(c)
   local h = c.holder
   if c.mode ~= 'x' or c.ended or c.run or h.prev ~= 'c' or h.state ~= '' and h.state ~= '?' or not h.channel then
@@ -84,7 +83,7 @@ local function load(lock, side)
   find_lock(s)
   s.carded = record and true
   if s.value and not s.c.mode then
-    -- A hold of ours whose card is gone: all that the lock itself says still counts.
+    -- A hold of ours without its record: what the lock itself says still counts.
     local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
     if id and #id == 32 then
       s.c.mode, s.c.limit, s.dirty = 'x', 0, true
@@ -113,7 +112,7 @@ local function put(s, id, e)
   call('HSET', s.entries, id, words or cmsgpack.pack(e))
 end
 
--- What the lock key holds while this exclusive holder stands.
+-- The value of the lock key for this exclusive holder.
 local function value_of(h)
   if h.state == 'kept' then
     return 'kept.' .. int(h.token)
@@ -121,7 +120,7 @@ local function value_of(h)
   return h.id .. '.' .. int(h.token) .. h.state
 end
 
--- Another program holds: for some minutes from now on, it gets its turn. See leave_gap() in release.lua.
+-- Another program holds: for some minutes from now on it gets gaps. See leave_gap() in release.lua.
 local function note_foreign(s)
   local seen = s.side .. 's' .. s.lock
   if call('PTTL', seen) < SEEN_LIFE / 2 then
@@ -133,8 +132,8 @@ local function has_line(s)
   return call('EXISTS', s.line) == 1
 end
 
--- Writes the card if it changed (s.dirty), or removes it when nothing is left to remember. `held` is how long a hold lasts
--- at least, in ms. A card that did not change is kept alive for longer than what it tells of.
+-- Writes the record if it changed (s.dirty), or removes it if it is no longer needed. A hold lasts at least `held` ms.
+-- An unchanged record is kept alive for longer than its content is valid.
 local function save(s, held)
   mind_others(s)
   local c, life = s.c, 0
@@ -165,7 +164,8 @@ local function save(s, held)
   end
 end
 
--- Begins what must not be refused for want of memory: changes nothing, and after a first write no other is refused.
+-- The first write of a script that must not fail for lack of memory. It changes nothing; later writes are not refused
+-- then.
 local function arm(s)
   call('HDEL', s.entries, '')
 end
@@ -183,7 +183,7 @@ local function is_dead(s, id)
   return till and tonumber(till) > now
 end
 
--- Remembers how a hold ended for the next grant; of holds that stood side by side, the worst end counts.
+-- Remembers how a hold ended, for the next grant; of concurrent holds the worst end counts.
 local function note_end(s, token, how)
   local c = s.c
   s.dirty = true
@@ -198,7 +198,7 @@ local function note_end(s, token, how)
   end
 end
 
--- A claim that missed its turn: out of line until it speaks again, or its place ends.
+-- The claim missed its grant: out of the queue until its next request, or until its entry ends.
 local function silence(s, id, e)
   e.state, e.token = 'silent', nil
   local till = e.till or tonumber(call('ZSCORE', s.places, id) or 0)
@@ -214,14 +214,15 @@ local function silence(s, id, e)
   end
 end
 
--- What remains of a hold whose time is over.
+-- Records the end of a hold that expired.
 local function lapse(s, id, h, e)
   if h.state == 'kept' then
     return
   end
   note_end(s, h.token, h.state == '!' and 'b' or 'l')
   if h.state == '?' then
-    -- Its client may have had the news and worked until the deadline, so the next one is told; the claim may come back.
+    -- Its client may have received the grant and worked until the deadline, so the next holder is told; the claim may
+    -- come back.
     if e then
       silence(s, id, e)
     end
@@ -238,9 +239,9 @@ local function remove_holder(s, id, e)
   s.c.used = s.c.used - e.count
 end
 
--- Some of those who shared the name are gone: its sentinel lasts as long as the longest hold that is left. Counted from now,
--- not by the clock: before Redis 7.2 time passes while a script runs, and a key whose time has come is gone at once, although
--- whom this script seats next stands behind it.
+-- Some shared holders are gone: the sentinel lasts as long as the longest remaining hold. Its time is set from now, not
+-- by the clock: before Redis 7.2 the clock goes on while a script runs, and an expired key vanishes at once, although
+-- the next holders depend on it.
 local function shrink(s)
   s.dirty = true
   local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
@@ -255,7 +256,7 @@ local function shrink(s)
   s.c.mode = nil
 end
 
--- Drops what has expired.
+-- Removes what has expired.
 local function prune(s)
   local c = s.c
   if c.mode == 'x' then
@@ -265,7 +266,7 @@ local function prune(s)
       lapse(s, h.id, h, h.state == '?' and entry(s, h.id))
     end
   elseif c.mode then
-    -- Without its sentinel somebody else may have taken the key: nothing that stood behind it holds any more.
+    -- Without the sentinel another program may have taken the key: no hold that depended on it is valid.
     local intact = s.value == 'shared.' .. c.nonce
     local over = intact and now or '+inf'
     for _, id in ipairs(call('ZRANGEBYSCORE', s.holds, '-inf', over)) do
@@ -297,16 +298,17 @@ local function fits(s, e)
   return c.mode == e.mode and c.count < MAX_HOLDERS and (e.mode == 's' or c.used + e.count <= e.limit)
 end
 
--- The newest token. nil if its key holds something else, which is not ours, or what cannot be counted on from exactly: then
--- nothing is granted, and who asks is told.
+-- The newest token. nil if its key holds a foreign value, or one that cannot be counted on from exactly: then nothing
+-- is granted, and the claim gets an error.
 local function newest_token(s)
   local text, others = string_at(counter, redis.pcall) or '0', newest_of_others(s)
   local newest = others and type(text) == 'string' and text:match('^%d+$') and math.max(tonumber(text), others)
   return newest and newest < LARGEST and newest or nil
 end
 
--- Mints the tokens of a claim and answers the first: larger than all before, and than the server's microseconds, so that a
--- server that lost its data goes on above what it gave before. For the same reason only one where the counter is ahead.
+-- Mints the tokens of a claim and returns the first: larger than all before and than the server's microseconds, so that
+-- a server that lost its data continues above its earlier tokens. For the same reason only one token while the counter
+-- is ahead.
 local function mint(s, e)
   local last = newest_token(s)
   local first = math.max(last + 1, us)
@@ -338,7 +340,7 @@ local function grant(s, id, e, token, lasts, state)
     local first = not c.mode
     if first then
       c.mode, c.count, c.used, c.nonce = e.mode, 0, 0, id
-      call('DEL', s.holds) -- what may be left of holds whose card is gone would be counted
+      call('DEL', s.holds) -- entries of holds without a record would be counted
       s.value = 'shared.' .. id
     end
     c.count, c.used = c.count + 1, c.used + e.count
@@ -346,7 +348,7 @@ local function grant(s, id, e, token, lasts, state)
     put(s, id, e)
     outlive(s.holds, lasts + ENDED_LIFE)
     outlive(s.entries, lasts + ENDED_LIFE)
-    -- Last of all: a step above that fails leaves no lock behind.
+    -- Last of all: if a step above fails, no lock is left behind.
     if first then
       keep_lock(s, lasts)
     else
@@ -355,27 +357,28 @@ local function grant(s, id, e, token, lasts, state)
   end
 end
 
--- For how much longer the name is left to other programs, in ms; false if it is not: see leave_gap() in release.lua. What
--- is longer than any gap was written before the clock was set back.
+-- How much longer the name is left to other programs, in ms; false if it is not: see leave_gap() in release.lua. A
+-- longer time than any gap was written before the clock was set back.
 local function resting(s)
   local left = (s.c.rest or 0) - now
   return left > 0 and left <= LONGEST_GAP and left
 end
 
--- Sends news; false if nobody listens, or this user may not tell them.
+-- Sends a notification; false if nobody listens, or this user may not send it.
 local function heard(channel, words)
   local listeners = publish(channel, table.concat(words, ' '))
   return type(listeners) == 'number' and (listeners > 0 or all_may_listen())
 end
 
--- False if the client of a claim is gone. The message tells nothing, and clients ignore it.
+-- False if the client of a claim is gone. Clients ignore the message.
 local function listens(e)
   local listeners = publish(e.channel, 'there')
   return type(listeners) ~= 'number' or listeners > 0 or all_may_listen()
 end
 
--- Grants to the head of the line as long as it fits; what is granted is pushed to its client. While another program holds,
--- nothing is granted, but a head whose client is gone makes way: nobody would tell it when the other program is done.
+-- Grants to the head of the queue as long as it fits, and pushes each grant to its client. While another program holds,
+-- nothing is granted, but a head whose client is gone leaves the queue: it would not learn when the other program is
+-- done.
 local function settle(s)
   while s.c.mode ~= 'x' and not resting(s) do
     local id = call('ZRANGE', s.line, 0, 0)[1]
@@ -398,7 +401,7 @@ local function settle(s)
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
       }) then
         if e.mode ~= 'x' then
-          -- Until when it had its place, should the hold lapse unheard of.
+          -- When its queue entry would have ended, in case the hold expires unconfirmed.
           e.till = tonumber(call('ZSCORE', s.places, id) or 0)
           call('ZREM', s.places, id)
         end
@@ -410,7 +413,7 @@ local function settle(s)
   end
 end
 
--- For how long the name stays taken unless its holder speaks, in ms; -1: nobody knows.
+-- How long the name stays taken without a request of its holder, in ms; -1: unknown.
 local function frees_in(s)
   if s.c.mode and s.c.mode ~= 'x' then
     local first = call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
@@ -419,7 +422,7 @@ local function frees_in(s)
   return not s.value and resting(s) or math.max(-1, call('PTTL', s.lock))
 end
 
--- The claim spoke: its grant is known, and lasts at least `ttl` ms from now.
+-- The claim sent a request: its grant is confirmed, and lasts at least `ttl` ms from now.
 local function confirm(s, id, ttl)
   local c = s.c
   if c.mode == 'x' then
@@ -448,7 +451,8 @@ local function confirm(s, id, ttl)
   outlive(s.entries, ttl + ENDED_LIFE)
 end
 
--- Runs a verb for each item of a batch that its quick part has not answered: what is wrong with one does not stop the others.
+-- Runs a verb for each item of a batch that its fast path has not answered; an error of one item does not stop the
+-- others.
 local function each(one)
   for at = 1, ITEMS do
     if not answers[at + 1] then

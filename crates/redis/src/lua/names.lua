@@ -1,8 +1,8 @@
--- Tells which keys there are, one step of SCAN at a time. A key that is too long for a name of ours is left out: a reply of such
--- keys has no bound. Writes nothing.
+-- Lists keys, one step of SCAN at a time. A key that is too long for a name of ours is left out, because a reply with
+-- such keys has no bound. Writes nothing.
 --
 -- KEYS none, so that any server of several answers for itself
--- ARGV 1 cursor · 2 pattern · 3 keys to look at
+-- ARGV 1 cursor · 2 pattern · 3 number of keys to look at
 -- Answers {server us, next cursor, keys}.
 local found, keys = call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), {}
 for _, key in ipairs(found[2]) do

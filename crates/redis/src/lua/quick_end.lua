@@ -1,4 +1,5 @@
--- Between the quick part of a verb and the whole of it. What goes wrong in the one goes wrong in the other, and is told there.
+-- Between the fast path of a verb and its whole script. An error in the first also occurs in the second, and is
+-- reported there.
 pcall(quick)
 local left = false
 for at = 1, ITEMS do

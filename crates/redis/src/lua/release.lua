@@ -1,14 +1,16 @@
--- Leaves no trace of claims. Each is answered for itself: what is wrong with one does not stop the others.
+-- Removes every trace of claims. Each is answered separately: an error of one does not stop the others.
 --
 -- KEYS 2.. a lock for each release
--- ARGV for each release: side, <id>.<token> or <id>. alone, and in words: how it ended (c or a, or what its own grant said) ·
---      keep ms or 0 · bury 1 or 0 · gap ms, or a: where another program was seen, as long as most of them pause between
---      their tries · perhaps a bell: see ring(); and last of all the server's microseconds when the connection was made
--- Answers {server us, then for each release: freed, unrung (freed, but the bell did not ring), absent, layout, or the server's error}.
--- Invariant: only one's own claim is touched, and nothing of it is left; freed is only a hold with that token, if there is one;
--- whoever is next in line is granted before the answer leaves.
+-- ARGV for each release: side, <id>.<token> or only <id>., and in words: how it ended (c or a, or as its own grant
+--      said) · minimum hold ms or 0 · tombstone 1 or 0 · gap ms, or a: where another program was seen, as long as most
+--      of them pause between attempts · perhaps the waiters to wake: see ring(); and at the end the server's
+--      microseconds when the connection was made
+-- Answers {server us, then for each release: freed, unrung (freed, but ring() failed), absent, layout, or the server's
+-- error}.
+-- Invariant: only the own claim is touched, and nothing of it is left; freed means the hold with that token, if one is
+-- given; the head of the queue is granted before the answer leaves.
 local RUN = 10     -- so gaps cost a tenth of the time
-local USUAL = 100  -- a gap that nobody chose, in ms
+local USUAL = 100  -- the default gap, in ms
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
@@ -32,7 +34,7 @@ local function one(at)
     elseif token ~= '' then
       note_end(s, h.token, how)
     end
-    -- Released by id alone: its claim never knew that it held, so nothing was done under it.
+    -- Released by id alone: the claim never knew that it held, so nothing was done under it.
   end
 
   local function free_alone(h)
@@ -78,12 +80,12 @@ local function one(at)
       call('ZREM', s.line, id)
       call('ZREM', s.places, id)
       call('HDEL', s.entries, id)
-      -- A hold that lapsed before its claim spoke: the place that is left of it is not what was to be freed.
+      -- The hold expired before its claim confirmed it: the remaining queue entry is not the hold that was to be freed.
       return token == '' and 'freed' or 'absent'
     end
     local meant = token == '' or token == int(h.token)
     if not meant then
-      -- Granted once more, to a request that came late: nobody knows of it, so nobody else would end it.
+      -- Granted again, to a late request: nobody knows of this hold, so nobody else would end it.
       token, keep = '', 0
     end
     if alone then
@@ -94,9 +96,9 @@ local function one(at)
     return meant and 'freed' or 'absent'
   end
 
-  -- Leaves a name to other programs, which do not stand in our line, for a while: after each stretch in which it went from
-  -- one of ours to the next for RUN times as long; as long where somebody listens, who takes it at once. The first in line ask
-  -- when that is over.
+  -- Leaves a name to other programs, which do not stand in our queue, for a while: after each period in which it passed
+  -- from one of our claims to the next for RUN times as long as the gap, or for as long as the gap if another program's
+  -- client listens, which takes the name at once. The first waiters ask when the gap is over.
   local function leave_gap()
     local first = call('ZRANGE', s.line, 0, WATCHERS - 1)
     if #first == 0 or c.mode or not c.run or now - c.run < (others == 'listens' and 1 or RUN) * gap then
@@ -120,7 +122,7 @@ local function one(at)
   end
   settle(s)
   save(s, keep)
-  -- Nothing happens when the time of a kept name is over: the first in line asks then, and is to know when that is.
+  -- Nothing happens at the end of a minimum hold time: the head of the queue asks then, and must know when that is.
   if told == 'freed' and (keep > 0 or c.holder and c.holder.state == 'kept') then
     local first = redis.call('ZRANGE', s.line, 0, 0)[1]
     local e = first and entry(s, first)

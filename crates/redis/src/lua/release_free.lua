@@ -1,7 +1,7 @@
--- Ends holds that were held alone and ended well, where nobody waits, on one server: most releases.
+-- Ends exclusive holds without waiters that ended well, on one server: most releases.
 --
 -- KEYS 1 counter, which is not used
--- ARGV, answers and invariant as of release_node.lua
+-- ARGV, answers and invariant as in release_node.lua
 local call, sub, find = redis.call, string.sub, string.find
 
 if #ARGV == 1 then

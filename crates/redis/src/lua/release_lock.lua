@@ -1,10 +1,10 @@
--- Ends an exclusive hold by its lock alone, while a slot is on its way to another server: see renew_lock.lua.
+-- Ends an exclusive hold by its lock alone, while a slot is migrating to another server: see renew_lock.lua.
 --
 -- KEYS 1 lock
--- ARGV as of release.lua, for one release
+-- ARGV as in release.lua, for one release
 -- Answers {server us, freed, again, or the server's error}; again: more than the lock may be left of the claim.
--- Invariant: only one's own lock is touched. The next verb that sees all keys takes the hold for one that lapsed, and grants to the
--- head of the line.
+-- Invariant: only the own lock is touched. The next verb that sees all keys treats the hold as expired, and grants to
+-- the head of the queue.
 local lock, mine = KEYS[1], ARGV[2]
 local keep, marked_dead = ARGV[3]:match('^%a (%d+) (%d)')
 local value = string_at(lock, redis.pcall)

@@ -1,4 +1,4 @@
--- As release_lock.lua, where the lock is a hash. Stands after head.lua, lock_redisson.lua and bell_redisson.lua.
+-- Like release_lock.lua, where the lock is a hash. Follows head.lua, lock_redisson.lua and wake_redisson.lua.
 local mine, s = ARGV[2], { lock = KEYS[1], c = {} }
 local keep, marked_dead, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
 find_fields(s)

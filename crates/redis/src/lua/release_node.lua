@@ -1,11 +1,11 @@
--- Ends holds that were held alone and ended well, where nobody waits, in whatever slots of one node of a cluster: most releases. Why it
--- declares no keys, and what the first command about a key that is not there proves: claim_node.lua.
+-- Ends exclusive holds without waiters that ended well, in any slots of one node of a cluster: most releases. See
+-- claim_node.lua for why it declares no keys, and what the first command about a missing key proves.
 --
 -- KEYS none
 -- ARGV for each release: tag (4 letters), <id>.<token>, a blank, lock
--- Answers in one text: 0, for it does not look at the clock, then for each release 1 if it freed the name, or 0: nothing was done, ask
--- with the whole verb.
--- Invariant: as of release.lua.
+-- Answers in one text: 0, because it does not read the clock, then for each release 1 if it freed the name, or 0:
+-- nothing was done, ask with the whole script.
+-- Invariant: as in release.lua.
 local call, answers = redis.call, { '0' }
 
 local function release(text)

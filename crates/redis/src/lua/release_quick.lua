@@ -1,11 +1,11 @@
--- Ends holds that were held alone and ended well: frees the name, or grants it to the first in line if that one is written
--- as words and listens: most releases. Stands before name.lua and release.lua, which do everything else; apart, because
--- defining their functions costs more than this.
+-- Ends exclusive holds that ended well: frees the name, or grants it to the head of the queue if that waiter is stored
+-- as words and listens: most releases. Precedes name.lua and release.lua, which handle every other case; separate,
+-- because defining their functions costs more than this.
 
 local AUTOMATIC = 'c 0 0 a'
 
--- Grants to the first in line, as settle() does; or frees the name, if the line has gone. Not where another program was seen
--- that may have its turn: see leave_gap() in release.lua.
+-- Grants to the head of the queue, like settle(); or frees the name, if the queue has gone. Not if another program was
+-- seen that may get a gap: see leave_gap() in release.lua.
 local function hand_over(at, value)
   local lock, side, mine = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
   local pushed = value == mine .. '?'
@@ -63,7 +63,7 @@ local function quick()
   for at, value in ipairs(values) do
     local lock, n = KEYS[at + 1], #freed
     if ARGV[3 * at] ~= AUTOMATIC and ARGV[3 * at] ~= 'c 0 0 0' then
-      -- not plain
+      -- not simple
     elseif nobody_waits and value == ARGV[3 * at - 1] then
       freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock
     else

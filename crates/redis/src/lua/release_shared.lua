@@ -1,9 +1,10 @@
--- Ends a shared hold or permits by two keys, while a slot is on its way to another server: see renew_lock.lua.
+-- Ends a shared hold or permits by two keys, while a slot is migrating to another server: see renew_lock.lua.
 --
--- KEYS 1 lock · 2 when the holds beside it end
--- ARGV as of release.lua, for one release
+-- KEYS 1 lock · 2 the ends of the holds beside it
+-- ARGV as in release.lua, for one release
 -- Answers {server us, freed, again, or the server's error}; again: more than these may be left of the claim.
--- Invariant: as of release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys counts it off.
+-- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
+-- removes it.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
 local keep, marked_dead = ARGV[3]:match('^%a (%d+) (%d)')
 local now = math.floor(us / 1000)

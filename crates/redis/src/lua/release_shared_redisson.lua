@@ -1,5 +1,5 @@
--- As release_shared.lua, where the lock is a hash. Stands after head.lua, lock_redisson.lua and bell_redisson.lua. The key of the reader that
--- our shared holds are is not told of beforehand: on the other server it lapses.
+-- Like release_shared.lua, where the lock is a hash. Follows head.lua, lock_redisson.lua and wake_redisson.lua. The
+-- reader's key of our shared holds is not declared: on the other server it expires.
 local s, holds, id, token = { lock = KEYS[1], c = {} }, KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
 local keep, marked_dead, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
 local now = math.floor(us / 1000)

@@ -1,11 +1,11 @@
--- Extends an exclusive hold by its lock alone: while a slot is on its way to another server, the keys of a name may be on both, and
--- only what one key says is certain. Stands after head.lua.
+-- Extends an exclusive hold by its lock alone: while a slot is migrating to another server, the keys of a name may be
+-- on both, and only the content of a single key is certain. Follows head.lua.
 --
 -- KEYS 1 lock
--- ARGV as of renew.lua, for one hold
+-- ARGV as in renew.lua, for one hold
 -- Answers {server us, kept, gone, broken, or the server's error}.
--- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. What the card says of the hold stays
--- true, so that the verbs go on from it: a grant that was pushed stays unconfirmed.
+-- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. The record of the hold
+-- stays true, so that later verbs continue from it: a pushed grant stays unconfirmed.
 local lock, mine, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then

@@ -1,4 +1,4 @@
--- As renew_lock.lua, where the lock is a hash. Stands after head.lua and lock_redisson.lua.
+-- Like renew_lock.lua, where the lock is a hash. Follows head.lua and lock_redisson.lua.
 local lock, mine, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
 local count = redis.pcall('HGET', lock, (field_of(mine, 'x')))
 if type(count) == 'table' then

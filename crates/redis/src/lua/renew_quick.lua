@@ -1,5 +1,5 @@
--- Extends exclusive holds that are confirmed: most renewals. Stands before name.lua and renew.lua, which do everything
--- else; apart, because defining their functions costs more than this.
+-- Extends confirmed exclusive holds: most renewals. Precedes name.lua and renew.lua, which handle every other case;
+-- separate, because defining their functions costs more than this.
 local function quick()
   local values = all_values()
   for at = 1, ITEMS do

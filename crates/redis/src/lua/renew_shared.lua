@@ -1,9 +1,9 @@
--- Extends a shared hold or permits by two keys, while a slot is on its way to another server: see renew_lock.lua.
+-- Extends a shared hold or permits by two keys, while a slot is migrating to another server: see renew_lock.lua.
 --
--- KEYS 1 lock · 2 when the holds beside it end
--- ARGV as of renew.lua, for one hold
+-- KEYS 1 lock · 2 the ends of the holds beside it
+-- ARGV as in renew.lua, for one hold
 -- Answers {server us, kept, gone, or the server's error}.
--- Invariant: as of renew_lock.lua. The id alone is compared: the token stands elsewhere, and no two claims have one id.
+-- Invariant: as in renew_lock.lua. Only the id is compared: the token is in another key, and no two claims share an id.
 local lock, holds, id, ttl = KEYS[1], KEYS[2], ARGV[2]:match('^%x+'), tonumber(ARGV[3])
 local now = math.floor(us / 1000)
 local value = string_at(lock, redis.pcall)

@@ -1,5 +1,5 @@
--- As renew_shared.lua, where the lock is a hash. Stands after head.lua and lock_redisson.lua. The key of the reader that our shared
--- holds are is not told of beforehand: if it is on the other server, nothing is done.
+-- Like renew_shared.lua, where the lock is a hash. Follows head.lua and lock_redisson.lua. The reader's key of our
+-- shared holds is not declared: if it is on the other server, nothing is done.
 local s, holds, id, ttl = { lock = KEYS[1], c = {} }, KEYS[2], ARGV[2]:match('^%x+'), tonumber(ARGV[3])
 local now = math.floor(us / 1000)
 find_fields(s)

@@ -1,5 +1,5 @@
--- The lock is free: wakes who sleeps until a bell rings, each as the release of its own program does. Other programs stand in
--- no line: one of them is enough. False if that failed.
+-- The lock is free: wakes waiters of another program, as the release of that program does. Other programs have no
+-- queue: waking one waiter is enough. False if that failed.
 local function ring(s, wake)
   local kind, registry = wake:match('^(%l*) ?(.*)$')
   local name, steps = s.lock:sub(#'lock:' + 1), {}
@@ -7,7 +7,7 @@ local function ring(s, wake)
     local signal = 'lock-signal:' .. name
     steps = { { 'DEL', signal }, { 'LPUSH', signal, '1' }, { 'PEXPIRE', signal, '1000' } }
   elseif kind == 'walrus' then
-    -- With an expiry, which its own have not: what nobody waits for any more wakes nobody.
+    -- Its own releases set no expiry. With one, an unused event wakes nobody later.
     local event = 'lock.event:' .. name
     steps = { { 'LPUSH', event, '1' }, { 'LTRIM', event, '0', '0' }, { 'PEXPIRE', event, int(ENDED_LIFE) } }
   elseif kind == 'spring' then

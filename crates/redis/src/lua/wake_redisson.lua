@@ -1,12 +1,12 @@
--- The lock is free: wakes who waits for it, as the unlocking of each kind of Redisson's locks does. False if that failed.
--- Where servers share the slots, clients may listen by the slot or by all servers: bell is 'redisson s' there, else 'redisson'.
+-- The lock is free: wakes its waiters, as the release of each kind of Redisson's locks does. False if that failed. In a
+-- cluster clients may listen by the slot or by all servers: `wake` is 'redisson s' there, else 'redisson'.
 local function ring(s, wake)
   local rung, lock = true, prefixed('redisson_lock__channel', s.lock)
   local function tell(channel, message)
     local said = redis.pcall('PUBLISH', channel, message)
     rung = rung and type(said) == 'number'
     if wake == 'redisson s' then
-      redis.pcall('SPUBLISH', channel, message) -- servers before 7.0 know no such channels, nor do their clients
+      redis.pcall('SPUBLISH', channel, message) -- servers before 7.0, and their clients, have no such channels
     end
   end
   tell(lock, '0')

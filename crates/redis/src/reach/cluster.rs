@@ -1,4 +1,4 @@
-//! A Redis Cluster: which node has a slot, as far as is known, and what is done when it turns out to be another.
+//! A Redis Cluster: the known owner of each slot, and the reaction when the owner turns out to be another node.
 
 use std::{
     pin::pin,
@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{keys::SLOTS, outbox::To};
 
-/// For so long after a slot was found at a node, those who wait in it may not listen there yet: they hear that it moved when we do,
-/// or a moment later. Meanwhile that nobody listens is no reason to pass over who waits.
+/// For this long after a slot was found at a node, waiters of the slot may not listen there yet: their clients learn of
+/// the move when we do, or a moment later. During this time a waiter is not passed over because nobody listens.
 const UNSETTLED: Duration = Duration::from_secs(5);
 
 /// The cluster of a URL.
@@ -33,30 +33,30 @@ pub(crate) struct Inner {
     contact: Contact,
     pub(crate) waiting: Waiting,
     known: Mutex<Known>,
-    /// Rings when an attempt to learn who has which slots has ended.
+    /// Notified when an attempt to learn the owners of the slots has ended.
     pub(crate) told: Notify,
-    /// Rings when the nodes are others.
+    /// Notified when the set of nodes changes.
     regrouped: Notify,
 }
 
 /// What is known of the cluster.
 pub(crate) struct Known {
-    /// The owner of each slot; `None` before somebody told.
+    /// The owner of each slot; `None` before a node reported it.
     slots: Vec<Option<Owned>>,
-    /// Those from which slots went elsewhere since somebody told who has which.
+    /// Nodes that lost slots since the owners were last reported.
     left: Vec<Arc<Node>>,
-    /// Those that are owners, or that others sent us to.
+    /// Nodes that own slots, or to which others redirected us.
     nodes: Vec<Arc<Node>>,
-    /// Those of the URL.
+    /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
-    /// Whom to ask first: who knows of the newest change.
+    /// The node to ask first: it knows of the newest change.
     witness: Option<Arc<Node>>,
-    /// Whom to ask last: it does not answer.
+    /// The node to ask last: it does not answer.
     suspect: Option<Arc<Node>>,
     pub(crate) task: MapTask,
 }
 
-/// A slot has been found at this node, since then.
+/// The owner of a slot, and since when it is known.
 #[derive(Clone)]
 struct Owned {
     node: Arc<Node>,
@@ -101,7 +101,7 @@ impl Cluster {
             Ok(via) => return Ok(via),
             Err(error) => error,
         };
-        // Nothing was sent: if another has its place by now, that one is asked.
+        // Nothing was sent: if another node has its place by now, that one is asked.
         if met.fault != Fault::Retry || self.0.look().await.is_err() {
             return Err(met);
         }
@@ -113,7 +113,7 @@ impl Cluster {
         }
     }
 
-    /// The same, if it is made, and nothing is to be asked there first.
+    /// The same connection, if it is made and nothing must be asked there first.
     pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
         let owned = self.0.owned(slot)?;
         let (conn, to) = (owned.node.made()?, self.to(slot, &owned));
@@ -148,7 +148,7 @@ impl Cluster {
         }
     }
 
-    /// Each node that has slots, by one of them.
+    /// A connection to each node that has slots.
     pub(crate) async fn owners(&self) -> Result<Vec<Via>, EngineError> {
         let mut owners = self.0.lock().owners();
         if owners.is_empty() {
@@ -162,7 +162,7 @@ impl Cluster {
         Ok(vias)
     }
 
-    /// A node says that the slot is elsewhere: the one that is to be asked from now on. `from` said so.
+    /// The node `from` says that the slot is elsewhere: `to` is asked from now on.
     pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
         let node = self.0.node_at(to, from, slot)?;
         let now = self.0.client.clock.now();
@@ -176,17 +176,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// The node to which a slot is on its way.
+    /// The node to which a slot is migrating.
     pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
         self.0.node_at(to, from, slot).inspect(|node| node.keeps())
     }
 
-    /// The claim waits no more.
+    /// The claim no longer waits.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         self.0.waits_no_more(slot, claim);
     }
 
-    /// Keeps the connections that were made once. Never returns.
+    /// Keeps connections that were made once connected. Never returns.
     pub(crate) async fn mend(&self) {
         loop {
             let mut regrouped = pin!(self.0.regrouped.notified());
@@ -207,7 +207,7 @@ impl Inner {
         self.waiting.add(slot, claim, name);
     }
 
-    /// The claim waits no more, at no node: its slot may have been at another when it began to.
+    /// The claim no longer waits at any node: its slot may have been at another node when it began to wait.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         if self.waiting.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
@@ -215,18 +215,18 @@ impl Inner {
         }
     }
 
-    /// This node did not answer: perhaps another has taken its place.
+    /// This node did not answer: another may have taken its place.
     pub(crate) fn suspect(&self, node: &Arc<Node>) {
         self.lock().suspect = Some(Arc::clone(node));
         self.want_map();
     }
 
-    /// Somebody is to tell who has which slots, soon.
+    /// Requests the owners of the slots, soon.
     pub(crate) fn want_map(&self) {
         MapTask::want(&self.me);
     }
 
-    /// Waits until somebody has told who has which slots.
+    /// Waits until a node has reported the owners of the slots.
     async fn look(&self) -> Result<(), EngineError> {
         let mut told = pin!(self.told.notified());
         told.as_mut().enable();
@@ -241,8 +241,8 @@ impl Inner {
         }
     }
 
-    /// Whom to ask who has which slots, one after the other: first those who know of changes, those who are connected, at the end
-    /// those of whom it is not known whether they are still there.
+    /// The nodes to ask for the owners of the slots, in order: first the nodes that know of changes, then connected
+    /// ones, and at the end the one that may be gone.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
         let mut known = self.lock();
         let (witness, suspect) = (known.witness.take(), known.suspect.take());
@@ -257,7 +257,7 @@ impl Inner {
         all
     }
 
-    /// `witness` told who has which slots.
+    /// Takes over the owners of the slots that `witness` reported.
     pub(crate) fn adopt(&self, told: &[Range], witness: &Node) -> Result<(), EngineError> {
         if told.is_empty() {
             let message = format!("{} knows of nobody that has slots", witness.place);
@@ -278,7 +278,7 @@ impl Inner {
                 nodes.push(node);
             }
         }
-        // What nobody has now stays where it was, and is refused there.
+        // A slot that no node has now stays where it was, and requests about it are refused there.
         known.nodes = nodes;
         let after = known.owners();
         known.nodes.clone_from(&after);
@@ -286,7 +286,7 @@ impl Inner {
         known.seeds.iter().filter(|seed| !is_one(&after, seed)).for_each(|seed| seed.hang_up());
         let left = std::mem::take(&mut known.left);
         drop(known);
-        // A node that has nothing any more was taken the place of, perhaps by one that knows less.
+        // A node without slots was replaced, perhaps by a node that lacks newer data.
         if left.iter().any(|node| !is_one(&after, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
@@ -303,7 +303,7 @@ impl Inner {
         self.lock().seeds.iter().any(|seed| seed.place == node.place)
     }
 
-    /// The node that `from` means by this address.
+    /// The node at the address that `from` reported.
     fn node_at(&self, told: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
         let place = slots::place(told, &from.place.host).ok_or_else(|| {
             let message = format!(
@@ -323,13 +323,13 @@ impl Inner {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing under this lock can panic half-way through a change.
+        // No panic under this lock can leave a change half done.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Known {
-    /// The slot is at this node from now on; whether it was at another.
+    /// Records that the slot is at this node from now on. True if it was at another.
     fn settle(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
         let owned = &mut self.slots[usize::from(slot)];
         if owned.as_ref().is_some_and(|owned| Arc::ptr_eq(&owned.node, node)) {
@@ -344,8 +344,8 @@ impl Known {
         true
     }
 
-    /// The node that is meant: by what nodes call it, which stays when its address does not, or by its address. One that has another
-    /// address than before is another one to us. `None` for one whose address nobody knows.
+    /// The reported node: found by its id, which outlasts its address, or by its address. A node with a new address
+    /// counts as a new node. `None` if its address is unknown.
     fn node(&self, told: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
         let all = || self.nodes.iter().chain(new).chain(&self.seeds);
         let is_called = |node: &&Arc<Node>| told.id.is_some() && node.id.get() == told.id.as_ref();
@@ -370,7 +370,7 @@ impl Known {
     fn owners(&self) -> Vec<Arc<Node>> {
         let mut owners: Vec<Arc<Node>> = Vec::new();
         for owned in self.slots.iter().flatten() {
-            // Slots of one node mostly follow each other.
+            // Neighbouring slots mostly have the same owner.
             let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owned.node);
             if !owners.iter().rev().any(is_known) {
                 owners.push(Arc::clone(&owned.node));

@@ -1,4 +1,4 @@
-//! Asks nodes of a Redis Cluster who has which slots: in the background, one after the other, and not all the time.
+//! Asks nodes of a Redis Cluster for the owners of the slots: in the background, one node after the other, with pauses.
 use std::{
     sync::{Arc, Weak},
     time::Duration,
@@ -9,23 +9,23 @@ use leasehold_core::{EngineError, Fault};
 use super::{cluster::Inner, node::Node, slots};
 use crate::runtime;
 
-/// The pause after an answer, or when nobody gave one. Between two of them many requests are sent on from node to node, and need no
-/// answer of this.
+/// The pause after an answer, or when no node gave one. Between two answers many requests are redirected from node to
+/// node, and need no answer to this question.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long one node has for its answer.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// What became of asking.
+/// The state and the last result of this task.
 #[derive(Default)]
 pub(crate) struct MapTask {
     under_way: bool,
-    /// Somebody wants to know what may have changed since it began.
+    /// A caller wants to know of changes since the running attempt began.
     again: bool,
     failed: Option<(Fault, String)>,
 }
 
 impl MapTask {
-    /// Asks, if nobody does. Those who ask meanwhile get the answer after.
+    /// Starts an attempt, if none is running. Callers during an attempt get the result of the next one.
     pub(crate) fn want(cluster: &Weak<Inner>) {
         let Some(inner) = cluster.upgrade() else { return };
         {
@@ -35,17 +35,17 @@ impl MapTask {
                 return;
             }
         }
-        // Not under the lock: a runtime that is shut down drops the task at once.
+        // Not under the lock: a runtime that is shutting down drops the task at once.
         runtime::detach(Asking { cluster: Weak::clone(cluster), ended: false }.run());
     }
 
-    /// What the last attempt met.
+    /// The error of the last attempt.
     pub(crate) fn failed(&self) -> Option<EngineError> {
         self.failed.as_ref().map(|(fault, message)| EngineError::new(*fault, message.clone()))
     }
 }
 
-/// In whatever way it ends, the next who wants to know begins it anew.
+/// However it ends, the next request starts a new one.
 struct Asking {
     cluster: Weak<Inner>,
     ended: bool,
@@ -82,7 +82,7 @@ impl Drop for Asking {
     }
 }
 
-/// Asks until somebody answers. What is told of errors is the one that a user can do something about.
+/// Asks until a node answers. Of several errors, the one that the user can repair is reported.
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut met: Option<EngineError> = None;
     for node in cluster.witnesses() {
@@ -116,7 +116,7 @@ fn silent(node: &Node) -> EngineError {
     EngineError::new(Fault::Retry, format!("{} has not told its slots within {PATIENCE:?}", node.place))
 }
 
-/// Nothing was done, so that is no unknown outcome; and a server that is no node says so in its way.
+/// Nothing was done, so the outcome is not unknown. A server that is no node says so with an error of its own.
 fn no_cluster(error: EngineError, cluster: &Inner, node: &Node) -> EngineError {
     let (place, scheme) = (&node.place, cluster.client.config.scheme());
     if error.message.contains("cluster support disabled") {

@@ -1,5 +1,5 @@
-//! The ways to reach Redis. They differ in which server has a slot now, and in what is done when that changes; scripts, outbox,
-//! listener and record are the same for all.
+//! The ways to reach Redis. They differ in which server has a slot now, and in the reaction to a change; scripts,
+//! outbox, listener and records are the same for all.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -36,11 +36,11 @@ use sentinel::Sentinel;
 /// What all connections of one client share.
 pub(crate) struct Client {
     pub(crate) config: Config,
-    /// Where it hears news, on each server.
+    /// The channel on which it receives notifications, on each server.
     pub(crate) channel: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Counts connections, also those that were not made.
+    /// Counts connections, including failed attempts.
     connections: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl Client {
         Self::hearing(config, id, clock, Arc::default())
     }
 
-    /// One whose news come to this mailbox.
+    /// A client whose notifications go to this mailbox.
     pub(crate) fn hearing(
         config: Config,
         id: ClaimId,
@@ -69,17 +69,17 @@ impl Client {
         Arc::new(Self { config, channel: channel(id), clock, mailbox, connections: AtomicU64::new(1) })
     }
 
-    /// To hear one server with.
+    /// A listener for one server.
     pub(crate) fn listener(&self) -> Arc<PushListener> {
         self.asking(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
-    /// To hear one of several servers with that pass on what is published.
+    /// A listener for one of several servers that pass published messages on to each other.
     pub(crate) fn listener_of_many(&self) -> Arc<PushListener> {
         self.asking(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
-    /// Where replicas are waited for, no news of a grant is enough: they are sent before any replica has it.
+    /// If replicas are waited for, a pushed grant proves too little: it is sent before any replica has it.
     fn asking(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
             listener.ask_before_believing();
@@ -108,7 +108,8 @@ impl Reach {
         }
     }
 
-    /// The connection to the server that has the keys of this slot, if it is made, and nothing is to be asked there first.
+    /// The connection to the server that has the keys of this slot, if it is made and nothing must be asked there
+    /// first.
     pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
         let conn = match self {
             Self::One(one) => one.live()?,
@@ -123,12 +124,12 @@ impl Reach {
         matches!(self, Self::Cluster(_))
     }
 
-    /// A request about keys of this slot sets out.
+    /// Begins a request about keys of this slot.
     pub(crate) const fn way(&self, slot: u16) -> RoutedRequest<'_> {
         RoutedRequest::new(self, slot)
     }
 
-    /// Runs a script where the keys of this slot are. The items are made for each server that is asked.
+    /// Runs a script where the keys of this slot are. The items are built anew for each server that is asked.
     pub(crate) async fn run(
         &self,
         slot: u16,
@@ -145,7 +146,8 @@ impl Reach {
         }
     }
 
-    /// The server at the end of this connection said that it has not the locks: the error, if no other is known to have them.
+    /// The server at the end of this connection says that it does not have the locks. Returns the error, if no other
+    /// server is known to have them.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
             Self::One(one) => Err(one.demoted(connection, error)),
@@ -153,12 +155,12 @@ impl Reach {
                 sentinel.demoted(connection);
                 Ok(())
             }
-            // Who has a slot in its place is asked for, and core asks again.
+            // The owner of its slots is looked up, and core asks again.
             Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
         }
     }
 
-    /// How many Sentinels the URL names, and how many there are; `None` without any.
+    /// How many Sentinels the URL names, and how many exist; `None` without any.
     pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
         match self {
             Self::One(_) | Self::Cluster(_) => None,
@@ -174,7 +176,7 @@ impl Reach {
         }
     }
 
-    /// A connection to the same server, whose last one may have broken.
+    /// A connection to the same server; the last one may have broken.
     pub(crate) async fn anew(&self, via: &Via) -> Result<Via, EngineError> {
         match (self, &via.home) {
             (Self::Cluster(cluster), Some(home)) => cluster.go(&home.node, To::default()).await,
@@ -182,7 +184,7 @@ impl Reach {
         }
     }
 
-    /// The claim, of a name in this slot, waits no more, wherever it did.
+    /// The claim, of a name in this slot, no longer waits at any server.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
             Self::One(one) => one.listener().waits(claim, false),
@@ -191,7 +193,7 @@ impl Reach {
         }
     }
 
-    /// Keeps the connections that were made once. Never returns.
+    /// Keeps connections that were made once connected. Never returns.
     pub(crate) async fn mend(&self) {
         match self {
             Self::One(one) => one.mend().await,

@@ -1,4 +1,4 @@
-//! One node of a Redis Cluster: its connection, and what its clock said when slots came to it.
+//! One node of a Redis Cluster: its connection, and the time of its clock when slots came to it.
 
 use std::{
     collections::HashMap,
@@ -23,24 +23,24 @@ use crate::{
     conn::Conn, open::micros, push_listener::PushListener, reply::unreadable, runtime, server::Address,
 };
 
-/// An answer that took longer says nothing, for another node may have taken the place of this one: half of the time after which they do,
-/// and not more than half of what it is by default.
+/// An answer that took longer proves nothing, because another node may have taken this one's place. The limit is half
+/// of the node timeout, and at most half of its default.
 const MOST_TRUST: Duration = Duration::from_secs(5);
 
-/// A node, as long as it stays where it is.
+/// A node, as long as its address stays the same.
 pub(crate) struct Node {
-    /// Where it is reached.
+    /// The address at which it is reached.
     pub(crate) place: Endpoint,
-    /// What nodes call it, once that is known.
+    /// Its id in the cluster, once known.
     pub(crate) id: OnceLock<String>,
     link: Link<NodeDialer>,
-    /// News of the slots that it has, where it has channels of slots.
+    /// Notifications of its slots, if it has channels of slots.
     pub(crate) shards: Shards,
-    /// Whether it has.
+    /// Whether it has channels of slots.
     has_shards: OnceLock<bool>,
-    /// How many times slots came to it.
+    /// How often slots came to it.
     arrivals: AtomicU64,
-    /// At how many of them its time was asked for.
+    /// For how many of these arrivals its time was asked for.
     floored: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl Node {
         let dialer =
             Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&listener)) };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
-        // Whether any node was reached is told by who knows of all.
+        // The cluster records whether any node was reached.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
         let shards = Shards::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
         let (id, has_shards, arrivals, floored) = Default::default();
@@ -75,7 +75,7 @@ impl Node {
         self.link.conn().await
     }
 
-    /// Its connection, if it is made, and no slot came since its time was asked for.
+    /// Its connection, if it is made, and no slot has come since its time was asked for.
     pub(crate) fn made(&self) -> Option<Arc<Conn>> {
         self.link.live().filter(|_| self.has_floor())
     }
@@ -96,7 +96,7 @@ impl Node {
         self.link.mend().await;
     }
 
-    /// It has slots, or some are on their way there.
+    /// The node has slots, or some are migrating to it.
     pub(crate) fn keeps(&self) {
         self.listener().keeps();
     }
@@ -106,8 +106,8 @@ impl Node {
         self.arrivals.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Before the first request about a slot that came from another node: the counter of its tokens may be a copy that lacks the
-    /// newest, so it must be above what the clock says now.
+    /// To be called before the first request about a slot that came from another node: its token counter may be a copy
+    /// that lacks the newest tokens, so it must be above the clock's present time.
     pub(crate) async fn take_floor(&self, conn: &Conn) -> Result<(), EngineError> {
         if self.has_floor() {
             return Ok(());
@@ -124,7 +124,7 @@ impl Node {
         self.floored.load(Ordering::Acquire) >= arrivals
     }
 
-    /// Whether it has channels of slots (Redis 7.0). Asked without arguments, which does nothing.
+    /// Whether it has channels of slots (Redis 7.0). Calls the command without arguments, which does nothing.
     pub(crate) async fn has_shards(&self, conn: &Conn) -> Result<bool, EngineError> {
         if let Some(&known) = self.has_shards.get() {
             return Ok(known);
@@ -138,7 +138,7 @@ impl Node {
     }
 }
 
-/// After how long without a sign of it other nodes take this one's place, if we may know.
+/// How long a node must be silent before other nodes replace it, if we may know.
 async fn node_timeout(conn: &Conn) -> Option<Duration> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg("cluster-node-timeout");
@@ -146,7 +146,7 @@ async fn node_timeout(conn: &Conn) -> Option<Duration> {
     said.into_values().next().map(Duration::from_millis)
 }
 
-/// What a request is preceded by came to nothing, so the request was not sent.
+/// The error of a preparation: the request itself was not sent.
 fn not_asked(error: EngineError) -> EngineError {
     match error.fault {
         Fault::Unknown => EngineError { fault: Fault::Retry, ..error },
@@ -158,7 +158,7 @@ impl Dial for NodeDialer {
     type Conn = Conn;
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
-        // Its place may have been taken.
+        // Another node may have taken its place.
         if self.made.load(Ordering::Acquire)
             && let Some(cluster) = self.cluster.upgrade()
         {

@@ -1,4 +1,4 @@
-//! One server: one connection, made again and again.
+//! One server, and its connection, which is made again when it breaks.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -20,11 +20,11 @@ use crate::{
 /// The server of the URL.
 pub(crate) struct One(Link<Dialer>);
 
-/// Connects to one server, again and again, for one client.
+/// Makes connections to one server, for one client.
 pub(crate) struct Dialer {
     pub(crate) client: Arc<Client>,
     pub(crate) server: Server,
-    /// What this server pushes, and what its clock says.
+    /// The pushes of this server, and its clock.
     pub(crate) listener: Arc<PushListener>,
     pub(crate) wanted: Wanted,
     /// An answer that took longer is no evidence.
@@ -37,7 +37,7 @@ impl One {
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
-    /// One of several that know nothing of each other.
+    /// One of several servers that know nothing of each other.
     pub(crate) fn independent(client: &Arc<Client>, server: Server) -> Self {
         let dialer = Dialer { wanted: Wanted::Independent, ..Dialer::new(client, server) };
         Self(Link::new(dialer, Arc::clone(&client.clock), Contact::default()))
@@ -60,8 +60,8 @@ impl One {
         self.0.mend().await;
     }
 
-    /// The server at the end of this connection is no master: whatever is behind its name by now is connected to when it is next
-    /// needed. The error, for whoever was refused.
+    /// The server at the end of this connection is no master: the next request connects to the server that is behind
+    /// the name by then. Returns the error for the refused request.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
         let was_master = self.listener().was_master();
         hang_up(&self.0, connection, was_master.then_some(self.listener()));
@@ -69,7 +69,7 @@ impl One {
     }
 }
 
-/// Ends this connection, if it is the newest; then all holds are in doubt, which whose ears are given hears of.
+/// Ends this connection, if it is the newest. Then all holds are in doubt, which is reported through `doubt`, if given.
 pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, doubt: Option<&PushListener>) {
     if link.live().is_some_and(|conn| conn.number == connection) {
         link.hang_up();
@@ -84,7 +84,7 @@ impl Dialer {
         Self::heard(client, server, client.listener())
     }
 
-    /// The same, by what hears the server.
+    /// The same with this listener.
     pub(crate) fn heard(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
             Servers::One(_) => Wanted::Alone,

@@ -1,4 +1,5 @@
-//! The Sentinels of a URL: each is asked by a task of its own, again and again, so that none that is slow or gone holds up the others.
+//! The Sentinels of a URL. A separate task asks each of them again and again, so that a slow or lost Sentinel does not
+//! hold up the others.
 
 use std::{
     collections::HashMap,
@@ -22,16 +23,16 @@ use crate::{
     server::{Address, Server},
 };
 
-/// How often a Sentinel is asked. What it announces in between is a reason to ask at once, and may be lost.
+/// The poll interval of a Sentinel. Its announcements in between lead to a question at once, and may be lost.
 const PACE: Duration = Duration::from_secs(1);
-/// A Sentinel that says nothing for so long is connected to anew.
+/// A Sentinel that says nothing for this long is connected to again.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The pause after a connection that was not made, or broke.
+/// The pause after a failed or broken connection.
 const PAUSE: Duration = Duration::from_millis(250);
-/// For so long a Sentinel that names another master by a later fail-over is heard against the majority: Sentinels tell each other
-/// within 2 s. After that it is the odd one: epochs begin anew where a group is removed and added again.
+/// For this long a Sentinel that names another master by a later fail-over counts against the majority: Sentinels
+/// inform each other within 2 s. After that it is ignored: epochs begin anew where a group is removed and added again.
 const VETO: Duration = Duration::from_secs(5);
-/// What Sentinels announce.
+/// The channel on which Sentinels announce a new master.
 const CHANNEL: &str = "+switch-master";
 
 /// All Sentinels of the URL.
@@ -40,7 +41,7 @@ pub(crate) struct Panel {
     clock: Arc<dyn Clock>,
     states: Vec<Arc<SentinelState>>,
     changed: watch::Sender<()>,
-    /// Since when the majority is contradicted.
+    /// Since when a Sentinel contradicts the majority.
     disputed: Mutex<Option<Instant>>,
     _running: Vec<Running>,
 }
@@ -53,11 +54,11 @@ struct SentinelState {
     clock: Arc<dyn Clock>,
     told: Mutex<Answer>,
     changed: watch::Sender<()>,
-    /// Rings when it is to be asked now.
+    /// Notified when it is to be asked at once.
     kick: Notify,
 }
 
-/// What it says, and when it was asked.
+/// Its report, and when it was asked.
 struct Answer {
     told: SentinelReport,
     asked: Instant,
@@ -70,7 +71,7 @@ impl Answer {
 }
 
 impl Panel {
-    /// Begins to ask. Within a runtime.
+    /// Starts the tasks. Must be called within a runtime.
     pub(crate) fn new(servers: Vec<(Endpoint, Server)>, master: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let changed = watch::Sender::new(());
         let state = |(place, server)| {
@@ -91,12 +92,12 @@ impl Panel {
         Arc::new(Self { master, clock, states, changed, disputed, _running: running })
     }
 
-    /// Who is the master, by what they said last.
+    /// The master by the last reports of the Sentinels.
     pub(crate) fn verdict(&self) -> Verdict {
         self.verdict_since(Instant::from_nanos(0))
     }
 
-    /// The same, by what those said that were asked from this instant on.
+    /// The same by the reports of the Sentinels that were asked at this instant or later.
     pub(crate) fn verdict_since(&self, since: Instant) -> Verdict {
         let verdict = self.heard(since, |heard| judge(heard, &self.master));
         let mut disputed = lock_of(&self.disputed);
@@ -115,18 +116,18 @@ impl Panel {
         }
     }
 
-    /// Whether any of them knows of a later fail-over to another than this one.
+    /// Whether any Sentinel knows of a later fail-over to another server than `mine`.
     pub(crate) fn contradicts(&self, mine: &Endpoint) -> bool {
         let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.place == *mine);
         vetoed && self.heard(Instant::from_nanos(0), |heard| contradicts(heard, mine))
     }
 
-    /// Rings at each answer.
+    /// Changes with each report.
     pub(crate) fn listen(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// All are to be asked now.
+    /// Asks all Sentinels at once.
     pub(crate) fn kick(&self) {
         self.states.iter().for_each(|state| state.kick.notify_one());
     }
@@ -189,7 +190,7 @@ impl SentinelState {
         Ok(Dialed { driver, ..dialed })
     }
 
-    /// Asks until the connection is gone, and says why it is.
+    /// Asks until the connection breaks, and returns the reason.
     async fn ask_on(&self, dialed: Dialed) -> EngineError {
         let address = &self.server.address;
         let gone = || EngineError::new(Fault::Retry, format!("the Sentinel at {address} hung up"));
@@ -232,7 +233,7 @@ impl SentinelState {
         Ok(SentinelReport::Named(Named { place: Endpoint { host, port }, epoch, sentinels, down_after }))
     }
 
-    /// Says of an error that it is about a Sentinel, and of a refusal whose user and password were refused.
+    /// Marks the error as one of a Sentinel; of a refused login, says which login was refused.
     fn of_sentinel(&self, error: EngineError) -> EngineError {
         let address = &self.server.address;
         let message = match error.fault {
@@ -247,7 +248,7 @@ impl SentinelState {
 }
 
 impl PushHandler for SentinelState {
-    /// `<name> <old host> <old port> <new host> <new port>`: of other groups, too.
+    /// Reads `<name> <old host> <old port> <new host> <new port>`, also of other groups.
     fn hear(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
             self.kick.notify_one();

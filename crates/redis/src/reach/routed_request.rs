@@ -1,4 +1,4 @@
-//! The way of one request: to the server that has its keys, and on from there if they have moved.
+//! One request: sent to the server that has its keys, and redirected if they have moved.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -13,35 +13,36 @@ use crate::{
     scripts::Script,
 };
 
-/// How often a request is sent on. Each time it is known where to; more often only if servers contradict each other.
+/// The most redirections of a request. Each one names its target; more are needed only if servers contradict each
+/// other.
 const MOST_REDIRECTIONS: u32 = 5;
-/// A request that was given up after less than this was not given up because of the server.
+/// A request that was dropped earlier than this was not dropped because of the server.
 const OVERDUE_MS: u64 = 1000;
 
-/// One request on its way.
+/// One request, its redirections and its last server.
 pub(crate) struct RoutedRequest<'a> {
     reach: &'a Reach,
     slot: u16,
-    /// The connection by which it went last.
+    /// The connection that it last used.
     last: u64,
-    /// How many servers said that they are not the one that has the locks.
+    /// How many servers said that they do not have the locks.
     demoted: u32,
     redirections: u32,
     /// The node that was asked last.
     asked: Option<Arc<Node>>,
-    /// The node to ask next, to which the slot is on its way.
+    /// The node to ask next, to which the slot is migrating.
     importer: Option<Arc<Node>>,
 }
 
-/// So many servers in a row that are no masters are enough: core asks again in a while.
+/// After this many servers in a row that are no masters the request fails: core asks again later.
 const MOST_DEMOTED: u32 = 3;
 
-/// The connection by which a request goes, and what is said of it there.
+/// The connection for a request, and the destination there.
 #[derive(Clone)]
 pub(crate) struct Via {
     pub(crate) conn: Arc<Conn>,
     pub(crate) to: To,
-    /// Where servers share the slots.
+    /// Its node, where servers share the slots.
     pub(crate) home: Option<Home>,
 }
 
@@ -71,7 +72,7 @@ impl<'a> RoutedRequest<'a> {
         Ok(via)
     }
 
-    /// The server refused the request: why, if none is to be asked besides.
+    /// The server refused the request. Returns the reason, if no other server is to be asked.
     pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), Refused> {
         match refused {
             Refused::Demoted(error) => {
@@ -91,7 +92,7 @@ impl<'a> RoutedRequest<'a> {
         }
     }
 
-    /// Another node of the cluster is to be asked.
+    /// Redirects to another node of the cluster.
     fn sent_on(&mut self, refused: Refused) -> Result<(), Refused> {
         let (Reach::Cluster(cluster), Some(asked)) = (self.reach, &self.asked) else { return Err(refused) };
         let slot = self.slot;
@@ -131,7 +132,7 @@ impl Via {
         said
     }
 
-    /// Where news come to a claim in this slot.
+    /// The channel for notifications to a claim in this slot.
     pub(crate) async fn channel<'c>(&self, client: &'c Client) -> Result<Cow<'c, str>, EngineError> {
         match (&self.home, self.to.slot) {
             (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
@@ -141,19 +142,19 @@ impl Via {
         }
     }
 
-    /// Whether news of the slot are heard from this server. While the slot is on its way there, nobody can listen, and nobody is passed
-    /// over.
+    /// Whether the client listens to notifications of the slot from this server. While the slot is migrating to the
+    /// server, nobody can listen, and no claim is passed over.
     pub(crate) async fn hears(&self) -> Result<bool, EngineError> {
         match (&self.home, self.to.slot) {
             (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
                 Ok(self.to.asking || home.node.shards.hears(slot))
             }
-            // By the connection itself.
+            // They come on this connection.
             _ => Ok(true),
         }
     }
 
-    /// Listens to news of the slot.
+    /// Subscribes to notifications of the slot.
     pub(crate) async fn listen(&self) -> Result<(), Refused> {
         match (&self.home, self.to.slot) {
             (Some(home), Some(slot)) => home.node.shards.listen(slot).await,
@@ -161,7 +162,7 @@ impl Via {
         }
     }
 
-    /// The claim waits, or does not, as this server says.
+    /// Records whether the claim waits at this server.
     pub(crate) fn waits(&self, claim: ClaimId, name: &Name, waits: bool) {
         let (Some(home), Some(slot)) = (&self.home, self.to.slot) else {
             return self.conn.listener.waits(claim, waits);
@@ -175,7 +176,8 @@ impl Via {
     }
 }
 
-/// A request under way. If who asked gives up after a while, the node may be stuck: such a one sends nobody on.
+/// A request in flight. If its caller gives it up after a while, the node may be stuck: such a node sends no
+/// redirection.
 struct Overdue<'a> {
     home: Option<&'a Home>,
     sent: Instant,

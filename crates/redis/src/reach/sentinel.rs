@@ -1,5 +1,5 @@
-//! The master of a group that Sentinels watch. A connection to it lives as long as they name it: who was demoted does not know it for
-//! seconds, and answers as before.
+//! The master of a group that Sentinels watch. A connection to it lives as long as they name it: a demoted master does
+//! not know of its demotion for seconds, and answers as before.
 
 use std::{
     sync::{
@@ -28,29 +28,29 @@ use crate::{
     servers::Sentinels,
 };
 
-/// How often the Sentinels are judged, also if none of them says anything.
+/// The interval at which the reports of the Sentinels are judged, even without a new report.
 const LOOK: Duration = Duration::from_millis(250);
-/// So long a request waits for a connection at least.
+/// How long a request waits for a connection at least.
 const WAIT: Duration = Duration::from_millis(300);
-/// Within half of the time after which Sentinels take a master for down, they cannot have made another the master. A master is believed
-/// in for as long without a majority that names it, and an answer that takes longer says nothing.
+/// Sentinels cannot have promoted another server within half of the time after which they take a master for down. For
+/// this time a master is trusted without a majority that names it; a slower answer proves nothing.
 const SHORTEST_TRUST: Duration = Duration::from_secs(2);
 const LONGEST_TRUST: Duration = Duration::from_secs(5);
 
 /// The group of the URL.
 pub(crate) struct Sentinel(Link<MasterDialer>);
 
-/// Connects to whichever server is the master.
+/// Connects to the present master.
 struct MasterDialer {
     client: Arc<Client>,
-    /// Hears the master, whichever server that is.
+    /// The listener for the master, whichever server it is.
     listener: Arc<PushListener>,
     sentinels: Sentinels,
-    /// Set up at the first connection: it needs the runtime.
+    /// Created at the first connection, because it needs the runtime.
     panel: OnceLock<Arc<Panel>>,
-    /// Why nobody is connected to, while nobody is.
+    /// The reason while there is no connection.
     why: Mutex<Option<EngineError>>,
-    /// How many Sentinels they say that there are.
+    /// How many Sentinels exist, by their own reports.
     known: AtomicU32,
 }
 
@@ -67,7 +67,8 @@ impl Sentinel {
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
-    /// The connection to the master. While there is none, and it is known why, nobody waits for long: attempts go on by themselves.
+    /// The connection to the master. While there is none and the reason is known, callers do not wait for long:
+    /// attempts continue in the background.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         loop {
             if let Some(conn) = runtime::within(WAIT, self.0.conn()).await {
@@ -100,7 +101,7 @@ impl Sentinel {
         }
     }
 
-    /// How many Sentinels the URL names, and how many they say that there are.
+    /// How many Sentinels the URL names, and how many exist by their own reports.
     pub(crate) fn counted(&self) -> (usize, u32) {
         let dialer = self.0.dialer();
         (dialer.sentinels.places.len(), dialer.known.load(Ordering::Relaxed))
@@ -122,8 +123,8 @@ impl MasterDialer {
         })
     }
 
-    /// Connects to the one that is named, if it says itself that it is the master, and if it is named still by who was asked after it
-    /// said so: one that was stopped meanwhile, and replaced, does not know it.
+    /// Connects to the named server. It must itself say that it is the master, and Sentinels that are asked after that
+    /// must still name it: a server that was stopped and replaced meanwhile does not know it.
     async fn open(&self, named: &Named, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         let reachable = config.map.reachable(named.place.clone());
@@ -145,7 +146,7 @@ impl MasterDialer {
                 }
                 error
             })?,
-            // One that does not answer is left as soon as another is named.
+            // A server that does not answer is left as soon as another is named.
             () = watching() => return Err(replaced("another, or none")),
         };
         let (panel, now) = (self.panel(), self.client.clock.now());
@@ -163,7 +164,7 @@ impl MasterDialer {
         }
     }
 
-    /// Tries until somebody is the master, and keeps why nobody is.
+    /// Tries until there is a master, and keeps the reason why there is none.
     async fn find(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let panel = self.panel();
         let mut answers = panel.listen();
@@ -189,7 +190,7 @@ impl MasterDialer {
                 Some(error) => *lock_of(&self.why) = Some(error),
                 None => {}
             }
-            // A server that is gone is named until it was gone for long enough: it is not called all the time.
+            // A lost server stays named until it has been down for long enough: attempts to connect to it have pauses.
             let _ = runtime::within(LOOK, answers.changed()).await;
             let _ = runtime::within(LOOK / 2, std::future::pending::<()>()).await;
         }
@@ -231,12 +232,12 @@ impl Dial for MasterDialer {
     }
 }
 
-/// For how long a master is believed in that no majority names any more.
+/// How long a master is trusted without a majority that names it.
 fn trust(down_after: Duration) -> Duration {
     (down_after / 2).clamp(SHORTEST_TRUST, LONGEST_TRUST)
 }
 
-/// Ends when this one is not to be believed in as the master any more.
+/// Ends when this server is no longer trusted as the master.
 async fn watch(panel: Arc<Panel>, mine: Endpoint, trust: Duration, clock: Arc<dyn Clock>) {
     let (mut answers, mut named) = (panel.listen(), clock.now());
     loop {

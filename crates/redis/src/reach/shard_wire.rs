@@ -1,5 +1,6 @@
-//! A connection for news of slots: written and read by ourselves, because the client library takes the unasked `sunsubscribe` of a
-//! slot that moved for the answer to a command. In the old protocol, where every piece of news says what it is.
+//! A connection for notifications of slots, with its own writer and parser: the client library takes the unasked
+//! `sunsubscribe` of a slot that moved for the answer to a command. It speaks the old protocol, in which every
+//! notification names its kind.
 
 use leasehold_core::EngineError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +11,7 @@ use crate::{
     stream,
 };
 
-/// What a server sends.
+/// A part of the server's output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A word or a number.
@@ -24,16 +25,16 @@ pub(crate) enum Frame {
 /// The connection.
 pub(crate) struct Wire {
     stream: Box<dyn stream::Bytes>,
-    /// What came, and is not read yet.
+    /// Bytes that were received and not read yet.
     came: Vec<u8>,
 }
 
-/// What came is no Redis protocol.
+/// The bytes are not of the Redis protocol.
 #[derive(Debug)]
 pub(crate) struct Nonsense;
 
 impl Wire {
-    /// Connects, and says who we are.
+    /// Connects and logs in.
     pub(crate) async fn open(server: &Server) -> Result<Self, EngineError> {
         let mut wire = Self { stream: stream::open(server).await?, came: Vec::new() };
         if let Some(password) = &server.login.password {
@@ -58,7 +59,7 @@ impl Wire {
         self.stream.flush().await
     }
 
-    /// The next that comes.
+    /// The next frame.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -79,14 +80,14 @@ impl Wire {
     }
 }
 
-/// The first frame, and how many bytes it takes; `None` where the end of it has not come yet.
+/// The first frame and its length in bytes; `None` if its end has not come yet.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Nonsense> {
     let mut rest = bytes;
     let frame = frame(&mut rest, 0)?;
     Ok(frame.map(|frame| (frame, bytes.len() - rest.len())))
 }
 
-/// News are lists of texts: what is nested deeper is none.
+/// Notifications are lists of texts: a deeper nesting is none.
 const DEEPEST: u32 = 4;
 
 fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Nonsense> {

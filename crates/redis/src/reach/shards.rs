@@ -1,6 +1,6 @@
-//! News of the slots of one node, on a connection of their own: made when somebody waits, with one channel for each slot in which a
-//! claim of this process waited, and closed when nobody has waited for a while. Channels are never given up one by one: the answer
-//! to that looks like the news that a slot has moved.
+//! Notifications of the slots of one node, on a separate connection. It is made when a claim waits, has one channel for
+//! each slot in which a claim of this process has waited, and is closed when none has waited for a while. Channels are
+//! never unsubscribed one by one: the answer looks like the notification that a slot has moved.
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem,
@@ -27,17 +27,16 @@ use crate::{
     server::Server,
 };
 
-/// How often the server is asked for a sign of life, and after how long without one it is taken for gone: as on the other
-/// connection.
+/// The interval of pings, and the silence after which the server counts as gone: as on the other connection.
 const PULSE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(3);
-/// How long the connection stays when nobody waits: who waits once is likely to wait again.
+/// How long the connection stays without waiters: a client that waits once is likely to wait again.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The news of the slots of a node.
+/// The notifications of the slots of a node.
 pub(crate) struct Shards(Link<ShardDialer>);
 
-/// Connects for news, again and again.
+/// Makes connections for notifications.
 pub(crate) struct ShardDialer {
     cluster: Weak<Inner>,
     client: Arc<Client>,
@@ -52,22 +51,24 @@ pub(crate) struct ShardConn {
     _running: Running,
 }
 
-/// What is heard on one connection, and what was asked for. It outlives the connection in whoever waits for an answer.
+/// The channels of one connection, and the pending subscriptions. Callers that wait for an answer keep it alive after
+/// the connection.
 struct Heard {
     channels: Mutex<Channels>,
     orders: mpsc::UnboundedSender<u16>,
     dead: AtomicBool,
 }
 
-/// Whom to tell what the server says to a request.
+/// Receives the server's answer to a subscription.
 type Tell = oneshot::Sender<Result<(), Refused>>;
 
 #[derive(Default)]
 struct Channels {
     listening: HashSet<u16>,
-    /// Asked for, in the order of the requests, each with those who wait for the answer. Bounded by the slots.
+    /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer. Bounded by
+    /// the slots.
     asked: VecDeque<(u16, Vec<Tell>)>,
-    /// The slots of what was asked for.
+    /// The slot of each requested channel.
     slots: HashMap<Vec<u8>, u16>,
 }
 
@@ -76,12 +77,12 @@ impl Shards {
         Self(Link::new(dialer, Arc::clone(clock), Contact::default()))
     }
 
-    /// Whether news of the slot are heard now.
+    /// Whether the slot is subscribed now.
     pub(crate) fn hears(&self, slot: u16) -> bool {
         self.0.live().is_some_and(|conn| conn.heard.lock().listening.contains(&slot))
     }
 
-    /// Listens to news of the slot.
+    /// Subscribes to notifications of the slot.
     pub(crate) async fn listen(&self, slot: u16) -> Result<(), Refused> {
         let conn = self.0.conn().await.map_err(Refused::Failed)?;
         let broke = |_| Refused::Failed(EngineError::new(Fault::Retry, "the connection for news broke"));
@@ -149,25 +150,26 @@ impl Dial for ShardDialer {
         conn.place.clone()
     }
 
-    /// Whoever waits was told when the one before broke.
+    /// Waiters were notified when the previous connection broke.
     fn connected(&self, _: &Arc<ShardConn>, _: bool) {}
 }
 
 impl Heard {
-    /// Asks for news of a slot, if nobody did yet: where the answer comes; `None` if they are heard.
+    /// Requests a subscription of a slot, unless it is pending already; returns the receiver of the answer, or `None`
+    /// if the slot is subscribed.
     fn ask(&self, slot: u16) -> Option<oneshot::Receiver<Result<(), Refused>>> {
         let (tell, told) = oneshot::channel();
         let mut channels = self.lock();
         if channels.listening.contains(&slot) {
             return None;
         }
-        // Of a connection that has ended the answer never comes, and who waits for it is told so.
+        // A connection that has ended never answers; its callers get an error.
         if !self.dead.load(Ordering::Acquire) {
             match channels.asked.iter_mut().find(|(asked, _)| *asked == slot) {
                 Some((_, tells)) => tells.push(tell),
                 None => {
                     channels.asked.push_back((slot, vec![tell]));
-                    // Under the lock: what is asked for leaves in this order. If the connection has ended, `asked` is emptied.
+                    // Under the lock: requests leave in this order. If the connection has ended, `asked` is emptied.
                     let _ = self.orders.send(slot);
                 }
             }
@@ -193,7 +195,7 @@ impl Heard {
         true
     }
 
-    /// The slot of a channel that was asked for.
+    /// The slot of a requested channel.
     fn slot(&self, channel: &[u8]) -> Option<u16> {
         self.lock().slots.get(channel).copied()
     }
@@ -203,7 +205,7 @@ impl Heard {
     }
 }
 
-/// What runs a connection.
+/// The task of a connection.
 struct PushHandler {
     wire: Wire,
     ordered: mpsc::UnboundedReceiver<u16>,
@@ -214,7 +216,7 @@ struct PushHandler {
 }
 
 impl PushHandler {
-    /// Until the connection breaks, the server falls silent, or nobody has waited for a while.
+    /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for a while.
     async fn run(mut self) -> Option<()> {
         let now = || self.client.clock.now();
         let (mut asked_for_life, mut wanted): (Option<Instant>, _) = (None, now());
@@ -249,7 +251,7 @@ impl PushHandler {
     }
 }
 
-/// `None` for what cannot be understood: then nothing that comes later can.
+/// `None` for a frame that has no meaning: then no later frame can be trusted.
 fn hear(
     heard: &Heard,
     listener: &PushListener,
@@ -269,13 +271,13 @@ fn hear(
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
             let asked = heard.lock().asked.front().map(|(slot, _)| *slot);
             let told = heard.slot(channel);
-            // Another order would mean that answers and requests do not belong together.
+            // A different order would mean that answers and requests do not match.
             if told.is_none() || told != asked {
                 return None;
             }
             heard.answered(Ok(()));
         }
-        // Unasked: the slot has gone to another node.
+        // Unasked: the slot has moved to another node.
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"sunsubscribe" => {
             let slot = heard.slot(channel)?;
             heard.lock().listening.remove(&slot);
@@ -289,7 +291,7 @@ fn hear(
     Some(())
 }
 
-/// In whatever way a connection ends, who waited for its news or an answer is to ask.
+/// However a connection ends, claims and callers that wait for it ask again.
 struct LastWords {
     heard: Arc<Heard>,
     cluster: Weak<Inner>,
@@ -323,7 +325,8 @@ mod tests {
         Frame::List(vec![bytes(kind), bytes(channel), Frame::Word("1".to_owned())])
     }
 
-    /// The client library takes such news for the answer to the oldest request, and all later answers for those before them.
+    /// The client library takes such a notification for the answer to the oldest request, and every later answer for
+    /// the one before.
     #[test]
     fn notifications_that_a_slot_has_left_are_the_answer_to_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
@@ -347,7 +350,7 @@ mod tests {
         assert!(said(frame("ssubscribe", &name(9))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
         assert_eq!(heard.lock().listening, HashSet::from([9]));
-        // What belongs to no request leaves nothing to be understood.
+        // After a frame that belongs to no request nothing can be understood.
         assert!(said(Frame::Error("ERR what".to_owned())).is_none());
         heard.ask(7).unwrap();
         assert!(said(frame("ssubscribe", &name(8))).is_none());

@@ -1,4 +1,4 @@
-//! Which node has which slots, as a node of a Redis Cluster says it
+//! Reads the owners of the slots, as a node of a Redis Cluster reports them
 //! (<https://redis.io/docs/latest/commands/cluster-slots/>).
 
 use leasehold_core::{Endpoint, EngineError};
@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::{keys::SLOTS, reply::unreadable};
 
-/// Some slots in a row, and the master that has them.
+/// Consecutive slots, and the master that has them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,
@@ -14,25 +14,25 @@ pub(crate) struct Range {
     pub(crate) owner: NodeInfo,
 }
 
-/// What is told of a node.
+/// A report about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeInfo {
-    /// What nodes call it, before Redis 4 nothing.
+    /// Its id in the cluster; none before Redis 4.
     pub(crate) id: Option<String>,
-    /// Where it says it is; `None` where the node that was asked does not know.
+    /// The address that it announces; `None` if the node that was asked does not know it.
     pub(crate) place: Option<Endpoint>,
 }
 
-/// Reads the answer to `CLUSTER SLOTS` of a node that was asked at this host. All of it, or an error.
+/// Reads the answer to `CLUSTER SLOTS` of the node that was asked at this host: all of it, or an error.
 pub(crate) fn read(said: Value, host: &str) -> Result<Vec<Range>, EngineError> {
     let Value::Array(ranges) = said else { return Err(unreadable()) };
     ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
 }
 
-/// A host and port as nodes tell them in redirections. Without a host it is that of the node that tells; `None` for one that is not
-/// known.
+/// Reads a host and port of a redirection. Without a host it is the host of the redirecting node; `None` for an unknown
+/// one.
 pub(crate) fn place(text: &str, host: &str) -> Option<Endpoint> {
-    // An IPv6 address stands there without brackets.
+    // An IPv6 address is written without brackets.
     let (told, port) = text.rsplit_once(':')?;
     named(told, port.parse().ok()?, host)
 }

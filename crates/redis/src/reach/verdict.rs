@@ -1,20 +1,20 @@
-//! Which server is the master, by what Sentinels say: a pure decision.
+//! Decides which server is the master, from the reports of Sentinels. A pure decision.
 
 use std::time::Duration;
 
 use leasehold_core::{Endpoint, EngineError, Fault};
 
-/// What one Sentinel says of the group.
+/// The report of one Sentinel about the group.
 #[derive(Debug)]
 pub(crate) enum SentinelReport {
     /// It was not asked yet.
     Nothing,
-    /// Who the master is. A Sentinel that makes another the master names it as soon as it is one, while it says of the group what it
-    /// said before, but for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, the rest from `MASTER`.
+    /// The master. When a Sentinel has promoted a server, it names it at once, but still reports the old details of the
+    /// group, except for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, and the rest from `MASTER`.
     Named(Named),
-    /// It does not know the group, but these.
+    /// It does not know the group; it knows these.
     NotKnown(Vec<String>),
-    /// It does not answer, or not this.
+    /// It does not answer, or its answer is no report.
     Silent(EngineError),
 }
 
@@ -22,28 +22,28 @@ pub(crate) enum SentinelReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) place: Endpoint,
-    /// Grows with each fail-over that a majority of all Sentinels agreed to.
+    /// Grows with each fail-over to which a majority of all Sentinels agreed.
     pub(crate) epoch: u64,
-    /// How many Sentinels it knows, itself among them.
+    /// How many Sentinels it knows, including itself.
     pub(crate) sentinels: u32,
-    /// After how long without an answer it takes a server for down.
+    /// How long a server must be silent before the Sentinel takes it for down.
     pub(crate) down_after: Duration,
 }
 
-/// What comes of it.
+/// The decision.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// A majority of the Sentinels of the URL that know the group names this one.
+    /// A majority of those Sentinels of the URL that know the group names this server.
     Master(Named),
-    /// So it does, but another Sentinel names another, by a later fail-over.
+    /// A majority names this server, but another Sentinel names another one, by a later fail-over.
     Disputed(Named, Endpoint),
-    /// There is no majority yet: not all were heard.
+    /// There is no majority yet: some Sentinels have not reported.
     Open,
-    /// There is none.
+    /// There is no master.
     Nobody(EngineError),
 }
 
-/// One Sentinel, and what it says.
+/// One Sentinel and its report.
 pub(crate) type SentinelAnswer<'a> = (&'a Endpoint, &'a SentinelReport);
 
 /// The verdict about the group of this name.
@@ -74,8 +74,8 @@ pub(crate) fn judge(heard: &[SentinelAnswer<'_>], master: &str) -> Verdict {
     Verdict::Nobody(no_majority(heard, master, heard.len() - majority))
 }
 
-/// Whether another than this one was made the master, as far as anybody says: one Sentinel that knows of a later fail-over is enough
-/// to doubt, though not to follow.
+/// Whether any report says that another server than `mine` was promoted: one Sentinel that knows of a later fail-over
+/// is enough to doubt, though not to follow it.
 pub(crate) fn contradicts(heard: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool {
     let epochs = |is_mine: bool| {
         let named = heard.iter().filter_map(move |(_, told)| match told {
@@ -102,7 +102,8 @@ fn unknown(heard: &[SentinelAnswer<'_>], master: &str) -> EngineError {
     )
 }
 
-/// A wrong password or URL is told as such, for it does not pass: with more than so many of them there will be no majority.
+/// A wrong password or URL is reported as such, because it stays wrong: with more than `spare` of them there will be no
+/// majority.
 fn no_majority(heard: &[SentinelAnswer<'_>], master: &str, spare: usize) -> EngineError {
     let errors = || {
         heard
@@ -166,7 +167,7 @@ mod tests {
         for (words, expected) in [
             ("a1", "a"),
             ("a1 a1 a1", "a"),
-            // One is stale.
+            // One Sentinel is stale.
             ("b2 b2 a1", "b"),
             ("b2 a1 b2", "b"),
             ("a1 b2 b2", "b"),
@@ -174,13 +175,13 @@ mod tests {
             ("b2 b2 .", "b"),
             ("b2 b2 -", "b"),
             ("b2 b2 !", "b"),
-            // The leader has the new epoch while it still names the old one, and the others hear of it.
+            // The leader has the new epoch while it still names the old master; the others learn of it later.
             ("a2 a1 a1", "a"),
             ("b2 a1 a1", "a or b"),
             ("b2 b2 a2", "b"),
             // Epochs begin anew where the group was removed and added again.
             ("b0 b0 a7", "b or a"),
-            // Who does not know the group has no voice; who cannot be heard has one.
+            // A Sentinel that does not know the group has no vote; one that cannot be reached has one.
             ("a1 a1 ?x", "a"),
             (
                 "b2 ?x -",

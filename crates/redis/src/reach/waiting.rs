@@ -1,4 +1,4 @@
-//! Whose claims wait in which slot: who is to ask again when a slot moves or its news were not heard.
+//! The waiting claims of each slot: they ask again when the slot moves, or when its notifications were missed.
 
 use std::{
     collections::HashMap,
@@ -10,11 +10,11 @@ use std::{
 
 use leasehold_core::{ClaimId, Mailbox, Name, Notification};
 
-/// The claims of one client that wait, by the slot of their name. Bounded by them.
+/// The waiting claims of one client, by the slot of their name. Bounded by their number.
 #[derive(Default)]
 pub(crate) struct Waiting {
     slots: Mutex<HashMap<u16, HashMap<ClaimId, Name>>>,
-    /// How many slots it has: mostly none, and then nobody need look.
+    /// The number of slots with waiters: mostly none, and then nobody need look.
     count: AtomicUsize,
 }
 
@@ -27,7 +27,7 @@ impl Waiting {
 
     /// Whether it waited.
     pub(crate) fn remove(&self, slot: u16, claim: ClaimId) -> bool {
-        // Whoever adds a claim and whoever removes it know of each other: the one has its answer, which the other is about.
+        // A caller removes a claim only after the answer that added it, so it sees the count.
         if self.count.load(Ordering::Acquire) == 0 {
             return false;
         }

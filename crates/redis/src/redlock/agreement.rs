@@ -1,21 +1,21 @@
-//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: where one clock stepped, a
-//! lease may have ended there early, and a client that connected later cannot see the step.
+//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: where one clock
+//! stepped, a lease may have ended early, and a client that connected later cannot see the step.
 
 use std::time::Duration;
 
 use super::offset::Ahead;
 
-/// A part of the ttl, and the longest time, by which the clocks of nodes may differ that decide together.
+/// The clocks of nodes that decide together may differ by this fraction of the ttl, and by this time at most.
 const PART: u32 = 20;
 const MOST: Duration = Duration::from_millis(200);
 
-/// By how much the clocks of nodes may differ that grant this ttl together.
+/// By how much the clocks of the nodes may differ that together grant a claim of this ttl.
 pub(super) fn tolerance(ttl: Duration) -> Duration {
     (ttl / PART).min(MOST)
 }
 
-/// How long a grant of this ttl is valid. A clock may go forward by twice the tolerance, from one end of it to the other, before
-/// others see it; the margins for drift are core's.
+/// How long a grant of this ttl is valid. A clock may go forward by twice the tolerance, from one end of it to the
+/// other, before other clients see it; the margins for drift are core's.
 pub(super) fn validity(ttl: Duration) -> Duration {
     ttl.saturating_sub(tolerance(ttl) * 2)
 }
@@ -31,7 +31,7 @@ pub(super) fn largest(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usi
     clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The largest set of these nodes whose clocks may differ by no more than this, as far as is known.
+/// The largest set of these nodes whose clocks, as far as is known, may differ by no more than this.
 pub(super) fn possible(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usize> {
     let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
     let beside = |first: &Ahead| -> Vec<usize> {
@@ -62,10 +62,10 @@ mod tests {
         assert_eq!(largest(&[ahead(0, 10), ahead(20, 30), ahead(90, 100)]), [0, 1, 2]);
         assert_eq!(largest(&[ahead(0, 10), ahead(20, 30), ahead(900, 910)]), [0, 1]);
         assert_eq!(largest(&[ahead(-900, -890), ahead(20, 30), ahead(0, 10)]), [1, 2]);
-        // So little is known of one that it may differ by more.
+        // Too little is known of one node: it may differ by more.
         assert_eq!(largest(&[ahead(0, 10), ahead(5, 102), ahead(1, 2)]), [0, 2]);
         assert_eq!(largest(&[ahead(0, 101)]), Vec::<usize>::new(), "not even of itself");
-        // With more answers they may turn out to agree.
+        // More answers may show that they agree.
         let clocks = [(0, ahead(0, 300)), (1, ahead(350, 500)), (2, ahead(900, 950))];
         assert_eq!(possible(&clocks, tolerance), [0, 1]);
     }

@@ -1,4 +1,4 @@
-//! Claims: the lock on a majority, then the token.
+//! Claims on a Redlock: first the lock on a majority of nodes, then the token.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -14,13 +14,16 @@ use super::{
 };
 use crate::{keys::Keys, push_listener::LINEAGE, scripts::Script};
 
-/// A guessed token is so far ahead of the nodes' clocks, in microseconds: it is to be larger than their time when they are asked.
+/// A guessed token is ahead of the nodes' clocks by this, in microseconds: it must be larger than their time when they
+/// are asked.
 const LEAD: u64 = 5_000;
-/// How often another token is tried where one as large was there already.
+/// How often another token is tried after a node had one that is as large.
 const MOST_TOKENS: u32 = 3;
-/// A node that has less than this behind it may have forgotten how the last hold ended; `lua/redlock/head.lua` remembers it as long.
+/// A node with less history than this may have forgotten how the last hold ended; `lua/redlock/head.lua` remembers it
+/// for as long.
 const MEMORY: Duration = Duration::from_secs(3600);
-/// What a lease may last longer on a node than on our clock, and what its token may be ahead: see [`RedlockEngine::quarantine`].
+/// How much longer a lease may last on a node than on our clock, and how far its token may be ahead: see
+/// [`RedlockEngine::quarantine`].
 const QUARANTINE_MARGIN: Duration = Duration::from_secs(1);
 
 /// One attempt of a claim.
@@ -57,7 +60,7 @@ impl RedlockEngine {
         self.conclude(&attempt, how, &tally, decision)
     }
 
-    /// What the claim is answered. Of one that is not granted nothing stays on the nodes.
+    /// The answer to the claim. A claim that is not granted leaves nothing on the nodes.
     fn conclude(
         &self,
         attempt: &Attempt<'_>,
@@ -90,7 +93,8 @@ impl RedlockEngine {
         }
     }
 
-    /// A token larger than any that was granted, unless it was granted just now: by the clocks of the nodes. 0 if they are not known.
+    /// A token larger than any granted before, except one that was granted just now: by the clocks of the nodes. 0 if
+    /// the clocks are not known.
     fn guess(&self, ttl: Duration) -> u64 {
         let now = self.clock.now();
         let clocks: Vec<_> =
@@ -152,7 +156,7 @@ impl RedlockEngine {
         Ok(if matches!(decision, Decision::Open) { tally.decide(true) } else { decision })
     }
 
-    /// What the answer of a node is worth.
+    /// The value of a node's answer.
     fn ballot(&self, at: usize, said: Result<(Locked, Times), EngineError>, how: How) -> Ballot {
         let node = &self.nodes[at];
         let (locked, times) = match said {
@@ -175,7 +179,7 @@ impl RedlockEngine {
         let Some(ahead) = ahead else {
             return Ballot::Failed(node.said(&EngineError::new(Fault::Retry, "its clock is not known")));
         };
-        // What it kept needs no quarantine: the lock stands.
+        // A lock that an ask found and kept needs no quarantine.
         if how == How::Create
             && let Some(error) = self.no_vote(node, &locked, times.came)
         {
@@ -186,7 +190,7 @@ impl RedlockEngine {
         Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood, is_new })
     }
 
-    /// Why the vote of this node does not count: locks that it gave may not be over, and it does not know of them.
+    /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid.
     fn no_vote(&self, node: &Node, locked: &Locked, now: Instant) -> Option<EngineError> {
         let Some((_, started)) = node.process() else {
             let message = "may not be asked for INFO, without which nobody knows when it started: give the user the rights of docs/engines/redlock.md";
@@ -207,14 +211,14 @@ impl RedlockEngine {
         Some(node.said(&EngineError::new(Fault::Full, message)))
     }
 
-    /// For how long a node has no vote that started anew. Longer than the longest lease, by a clock that goes faster by a hundredth; and so
-    /// much longer that tokens which it forgot are smaller than the clocks of all nodes that agree with it.
+    /// How long a node has no vote after a restart. Longer than the longest lease on a clock that is faster by a
+    /// hundredth; and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree with it.
     pub(super) fn quarantine(&self) -> Duration {
         let longest = self.longest();
         longest + longest / 50 + QUARANTINE_MARGIN
     }
 
-    /// Writes a token where the lock is, and another one where that is too small.
+    /// Writes a token on the nodes with the lock, and a larger one if it is too small there.
     async fn write(
         &self,
         attempt: &Attempt<'_>,

@@ -1,4 +1,4 @@
-//! Which nodes there are, and how long things take.
+//! The nodes of a Redlock, and its time limits.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -7,18 +7,19 @@ use leasehold_core::{Error, Password};
 use super::url;
 use crate::config::Config;
 
-/// The longest lease by default. A node that started anew has no vote for as long, so it is not the day that a single server allows.
+/// The default of the longest lease. A restarted node has no vote for as long, so it is not the day that a single
+/// server allows.
 const LONGEST: Duration = Duration::from_secs(60);
-/// What the longest lease may be.
+/// The range of the longest lease.
 const LONGEST_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
-/// What the time for a node may be.
+/// The range of the time limit for a node.
 const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
-/// By default a node has this part of the ttl, within these bounds.
+/// By default a node gets this fraction of the ttl, within these bounds.
 const NODE_TIMEOUT_PART: u32 = 20;
 const NODE_TIMEOUT_LEAST: Duration = Duration::from_millis(20);
 const NODE_TIMEOUT_MOST: Duration = Duration::from_millis(200);
 
-/// The nodes of a Redlock, and how they are used. Its `Debug` shows no password.
+/// The nodes of a Redlock, and its options. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct RedlockConfig {
     pub(super) nodes: Vec<Config>,
@@ -30,32 +31,32 @@ impl RedlockConfig {
     /// These nodes, each with its credentials, database and encryption.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for any other number than an odd one from 3 to 15, with what to use instead; for a
-    /// place that is named twice.
+    /// [`is_misconfigured`](Error::is_misconfigured) if their number is not odd or not from 3 to 15, with a
+    /// recommendation; and for an endpoint that is named twice.
     pub fn new(nodes: Vec<Config>) -> Result<Self, Error> {
         url::judge(&nodes)?;
         Ok(Self { nodes, node_timeout: None, longest: LONGEST })
     }
 
-    /// Reads what follows `redlock:` in a URL, up to the query: `//[user[:password]@]host[:port][/db],...`, each node with `rediss://`
-    /// before it if it is to be encrypted. A node without credentials has those of the first.
+    /// Reads the part of a URL after `redlock:` and before the query: `//[user[:password]@]host[:port][/db],...`, with
+    /// `rediss://` in front of each node that is to be encrypted. A node without credentials uses those of the first.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and for what is malformed. No error shows a password.
+    /// As [`new`](Self::new), and for a malformed URL. No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
         Self::new(url::read(rest)?)
     }
 
-    /// Changes what is said of each node.
+    /// Changes the configuration of each node.
     ///
     /// # Errors
-    /// What `change` does not accept.
+    /// The error of `change`.
     pub fn each(mut self, change: impl Fn(Config) -> Result<Config, Error>) -> Result<Self, Error> {
         self.nodes = self.nodes.into_iter().map(change).collect::<Result<_, _>>()?;
         Ok(self)
     }
 
-    /// How every node is asked for the password that has none of its own.
+    /// The password, or its source, for every node without one of its own.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         let password = password.into();
@@ -81,7 +82,7 @@ impl RedlockConfig {
         self.nodes.iter().any(|node| node.wants_tls)
     }
 
-    /// How long a node may take to answer before it is done without: a twentieth of the ttl within 20 and 200 ms by default.
+    /// How long to wait for a node's answer; by default a twentieth of the ttl, but from 20 to 200 ms.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for less than 1 ms, or more than 5 s.
@@ -95,8 +96,8 @@ impl RedlockConfig {
         Ok(self)
     }
 
-    /// The longest ttl that claims may have; 60 s by default. A node that was started or emptied has no vote for as long, and a little.
-    /// The largest that any client of these nodes names counts for all.
+    /// The longest ttl of claims; 60 s by default. A node that was restarted or emptied has no vote for a little longer
+    /// than this. The largest value of any client of these nodes applies to all.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for less than 1 s, or more than 24 h.
@@ -108,7 +109,7 @@ impl RedlockConfig {
         Ok(self)
     }
 
-    /// For how long a node is waited for, of a claim or hold of this ttl.
+    /// How long a node is waited for, for a claim or hold of this ttl.
     pub(super) fn patience(&self, ttl: Duration) -> Duration {
         self.node_timeout
             .unwrap_or_else(|| (ttl / NODE_TIMEOUT_PART).clamp(NODE_TIMEOUT_LEAST, NODE_TIMEOUT_MOST))

@@ -1,4 +1,4 @@
-//! What must still go from a node that could not be told: releases, in the background, with a budget of their own.
+//! Releases that a node could not be sent yet: retried in the background, with a budget of their own.
 
 use std::{
     collections::VecDeque,
@@ -19,13 +19,14 @@ use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, runtime, scripts::S
 
 /// Beyond this many, the oldest are left to the end of their leases.
 const MOST: usize = 65_536;
-/// The pause between two tries, at first and at most.
+/// The pause between two attempts, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// What is not done by then was over by itself, or may stay until its lease is over: the longest that an operator is likely to wait for.
+/// After this time the rest is dropped: it has ended by itself, or may stay until its lease ends. It is the longest
+/// time that an operator is likely to wait.
 const BUDGET: Duration = Duration::from_secs(120);
 
-/// What one node still owes.
+/// The pending releases of one node.
 #[derive(Default)]
 pub(super) struct Debts {
     all: Mutex<VecDeque<Debt>>,
@@ -40,7 +41,7 @@ struct Debt {
 }
 
 impl Node {
-    /// Something of a claim is to go, now or when the node can be told.
+    /// Releases something of a claim, now or when the node can be reached.
     pub(super) fn clear(self: &Arc<Self>, name: &Name, end: End) {
         let until = self.client.clock.now().after(BUDGET);
         {
@@ -64,7 +65,7 @@ impl Node {
                 let mut all = lock_of(&self.debts.all);
                 all.retain(|debt| debt.until > now);
                 if all.is_empty() {
-                    // Under the lock, so that who comes next begins anew.
+                    // Under the lock, so that the next debt starts a new task.
                     self.debts.is_paid.store(false, Ordering::Release);
                     return;
                 }
@@ -91,7 +92,8 @@ impl Node {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let tombstone = match end.attempt {
                 None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
-                // What a late request of this attempt locks, a later attempt takes over, or the release of the claim ends.
+                // A lock that a late request of this attempt sets is taken over by a later attempt, or ended by the
+                // release of the claim.
                 Some(_) => !end.goes_on && self.in_flight.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, tombstone, Duration::ZERO));

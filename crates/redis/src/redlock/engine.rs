@@ -1,4 +1,4 @@
-//! One client of the nodes.
+//! The engine of a Redlock: one client of the nodes.
 
 use std::{
     collections::HashSet,
@@ -22,13 +22,16 @@ use super::{
 };
 use crate::{engine::REQUEST_LIFE, keys::Keys, scripts::millis};
 
-/// The paces at which waiting claims try. Releases ring some of them, so this is for lapses, and for who was not rung.
+/// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
+/// waiters.
 const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(250);
-/// Its own, and one for each of so many tasks of this process before another gets its turn.
+/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process before another process
+/// gets the name.
 const TOKENS: u32 = 1 + 64;
-/// How long a request may take before its outcome is unknown: a first one connects to all nodes, which takes most of it.
+/// How long a request may take before its outcome is unknown. A first request connects to all nodes, which takes most
+/// of it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// For how long the nodes that do not decide are waited for at the first contact.
+/// How long, at the first contact, the engine waits for nodes beyond the majority.
 const FIRST_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
@@ -37,22 +40,22 @@ pub struct RedlockEngine {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) clock: Arc<dyn Clock>,
     mailbox: Arc<Mailbox>,
-    /// Counts attempts to claim: each has a value of its own under the locks.
+    /// Counts attempts to claim: each attempt has its own value under the locks.
     pub(super) attempts: AtomicU32,
-    /// A majority was connected once.
+    /// A majority was connected at some time.
     pub(super) met: AtomicBool,
     pub(super) contact: Contact,
-    /// The longest ttl that any client of the nodes names, in milliseconds.
+    /// The longest ttl of any client of the nodes, in milliseconds.
     longest: AtomicU64,
-    /// Claims that were told "taken", and wait.
+    /// Claims that were answered "taken", and wait.
     waiting: Mutex<HashSet<ClaimId>>,
     profile: Profile,
 }
 
 impl RedlockEngine {
-    /// A client of the nodes. They are contacted at the first request, not here.
+    /// Creates a client of the nodes. The first request makes the first contact.
     ///
-    /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+    /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
     pub fn new(config: RedlockConfig, env: &Env) -> Self {
         let (mailbox, id) = (Arc::default(), ClaimId(env.lineage().get().to_be_bytes()));
@@ -74,7 +77,7 @@ impl RedlockEngine {
         }
     }
 
-    /// How many nodes decide.
+    /// The size of a majority.
     pub(super) fn quorum(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
@@ -87,12 +90,12 @@ impl RedlockEngine {
         self.config.node_timeout.unwrap_or(FIRST_PATIENCE)
     }
 
-    /// The longest ttl that any client of the nodes names.
+    /// The longest ttl of any client of the nodes.
     pub(super) fn longest(&self) -> Duration {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
-    /// Some client names this one.
+    /// Records the longest ttl of another client.
     pub(super) fn lasts(&self, longest: Duration) {
         self.longest.fetch_max(millis(longest), Ordering::Relaxed);
     }
@@ -101,7 +104,7 @@ impl RedlockEngine {
         lock_of(&self.waiting).contains(&claim)
     }
 
-    /// The claim waits, or does not.
+    /// Records whether the claim waits.
     pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
         let mut waiting = lock_of(&self.waiting);
         let changed = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
@@ -141,7 +144,8 @@ impl Engine for RedlockEngine {
                 notification = self.mailbox.read() => notification,
                 _ = mend => Vec::new(),
             };
-            // One node started anew, or its clock went forward: what others have still counts, and a renewal mends it.
+            // One node was restarted, or its clock went forward: the votes of the others still count, and a renewal
+            // repairs it.
             let of_all = |notification| {
                 if matches!(notification, Notification::Doubt) { Notification::AskAll } else { notification }
             };

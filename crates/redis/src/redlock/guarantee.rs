@@ -1,4 +1,4 @@
-//! What is promised: less than a consensus gives, and what of it depends on the nodes as they are now.
+//! The guarantees of a Redlock: weaker than those of a consensus, and some depend on the present state of the nodes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     reply::unreadable,
 };
 
-/// What a single server is told of, and is no matter here: nodes that forget have no vote.
+/// Findings about a single server that do not matter here: a node that forgets has no vote.
 const NO_MATTER: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
 
 impl RedlockEngine {
@@ -72,7 +72,7 @@ async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
     guarantee::look(&conn, Topology::default()).await
 }
 
-/// What is said of one node, by its name.
+/// Adds the findings about one node, under its name.
 fn add(all: &mut Guarantee, node: &Node, said: Guarantee) {
     for finding in said.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
         let what = format!("{} of {}", finding.what, node.place);

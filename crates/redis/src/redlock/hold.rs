@@ -1,4 +1,4 @@
-//! Renewals and releases: of many holds at once, on all nodes, decided by a majority.
+//! Renewals and releases on a Redlock: of many holds at once, on all nodes, decided by a majority.
 
 use std::{
     sync::{
@@ -28,12 +28,13 @@ use crate::{
     scripts::Script,
 };
 
-/// How long a majority has for an answer to renewals and releases, of which nothing is lost by waiting: the deadline of a hold stands,
-/// and a minority that hangs is not waited for. Of a lease a part, so that the next renewal is not late.
+/// How long renewals and releases wait for the answers of a majority. Waiting loses nothing: the deadline of a hold
+/// stands, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the next
+/// one is not late.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RENEWAL_PART: u32 = 4;
 
-/// What one node said of each item.
+/// The answers of one node, one for each item.
 type NodeReplies = Vec<Result<String, EngineError>>;
 
 impl RedlockEngine {
@@ -41,7 +42,7 @@ impl RedlockEngine {
         if holds.is_empty() {
             return Vec::new();
         }
-        // Who cannot be asked is told of by the answers.
+        // If nodes cannot be asked, the answers report it.
         let _ = self.ready().await;
         let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
         let quarantine = self.quarantine();
@@ -100,12 +101,12 @@ impl RedlockEngine {
             let said = asks(node, conn, Script::ReleaseVote, items.collect());
             owed(Arc::clone(node), Arc::clone(&ends), said)
         });
-        // Who cannot be asked now is told later.
+        // Nodes that cannot be asked now get the release later.
         let asked: Vec<usize> = asking.iter().map(|asking| asking.at).collect();
         for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| !asked.contains(at)) {
             let now = self.clock.now();
             for (name, end) in &*ends {
-                // Nothing of the claim is asked of it any more.
+                // No further request of the claim is sent to it.
                 if at == 0 {
                     node.in_flight.release(end.id, 0, now, now.after(REQUEST_LIFE));
                 }
@@ -123,7 +124,7 @@ impl RedlockEngine {
         answers.iter().map(|answers| answers.released(nodes, quorum)).collect()
     }
 
-    /// A request for each node that can be asked.
+    /// One request to each node that can be asked.
     fn all_nodes(
         &self,
         request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
@@ -145,7 +146,7 @@ fn end(release: &Release) -> End {
     End { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
 }
 
-/// Asks a node for all items, some at a time. An item of a name that no claim can have is answered as absent.
+/// Asks a node for all items, in batches. An item of a name that no claim can have is answered "absent".
 fn asks(
     node: &Arc<Node>,
     conn: &Arc<Conn>,
@@ -184,8 +185,8 @@ fn texts(said: crate::outbox::Values, count: usize) -> NodeReplies {
     (0..count).map(|_| reply.text()).collect()
 }
 
-/// What a node has kept counts, unless it started anew: it may have given its vote to another and forgotten that, and where a lock was set
-/// again since, two would have it.
+/// Counts a lock that a node has kept, unless the node was restarted: it may have forgotten a vote for another claim,
+/// and a repaired lock there would give two claims its vote.
 fn counted(
     node: Arc<Node>,
     quarantine: Duration,
@@ -201,7 +202,7 @@ fn counted(
     })
 }
 
-/// Whether the node has run, and had what it has, for so long: by its time, and since when it has what it has.
+/// Whether the node has been running, and has had its data, for at least the quarantine.
 fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
     let (Some(Some(micros)), Some(Some(born)), Some((_, started))) =
@@ -212,14 +213,14 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     Duration::from_micros(born.min(micros.saturating_sub(started))) >= quarantine
 }
 
-/// A hold that is set again where it is missing, if a majority has it.
+/// A hold, and whether its missing locks may be set again, because a majority has it.
 struct Again {
     hold: Hold,
     may: AtomicBool,
 }
 
-/// A node that is the last to say that a lock is missing: that others have kept it was heard before. Who is earlier is seen to when all
-/// are counted.
+/// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs as kept.
+/// Earlier reports are handled when all answers are counted.
 fn repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
@@ -237,7 +238,8 @@ fn repairs(
     })
 }
 
-/// A majority has the lock: it is set again where it is missing, so that the next node that fails does not end the hold.
+/// A majority has the lock: sets it again where it is missing, so that the next failure of a node does not end the
+/// hold.
 fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
     let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true, Duration::ZERO), hold.id);
@@ -251,7 +253,7 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     });
 }
 
-/// What a node did not say of a release, it owes.
+/// A release that a node did not answer becomes its debt.
 fn owed(
     node: Arc<Node>,
     ends: Arc<[(Name, End)]>,
@@ -269,14 +271,14 @@ fn owed(
     })
 }
 
-/// What the nodes said of one hold, or of its end.
+/// The nodes' answers for one hold or release.
 #[derive(Default)]
 struct Answers {
-    /// The lock was there, and is kept or gone.
+    /// The lock was there: it is kept or released.
     ours: usize,
-    /// It was not there.
+    /// The lock was not there.
     not: usize,
-    /// The node may have forgotten it, or has it without having a vote; nobody else has had its vote since.
+    /// The node may have forgotten the lock, or has it without a vote; it has voted for nobody else since.
     young: usize,
     missing: Vec<usize>,
     broken: bool,
@@ -303,12 +305,12 @@ impl Answers {
         }
     }
 
-    /// Whether a majority has it, or certainly none can have it.
+    /// Whether a majority has the lock, or certainly none can have it.
     fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
         self.ours >= quorum || self.not > nodes - quorum
     }
 
-    /// Whether it was there until now, and nobody else can have had it.
+    /// Whether the hold lasted until now, and nobody else can have had the name.
     fn is_freed(&self, quorum: usize) -> bool {
         self.ours > 0 && self.ours + self.young >= quorum
     }
@@ -325,7 +327,7 @@ impl Answers {
         if self.not > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
         }
-        // The hold stands until its deadline, and the next renewal may bring it further.
+        // The hold stands until its deadline, and the next renewal may extend it.
         Renewed::Unknown(self.unknown())
     }
 
@@ -367,7 +369,7 @@ mod tests {
             (["missing", "missing", "-"], "Lost(Gone)"),
             (["kept", "gone", "gone"], "Lost(Gone)"),
             (["missing", "broken", "-"], "Lost(Broken)"),
-            // Who forgot it gives its vote to nobody else before the deadline.
+            // A node that forgot the lock votes for nobody else before the deadline.
             (["kept", "young", "missing"], "Unknown"),
             (["kept", "new", "-"], "Unknown"),
             (["kept", "new", "kept"], "Kept"),

@@ -1,4 +1,4 @@
-//! What operators ask of the nodes: who holds, who waits, break a hold.
+//! The operators' requests on the nodes: who holds, who waits, break a hold.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,27 +25,27 @@ use crate::{
     scripts::{Item, Script},
 };
 
-/// For how long a node is waited for.
+/// How long a node is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Listing reads all keys of a node, a step at a time.
+/// Listing reads all keys of a node, step by step.
 const LIST_PATIENCE: Duration = Duration::from_secs(4);
 const SCAN_COUNT: u64 = 1000;
 
-/// What one node says stands under a name.
+/// A node's report about a name.
 struct Seen {
-    /// What stands under the lock; empty if nothing does.
+    /// The value of the lock key; empty if there is none.
     value: String,
     left: Option<Duration>,
-    /// Of the newest token: last, first, id, since in microseconds, owner; none if that hold is over.
+    /// The newest token: last, first, id, since in microseconds, owner; none if its hold has ended.
     token: Option<(u64, u64, String, u64, String)>,
     micros: u64,
-    /// The node may have forgotten what it had.
+    /// The node may have forgotten its locks.
     is_young: bool,
     waiters: Vec<(String, u64, String)>,
 }
 
 impl RedlockEngine {
-    /// What every node says that can be asked; an error if that is no majority.
+    /// The reports of all nodes that can be asked; an error if they are no majority.
     async fn ask_all(
         &self,
         script: Script,
@@ -199,7 +199,7 @@ fn seen(node: &Node, values: Values, quarantine: Duration) -> Result<Seen, Engin
     let waiters = waiters.collect();
     let age = reply.number()?;
     let is_young = u64::try_from(age).map_or(true, |age| Duration::from_micros(age) < quarantine);
-    // What its clock says, as far as that is known.
+    // The node's clock, as far as it is known.
     let now = node.client.clock.now();
     let ahead = node.ahead(now).map_or(0, |ahead| ahead.least);
     let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(ahead);
@@ -214,8 +214,9 @@ fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
     Some((last, first, id, since, words.next()?.to_owned()))
 }
 
-/// Who holds by the votes of these nodes, of so many in all, and who waits on any of them. Who has lost votes on nodes that forgot them, or
-/// may have those of nodes that do not answer, holds still: nobody else can be granted the name before its lease is over.
+/// The holder by the votes of these nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds
+/// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: nobody else can
+/// be granted the name before its lease ends.
 fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
     let open = nodes - seen.len() + seen.iter().filter(|seen| seen.is_young && seen.value.is_empty()).count();
@@ -247,7 +248,7 @@ fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
     view
 }
 
-/// The claim that a value under the lock is of; the value itself, if it is another program's.
+/// The claim of a value of the lock key; the value itself if it is another program's.
 fn holder_of(value: &str) -> &str {
     let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match value.split_once('-') {
@@ -258,15 +259,15 @@ fn holder_of(value: &str) -> &str {
 }
 
 fn holder(id: &str, votes: &[&Seen], quorum: usize) -> HolderView {
-    // The lock is over when so many of its votes are that no majority is left.
+    // The lock ends when so many of its votes have ended that no majority is left.
     let mut left: Vec<_> = votes.iter().map(|seen| seen.left.unwrap_or(Duration::MAX)).collect();
     left.sort_unstable_by(|one, other| other.cmp(one));
-    // As its holder counts it.
+    // Counted as its holder counts it.
     let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|seen| holder_of(&seen.value) == seen.value);
     let known = votes.iter().filter_map(|seen| Some((seen, seen.token.as_ref()?)));
     let known: Vec<_> = known.filter(|(_, token)| token.2 == id).collect();
-    // An attempt whose answers came too late may have written one of its own, and a larger one, on a minority.
+    // An attempt whose answers came too late may have written a token of its own, and a larger one, on a minority.
     let as_many = |first: u64| known.iter().filter(|(_, token)| token.1 == first).count();
     let granted = known.iter().max_by_key(|(_, token)| (as_many(token.1), token.1)).copied();
     let (token, held, owner) = match granted {
@@ -335,7 +336,7 @@ mod tests {
         assert!(of(vec![ours(500), seen("other", 70, ""), seen("", 0, "")]).holders.is_empty());
         let shown = of(vec![seen("x", 500, ""), seen("x", 900, ""), ours(70)]);
         assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
-        // A node forgot it, or does not answer: so long nobody else can be granted the name.
+        // A node forgot the lock or does not answer: until the lease ends nobody else can be granted the name.
         let forgot = Seen { is_young: true, ..seen("", 0, "") };
         assert_eq!(of(vec![ours(500), forgot, seen("", 0, "")]).holders.len(), 1);
         assert_eq!(of(vec![ours(500), seen("", 0, "")]).holders.len(), 1);
@@ -343,7 +344,8 @@ mod tests {
             of(vec![seen(&format!("{id}-3"), 500, ""), seen("", 0, "")]).holders.is_empty(),
             "not granted yet"
         );
-        // An attempt whose answers came too late wrote a token of its own; the hold has the one that a majority has.
+        // An attempt whose answers came too late wrote a token of its own; the token of the hold is the one on a
+        // majority.
         let later = seen(&format!("{id}-4"), 900, &format!("28 27 {id} - c 2000000 me at home"));
         for nodes in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
             let node = |which: usize| {

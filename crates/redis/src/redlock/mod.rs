@@ -1,8 +1,9 @@
-//! Redlock: locks on a majority of independent servers, of which none knows of another.
+//! Redlock: locks on a majority of independent servers that do not know each other.
 //!
-//! Each node is a server with one connection, and says about each claim whether it has its vote (`lua/redlock`). What a majority of
-//! votes comes to is decided here: `tally` and `offset` are pure. Documentation for users: `docs/engines/redlock.md`; why there
-//! are tokens: `docs/decisions/0018-a-token-on-a-majority.md`, searched in `model/src/redlock`.
+//! Each node is a server with one connection, and answers for each claim whether the claim has its vote
+//! (`lua/redlock`). The client decides from the votes of a majority: `tally` and `offset` are pure. Documentation for
+//! users: `docs/engines/redlock.md`; the reason for tokens: `docs/decisions/0018-a-token-on-a-majority.md`, searched in
+//! `model/src/redlock`.
 
 mod agreement;
 mod claim;

@@ -1,4 +1,4 @@
-//! One node: its connection, what is known of its clock and its process, and what it still owes.
+//! One node: its connection, its clock and process as far as known, and its pending releases.
 
 use std::{
     sync::{
@@ -25,35 +25,35 @@ use crate::{
     servers::Servers,
 };
 
-/// A node that was not reached is not tried again before this.
+/// After a failed attempt to connect, the next one is not before this.
 const DIAL_PACE: Duration = Duration::from_millis(20);
 
 /// One of the servers.
 pub(super) struct Node {
-    /// Where it is, for messages.
+    /// Its address, for messages.
     pub(super) place: String,
     pub(super) client: Arc<Client>,
     one: One,
-    /// Which requests to it may still arrive.
+    /// Requests that may still arrive there.
     pub(super) in_flight: InFlight,
     clock: Mutex<Offset>,
-    /// The connection on which an answer was not in time, until one comes; 0 for none.
+    /// The connection on which an answer was late, until one comes; 0 for none.
     late: AtomicU64,
     dialing: AtomicBool,
-    /// It was connected to once, as what it is to be.
+    /// It was connected at some time, as a server of the right kind.
     met: AtomicBool,
     trouble: Mutex<Trouble>,
     pub(super) debts: Debts,
 }
 
-/// What the last attempt to connect met.
+/// The result of the last failed attempt to connect.
 #[derive(Default)]
 struct Trouble {
     error: Option<EngineError>,
     again_at: Option<Instant>,
 }
 
-/// When a node was asked, and when it answered.
+/// When a request to a node was sent, and when its answer came.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub(super) sent: Instant,
@@ -89,7 +89,7 @@ impl Node {
         self.one.live()
     }
 
-    /// Why it cannot be asked.
+    /// The reason why it cannot be asked.
     pub(super) fn absent(&self) -> EngineError {
         if self.one.live().is_some() {
             return self.said(&EngineError::new(Fault::Retry, "answers late"));
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// An error of this node.
+    /// The error, with the name of this node.
     pub(super) fn said(&self, error: &EngineError) -> EngineError {
         let is_told = error.message.contains(&self.place);
         let message =
@@ -108,7 +108,7 @@ impl Node {
         EngineError::new(error.fault, message)
     }
 
-    /// Connects, and waits for what comes of it.
+    /// Connects and waits for the result.
     pub(super) async fn connect(&self) -> Result<(), EngineError> {
         let made = self.one.conn().await;
         let mut trouble = lock_of(&self.trouble);
@@ -126,7 +126,7 @@ impl Node {
         }
     }
 
-    /// Connects in the background, unless that is tried already.
+    /// Connects in the background, unless an attempt is running.
     pub(super) fn dial(self: &Arc<Self>) {
         let too_soon = lock_of(&self.trouble).again_at.is_some_and(|at| self.client.clock.now() < at);
         if self.one.live().is_some() || too_soon || self.dialing.swap(true, Ordering::AcqRel) {
@@ -139,7 +139,7 @@ impl Node {
         });
     }
 
-    /// It is no server for this, and never was one.
+    /// The error of a server of the wrong kind that never was of the right one.
     pub(super) fn misfit(&self) -> Option<EngineError> {
         if self.met.load(Ordering::Acquire) {
             return None;
@@ -149,7 +149,7 @@ impl Node {
         error.map(|error| self.said(error))
     }
 
-    /// Runs a script there.
+    /// Runs a script on the node.
     pub(super) async fn ask(
         &self,
         conn: &Conn,
@@ -159,7 +159,7 @@ impl Node {
         let clock = &self.client.clock;
         let sent = clock.now();
         let said = conn.run(To::default(), script, items).await;
-        // Whatever it says, it answers.
+        // Any answer, also an error, shows that the node is responsive.
         if !said.as_ref().is_err_and(Refused::is_unknown) {
             let _ = self.late.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -170,39 +170,39 @@ impl Node {
         }
     }
 
-    /// An answer on this connection was not in time: it is not waited for again before one came.
+    /// An answer on this connection was late: requests do not wait for it again before it answers.
     pub(super) fn is_late(&self, connection: u64) {
         self.late.store(connection, Ordering::Relaxed);
     }
 
-    /// The node's clock said this in an answer: by how much it is ahead.
+    /// Learns from the clock of the node in an answer; returns how far it is ahead.
     pub(super) fn learn(&self, times: Times, micros: u64) -> Option<Ahead> {
         let mut clock = lock_of(&self.clock);
         clock.learn(times.sent, times.came, micros);
         clock.ahead(times.came)
     }
 
-    /// By how much its clock is ahead, if that is known.
+    /// How far its clock is ahead, if that is known.
     pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
         lock_of(&self.clock).ahead(now)
     }
 
-    /// For how long still its clock went forward too lately.
+    /// How long its votes still do not count, because its clock went forward.
     pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
         lock_of(&self.clock).stepped(now, longest)
     }
 
-    /// Its process, of the newest connection: its name, and since when it runs, by its own clock in microseconds.
+    /// The process of the newest connection: its run id, and when it was started, by its own clock in microseconds.
     pub(super) fn process(&self) -> Option<(String, u64)> {
         self.one.listener().process()
     }
 
-    /// The claim waits, or does not: while some do, the node is asked for signs of life.
+    /// Records whether the claim waits: while claims wait, the node is asked for signs of life.
     pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
         self.one.listener().waits(claim, waits);
     }
 
-    /// Keeps a connection that was made once. Never returns.
+    /// Keeps a connection that was made once connected. Never returns.
     pub(super) async fn mend(&self) {
         self.one.mend().await;
     }

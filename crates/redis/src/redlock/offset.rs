@@ -1,12 +1,12 @@
-//! What is known of the clock of one node: by how much it is ahead of ours, between which bounds. A pure machine.
+//! How far the clock of one node is ahead of ours, between two bounds. A pure machine.
 
 use std::time::Duration;
 
 use leasehold_core::Instant;
 
-/// Bounds that hold over time grow by a hundredth of it: by so much may clocks differ in their pace.
+/// Bounds widen by a hundredth of the elapsed time: the speeds of clocks may differ by as much.
 const DRIFT: i64 = 100;
-/// A step of less is none.
+/// A smaller difference is no step.
 const LEAST_STEP: i64 = 2_000;
 
 /// By how much the clock of a node is ahead of ours, in microseconds, at least and at most.
@@ -16,20 +16,20 @@ pub(super) struct Ahead {
     pub(super) most: i64,
 }
 
-/// What is known of the clock of one node.
+/// The knowledge about the clock of one node.
 #[derive(Debug, Default)]
 pub(super) struct Offset {
     known: Option<(Ahead, Instant)>,
-    /// It went forward: until then leases may be over there that are not over elsewhere.
+    /// Its clock went forward: until then leases may have ended there that last elsewhere.
     until: Option<Instant>,
 }
 
 impl Offset {
-    /// The node's clock said `micros` in an answer, come at `came`, to a request that left at `sent`.
+    /// Learns from an answer, come at `came` to a request sent at `sent`, in which the node's clock was at `micros`.
     pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
         let new = Ahead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
-        // Answers may be learned out of turn.
+        // Answers may be learned out of order.
         let now = self.known.map_or(came, |(_, at)| came.max(at));
         let next = match self.ahead(now) {
             Some(old) if new.least > old.most + LEAST_STEP => {
@@ -48,14 +48,14 @@ impl Offset {
         self.known = Some((next, now));
     }
 
-    /// By how much it is ahead now.
+    /// How far it is ahead now.
     pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
         let (known, at) = self.known?;
         let grown = i64::try_from(now.since(at).as_micros()).unwrap_or(i64::MAX) / DRIFT;
         Some(Ahead { least: known.least.saturating_sub(grown), most: known.most.saturating_add(grown) })
     }
 
-    /// For how long still it went forward too lately to have a vote, where leases last `longest` at most.
+    /// How long its votes still do not count after a step forward, where leases last `longest` at most.
     pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
         let left = self.until?.since(now).min(longest);
         (!left.is_zero()).then_some(left)
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(offset.ahead(at(1100)), Some(Ahead { least: 49_950_000, most: 50_050_000 }));
         learn(&mut offset, 1200, 1210, 51_205);
         assert_eq!(offset.ahead(at(1210)), Some(Ahead { least: 49_995_000, most: 50_005_000 }));
-        // A slow answer says no more.
+        // A slow answer adds nothing.
         learn(&mut offset, 1210, 1310, 51_260);
         assert_eq!(offset.ahead(at(1310)), Some(Ahead { least: 49_994_000, most: 50_006_000 }));
         assert_eq!(offset.ahead(at(2310)), Some(Ahead { least: 49_984_000, most: 50_016_000 }));
@@ -102,7 +102,7 @@ mod tests {
         assert!(offset.stepped(at(2001), LONG).unwrap() >= Duration::from_secs(5));
         assert_eq!(offset.stepped(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
         assert_eq!(offset.stepped(at(8000), LONG), None);
-        // Set back, leases last longer.
+        // Leases last longer on a clock that was set back.
         learn(&mut offset, 9000, 9001, 40_000);
         assert_eq!(offset.stepped(at(9001), LONG), None);
         assert_eq!(offset.ahead(at(9001)), Some(Ahead { least: 30_999_000, most: 31_000_000 }));

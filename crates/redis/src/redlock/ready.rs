@@ -1,4 +1,4 @@
-//! Before a claim: enough nodes are connected, and they are what they should be.
+//! Before a claim: checks that enough nodes are connected, and that they are of the right kind.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -9,11 +9,11 @@ use super::engine::RedlockEngine;
 use crate::runtime;
 
 impl RedlockEngine {
-    /// Waits until a majority of the nodes is connected. The first time, the others get a moment too, so that what is wrong with them is
-    /// found.
+    /// Waits until a majority of the nodes is connected. The first time, the others get a moment too, so that errors
+    /// about them are found.
     ///
     /// # Errors
-    /// There is none; nodes are one server, or no independent masters.
+    /// There is no majority; or nodes are one server, or are not independent masters.
     pub(super) async fn ready(&self) -> Result<(), EngineError> {
         let live = self.connected();
         if live < self.nodes.len() {
@@ -71,7 +71,7 @@ impl RedlockEngine {
         Err(EngineError::new(fault, message))
     }
 
-    /// Two names that lead to one server, if there are.
+    /// The error if two names lead to one server.
     fn twins(&self) -> Option<EngineError> {
         let mut known = HashMap::new();
         for node in self.nodes.iter().filter(|node| node.conn().is_some()) {

@@ -1,4 +1,4 @@
-//! Asks nodes at once, and waits for no more of them than decide.
+//! Asks all nodes at once, and waits only for as many answers as decide.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use leasehold_core::BoxFuture;
 use super::node::Node;
 use crate::{conn::Conn, runtime};
 
-/// A request that is under way to a node: of this number, on this connection.
+/// A request in flight to the node of this number, on this connection.
 pub(super) struct Asking<T> {
     pub(super) at: usize,
     pub(super) node: Arc<Node>,
@@ -16,9 +16,9 @@ pub(super) struct Asking<T> {
     pub(super) answer: BoxFuture<'static, T>,
 }
 
-/// Hears answers in the order in which they come, until `hear` says that it is enough, all are there, or the time is over. What is
-/// still under way then goes on by itself, for a request that left is done whoever waits for it; and who was late is not waited for again
-/// before it answers.
+/// Passes answers to `hear` in the order in which they come, until `hear` says that they are enough, all have come, or
+/// the time is over. Requests in flight then go on by themselves, because a sent request is done whether or not anybody
+/// waits; a late node is not waited for again before it answers.
 pub(super) async fn round<T: Send + 'static>(
     asking: Vec<Asking<T>>,
     limit: Duration,

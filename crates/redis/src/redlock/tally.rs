@@ -1,4 +1,4 @@
-//! What the votes of the nodes come to. A pure machine: answers come in, a decision comes out.
+//! Counts the votes of the nodes. A pure machine: answers come in, a decision comes out.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use super::{
     offset::Ahead,
 };
 
-/// What one node said of a claim.
+/// The answer of one node to a claim.
 #[derive(Debug)]
 pub(super) enum Ballot {
-    /// Nothing yet.
+    /// No answer yet.
     Open,
-    /// It has the lock of the claim, and its vote counts.
+    /// The node has the lock of the claim, and its vote counts.
     Vote(Vote),
-    /// Another is in the way, for so long still.
+    /// Another lock is in the way, for this time.
     Taken(Option<Duration>),
-    /// It has no lock of the claim.
+    /// The node has no lock of the claim.
     Absent,
     /// The claim was released there.
     Dead,
-    /// Its vote does not count, or it gave none.
+    /// The vote does not count, or the node gave none.
     Failed(EngineError),
 }
 
 /// The vote of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vote {
-    /// Its time when it was asked, in microseconds, and by how much that is ahead of ours.
+    /// The node's time when it was asked, in microseconds, and how far that is ahead of ours.
     pub(super) micros: u64,
     pub(super) ahead: Ahead,
-    /// The newest token that was written there before, and how its hold ended.
+    /// The newest token that was there before, and how its hold ended.
     pub(super) newest: u64,
     pub(super) ended: Previous,
-    /// The block that is written there for the claim; none if the first is 0.
+    /// The block of tokens that is written there for the claim; none if `first` is 0.
     pub(super) first: u64,
     pub(super) tokens: u32,
-    /// The lock of the claim stood there before it was asked for.
+    /// The lock of the claim was there before the request.
     pub(super) stood: bool,
-    /// The node has nothing of before.
+    /// The node has no earlier history.
     pub(super) is_new: bool,
 }
 
@@ -48,24 +48,24 @@ pub(super) struct Vote {
 pub(super) struct Tally {
     pub(super) ballots: Vec<Ballot>,
     tolerance: Duration,
-    /// A token that was sent along: it is not to be behind the clock of whoever wrote it.
+    /// The token that was sent along. It must not be behind the clock of a node that wrote it.
     guess: u64,
-    /// The token that was written since, and where.
+    /// The token that was written since, and on which nodes.
     written: Option<(u64, u32, Vec<bool>)>,
 }
 
-/// What comes of it.
+/// The decision.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// Nothing yet.
+    /// None yet.
     Open,
     /// The claim holds, with this block of tokens.
     Held { first: u64, tokens: u32, previous: Previous },
-    /// A majority has the lock: this block is to be written there.
+    /// A majority has the lock: this block must be written there.
     Write { first: u64, tokens: Option<u32> },
-    /// Others are in the way: asking may pay after this time.
+    /// Other claims are in the way: asking again may succeed after this time.
     Taken(Option<Duration>),
-    /// The nodes know nothing of the claim, or that it was released.
+    /// The nodes do not know the claim, or it was released.
     Gone,
     /// There is no majority.
     Failed(EngineError),
@@ -92,12 +92,12 @@ impl Tally {
         self.ballots.iter().filter(|ballot| is(ballot)).count()
     }
 
-    /// A token is written from now on, in place of what was there.
+    /// From now on this token is written, in place of the earlier one.
     pub(super) fn writes(&mut self, first: u64, tokens: u32) {
         self.written = Some((first, tokens, vec![false; self.ballots.len()]));
     }
 
-    /// A node said whether it is written there, when its clock was so far ahead, and what the newest token there is.
+    /// A node answered whether the token is written there, how far its clock is ahead, and what its newest token is.
     pub(super) fn wrote(&mut self, node: usize, is_written: bool, ahead: Option<Ahead>, newest: u64) {
         if let (Some((.., at)), true) = (&mut self.written, is_written) {
             at[node] = true;
@@ -110,12 +110,12 @@ impl Tally {
         }
     }
 
-    /// The vote of a node counts no more.
+    /// The vote of this node no longer counts.
     pub(super) fn lost(&mut self, node: usize, error: EngineError) {
         self.ballots[node] = Ballot::Failed(error);
     }
 
-    /// What it comes to; `last`: nobody else is waited for.
+    /// The decision; with `last`, no further answers are waited for.
     pub(super) fn decide(&self, last: bool) -> Decision {
         let (quorum, nodes) = (self.quorum(), self.ballots.len());
         if let Some(held) = self.held() {
@@ -125,8 +125,8 @@ impl Tally {
         let open = self.count(|ballot| matches!(ballot, Ballot::Open));
         if votes >= quorum && self.written.is_none() {
             let agreed = self.may_agree();
-            // Where one has refused the guess, or there was none, it is not waited for who might take it; for who may have an earlier
-            // token of the claim it is.
+            // If a node has refused the guess, or there was no guess, nodes that might accept it are not waited for; a
+            // node that may have an earlier token of the claim is.
             let (own, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
             let is_split = refused && (own == 0 || own == self.guess);
             if agreed.len() >= quorum && (is_split || last || open == 0) {
@@ -149,7 +149,7 @@ impl Tally {
         Decision::Failed(self.why())
     }
 
-    /// The token that more than one may have written for this claim.
+    /// The token that more than one node may have written for this claim.
     fn candidate(&self) -> u64 {
         self.votes().map(|(_, vote)| vote.first).max().unwrap_or(0)
     }
@@ -160,7 +160,8 @@ impl Tally {
             None => {
                 let first = self.candidate();
                 let tokens = self.votes().find(|(_, vote)| vote.first == first)?.1.tokens;
-                // A guess may be behind the clock of who took it: then a node that forgot it might take a smaller one.
+                // The guess may be behind the clock of a node that took it: a node that forgot it might then take a
+                // smaller one.
                 let stands = |vote: &Vote| first != self.guess || vote.micros <= first;
                 (first, tokens, self.agreed(|_, vote| vote.first == first && stands(vote)))
             }
@@ -179,14 +180,14 @@ impl Tally {
         largest(&clocks, self.tolerance)
     }
 
-    /// The largest set of voters that may turn out to agree: more answers tell more of their clocks.
+    /// The largest set of voters that may turn out to agree: more answers narrow their clocks.
     fn may_agree(&self) -> Vec<usize> {
         let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.ahead)).collect();
         possible(&clocks, self.tolerance)
     }
 
-    /// What is to be written: the token that some have already for this claim, if no larger one is known, and nobody can have held
-    /// since; else one larger than all that were seen, and than the time of all who vote.
+    /// The token to write: one that some nodes have for this claim, if no larger one is known, and nobody can have held
+    /// since; else one that is larger than all seen tokens, and than the time of all voters.
     fn next(&self, agreed: &[usize]) -> Decision {
         let own = self.candidate();
         let others = self.votes().filter(|(_, vote)| vote.first != own);
@@ -206,8 +207,8 @@ impl Tally {
         Decision::Write { first: seen.max(clock.unwrap_or(0)), tokens: None }
     }
 
-    /// After a token could not be written: the next one, if a majority has the lock still. The same one, if it is there, and only the
-    /// clocks are not known well enough.
+    /// After a token could not be written: the next token, if a majority still has the lock. The same token, if it is
+    /// there, and only the clocks are not known well enough.
     pub(super) fn again(&self) -> Option<u64> {
         let (first, tokens, at) = self.written.as_ref()?;
         let agreed = self.may_agree();
@@ -223,19 +224,19 @@ impl Tally {
         }
     }
 
-    /// How the hold before ended, as told by the newest token that any voter knows: one of them was there.
+    /// How the hold before ended, by the newest token that any voter knows: at least one voter took part in it.
     fn previous(&self) -> Previous {
-        // Who wrote it where nobody had told how the one before ended does not know.
+        // A node that wrote the token without knowing the end of the hold before cannot tell.
         let newest = self.votes().max_by_key(|(_, vote)| (vote.newest, vote.ended != Previous::Unknown));
         match newest {
             Some((_, vote)) if vote.newest > 0 => vote.ended,
-            // Nobody remembers any: there was none lately, or who knew of it has forgotten.
+            // No voter has a token: there was no recent hold, or the nodes that knew it have forgotten it.
             _ if self.votes().any(|(_, vote)| vote.is_new) => Previous::Unknown,
             _ => Previous::Clean,
         }
     }
 
-    /// When a majority may be free: as many of those in the way must have ended as are lacking.
+    /// When a majority may be free: as many obstacles must have ended as votes are lacking.
     fn free_in(&self) -> Option<Duration> {
         let lacking = self.quorum().saturating_sub(self.votes().count()).max(1);
         let mut left: Vec<_> = self
@@ -250,7 +251,7 @@ impl Tally {
         left.get(lacking - 1).copied().filter(|left| *left < Duration::MAX)
     }
 
-    /// Why there is no majority.
+    /// The reason why there is no majority.
     fn why(&self) -> EngineError {
         let errors = || {
             self.ballots.iter().filter_map(|ballot| match ballot {
@@ -258,11 +259,11 @@ impl Tally {
                 _ => None,
             })
         };
-        // Those that have no vote yet were reached, and have one later: whoever waits goes on waiting.
+        // Nodes without a vote yet were reached, and have a vote later: the claim goes on waiting.
         let waited_for = errors().filter(|error| error.fault == Fault::Full).count();
         let for_good = |fault: Fault| matches!(fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
         let (nodes, quorum) = (self.ballots.len(), self.quorum());
-        // As many as are needed say no, for reasons that do not pass by themselves.
+        // Enough nodes refuse for reasons that do not pass by themselves.
         let fault = match errors().find(|error| for_good(error.fault)) {
             Some(error) if errors().filter(|error| for_good(error.fault)).count() > nodes - quorum => {
                 error.fault

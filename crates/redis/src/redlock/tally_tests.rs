@@ -1,17 +1,17 @@
-//! Votes and what they come to.
+//! Tests of the tally: votes and the decisions that follow.
 
 use super::*;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// A vote of a node whose clock says `micros`, with this newest token, and this one for the claim.
+/// A vote of a node whose clock is at `micros`, with this newest token, and this token for the claim.
 fn vote(micros: u64, newest: u64, first: u64) -> Ballot {
     let ahead = Ahead { least: micros as i64, most: micros as i64 + 10 };
     let (ended, tokens) = (Previous::Clean, u32::from(first > 0));
     Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood: false, is_new: false })
 }
 
-/// The same, of a lock that stood before.
+/// The same, with a lock that was there before.
 fn stood(micros: u64, newest: u64, first: u64) -> Ballot {
     match vote(micros, newest, first) {
         Ballot::Vote(vote) => Ballot::Vote(Vote { stood: true, ..vote }),
@@ -69,13 +69,14 @@ fn a_token_is_larger_than_all_that_were_seen_and_than_the_clocks() {
         // No guess was sent.
         (0, vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open], "write 1010"),
         (0, vec![vote(1000, 5000, 0), vote(1010, 7, 0), Ballot::Open], "write 5001"),
-        // One has a larger one already.
+        // One node has a larger token already.
         (2000, vec![vote(1000, 2000, 0), vote(1010, 7, 2000), Ballot::Open], "write 2001"),
         (2000, vec![vote(1000, 2600, 0), vote(1010, 7, 2000), Ballot::Open], "write 2601"),
-        // The guess is behind a clock: what that node forgot may be as large.
+        // The guess is behind a clock: a token which that node forgot may be as large.
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Open], "open"),
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
-        // An answer was lost: what some have for this claim is written to the others, if the locks stood all the while.
+        // An answer was lost: the token that some have for this claim is written to the others, if the locks were there
+        // all the time.
         (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), Ballot::Open], "open"),
         (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), taken(9)], "write 2500"),
         (9000, vec![stood(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),

@@ -1,4 +1,4 @@
-//! Reads the nodes of a URL, and judges how many there are.
+//! Parses the nodes of a URL, and checks their number.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use leasehold_core::Error;
 
 use crate::{config::Config, server::Address, servers::Servers};
 
-/// More than anybody has: a list by mistake.
+/// Nobody has more: a longer list is a mistake.
 const MOST_NODES: usize = 15;
 
-/// What follows `redlock:`.
+/// Parses the part after `redlock:`.
 pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
     let malformed = |what: &str| {
         Error::misconfigured(format!(
@@ -36,7 +36,7 @@ pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
     Ok(nodes)
 }
 
-/// Refuses numbers of nodes of which nothing good comes, with what to use instead.
+/// Refuses unsuitable numbers of nodes, with a recommendation.
 pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::misconfigured(format!("a Redlock of {what}")));
     match nodes.len() {

@@ -1,4 +1,4 @@
-//! What the scripts of nodes are told, and what they say: see the heads of `lua/redlock`.
+//! The arguments and answers of the scripts of nodes: see the heads of `lua/redlock`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     scripts::{Item, millis},
 };
 
-/// What a claim asks of every node.
+/// A claim's request to every node.
 pub(super) struct Asked<'a> {
     pub(super) claim: &'a Claim,
     pub(super) how: How,
@@ -24,16 +24,16 @@ pub(super) struct Asked<'a> {
     pub(super) channel: &'a str,
 }
 
-/// Whether a claim is to hear of releases.
+/// Whether a claim is to be notified of releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     Never,
     Now,
-    /// It may have been told "taken" before.
+    /// It may have been answered "taken" before.
     Still,
 }
 
-/// What a node says of a claim.
+/// A node's answer to a claim.
 #[derive(Debug)]
 pub(super) struct Locked {
     pub(super) word: Word,
@@ -41,10 +41,10 @@ pub(super) struct Locked {
     /// The newest token that was there before, and how its hold ended.
     pub(super) newest: u64,
     pub(super) ended: Previous,
-    /// The block that is there for this claim; none if the first is 0.
+    /// The block that is there for this claim; none if `first` is 0.
     pub(super) first: u64,
     pub(super) tokens: u32,
-    /// Since when the node has what it has.
+    /// How long the node has had its data.
     pub(super) born: Duration,
     pub(super) longest: Duration,
     pub(super) left: Option<Duration>,
@@ -54,7 +54,7 @@ pub(super) struct Locked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Locked,
-    /// It had been locked before.
+    /// It was locked by this claim before.
     Stood,
     Taken,
     Absent,
@@ -108,12 +108,12 @@ fn locked(text: &str) -> Option<Locked> {
     Some(Locked { word, micros, newest, ended, first, tokens, born, longest, left })
 }
 
-/// A block of tokens that is written for an attempt.
+/// The request to write a block of tokens for an attempt.
 pub(super) fn write_item(keys: &Keys<'_>, claim: &Claim, attempt: u32, first: u64, tokens: u32) -> Item {
     Item::new(keys).id(claim.id).words(format_args!("{attempt} {first} {tokens} {}", claim.owner))
 }
 
-/// What a node says of that: whether it is written, its time, and the newest token there.
+/// The answer to it: whether the block is written, the node's time, and the newest token there.
 pub(super) fn read_written(said: Values) -> Result<(bool, u64, u64), EngineError> {
     let text = Reply::new(said).text()?;
     let mut words = text.split(' ');
@@ -126,22 +126,22 @@ pub(super) fn read_written(said: Values) -> Result<(bool, u64, u64), EngineError
     Ok((written, number()?, number()?))
 }
 
-/// What is to go of a claim.
+/// The end of a claim, or of one attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) id: ClaimId,
-    /// Of this attempt only.
+    /// Only this attempt.
     pub(super) attempt: Option<u32>,
     /// The claim may try again.
     pub(super) goes_on: bool,
-    /// 0 where it is not known whether the claim holds.
+    /// 0 if it is unknown whether the claim holds.
     pub(super) token: u64,
     /// How it ended.
     pub(super) ended: Previous,
 }
 
 impl End {
-    /// `quarantine`: for so long a node that started anew may have forgotten it.
+    /// `quarantine`: how long a restarted node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, tombstone) =
@@ -152,7 +152,8 @@ impl End {
     }
 }
 
-/// A renewal; `again`: to be set again where it is missing. `quarantine`: for so long a node that started anew may have forgotten it.
+/// A renewal. `again`: set the lock again where it is missing. `quarantine`: how long a restarted node may have
+/// forgotten it.
 pub(super) fn renew_item(
     keys: &Keys<'_>,
     hold: &leasehold_core::Hold,
@@ -188,13 +189,13 @@ mod tests {
         }
     }
 
-    /// What a script says of one lock, for a claim.
+    /// The script's answer for one lock and one claim.
     fn eval(server: &RedisServer, text: &str, id: &str, words: &str) -> String {
         let said = server.command(&["EVAL", text, "1", "lock:a", "leasehold:{t}", id, words, "0"]);
         said[1].clone()
     }
 
-    /// Two who write one number have a node in common: there the second is refused.
+    /// Two claims that write one number have a node in common, which refuses the second.
     #[test]
     fn a_node_takes_only_a_token_that_is_larger_than_its_own_and_only_with_the_lock() {
         let server = RedisServer::start(&[]);

@@ -1,4 +1,4 @@
-//! Servers whose clock is set forward and back, or is not ours: R3.
+//! Servers whose clocks are set forward and back, or differ from ours: R3.
 
 use std::{thread::sleep, time::Duration};
 
@@ -7,7 +7,7 @@ use leasehold_testkit::{room::with_room, server::RedisServer};
 
 use crate::rig::{Rig, acquire};
 
-/// So long that no renewal is due by itself.
+/// So long that no renewal is due during the test.
 const TTL: Duration = Duration::from_secs(600);
 
 #[test]
@@ -18,7 +18,7 @@ fn a_clock_set_forward_ends_the_hold_on_the_server_and_the_holder_is_told_at_onc
     let token = guard.token();
     assert!(guard.remaining().unwrap() > TTL / 2);
     rig.server.set_clock(3600);
-    // Somebody of the holder's process speaks to the server, as its renewals do every third of the ttl.
+    // A request of the holder's process reaches the server, as its renewals do every third of the ttl.
     let _ = acquire(&locks, "b").release_blocking();
     rig.until("the holder is told", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
@@ -33,7 +33,7 @@ fn a_clock_set_forward_by_less_than_the_lease_costs_a_renewal() {
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
     let fixed = locks.mutex("f").ttl(TTL).renew(false).blocking().acquire().unwrap();
     rig.server.set_clock(200);
-    // A server that looks at its clock less often (Valkey) may grant this before the step, and end it by the step.
+    // A server that reads its clock less often (Valkey) may grant this before the step, and end it by the step.
     let _ = acquire(&locks, "b").release_blocking();
     let left = |key: &str| rig.says(&["PTTL", key]).parse::<u64>().unwrap();
     rig.until("it is renewed", || left("lock:a") > 590_000);

@@ -1,6 +1,6 @@
-//! The Redis engine conforms on a Redis Cluster.
+//! Conformance of the Redis engine on a Redis Cluster.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{BoxFuture, Engine, Env, Name};
 use leasehold_redis::RedisEngine;
@@ -13,17 +13,13 @@ use crate::{
     cluster_rig::ClusterRig,
     conformance::{PASSWORD, has_rights_on_channels, without_channels},
     oracle::answers_as_the_oracle,
-    rig::{AT_ONCE, PATIENCE, acquire, major},
+    rig::{PATIENCE, acquire, major},
     sentinel_rig::locks_of,
 };
 
 impl Harness for ClusterRig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         Box::pin(async { Arc::new(RedisEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
@@ -40,18 +36,10 @@ impl Harness for ClusterRig {
         Box::pin(std::future::ready(true))
     }
 
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
     fn takes(&self, name: &Name) -> bool {
-        // In braces a hash tag, or none.
+        // The braces contain a hash tag, or nothing.
         let (_, behind) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
         !self.redisson || behind.find('}').is_some_and(|length| length > 0)
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -68,7 +56,7 @@ fn has_channels_of_slots() -> bool {
     major(|words| server.command(words)) >= 7
 }
 
-/// The file of users as this server can read it: without rights that it does not know, as docs/engines/redis-cluster.md says. Before
+/// The file of users without the rights that this server does not know, as docs/engines/redis-cluster.md says. Before
 /// Redis 7.0 there are no channels of slots; Redis 6.0 has no rights on channels at all.
 fn for_this_server(users: &str) -> String {
     if has_channels_of_slots() {
@@ -78,7 +66,7 @@ fn for_this_server(users: &str) -> String {
     if has_rights_on_channels() { users } else { without_channels(&users) }
 }
 
-/// A cluster with those users, as one of which the clients come.
+/// A cluster with those users; the clients log in as `name`.
 fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
@@ -97,7 +85,7 @@ fn the_redis_engine_conforms_on_a_cluster_with_the_rights_of_an_operator() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// As before Redis 7.0: no channels of slots, and the old protocol only.
+/// Like servers before Redis 7.0: no channels of slots, and only the old protocol.
 #[test]
 fn the_redis_engine_conforms_on_a_cluster_of_old_servers() {
     let old = ["--rename-command", "HELLO", "", "--rename-command", "SPUBLISH", ""];

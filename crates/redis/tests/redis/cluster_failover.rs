@@ -13,14 +13,14 @@ use leasehold_redis::Config;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, here, hold},
-    rig::{PATIENCE, acquire},
+    cluster_rig::{ClusterRig, held, hold},
+    rig::{PATIENCE, acquire, local},
 };
 
-/// Longer than a fail-over takes, with nodes that wait 5 s before they take another for down, on a busy machine.
+/// Longer than a fail-over takes on a busy machine, with nodes that wait 5 s before they take another for down.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Waits until the replicas of a node have all that it had.
+/// Waits until the replicas of a node have all of its data.
 fn replicated(rig: &ClusterRig, node: usize) {
     let offset = |line: &str, key: &str| line.trim().strip_prefix(key).map(str::to_owned);
     rig.until("the replica has it", || {
@@ -66,17 +66,17 @@ fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
     }
 }
 
-/// A hold that the replica never had is told lost, and not believed in beside another.
+/// A hold that the replica never had is reported as lost, and is not valid beside another one.
 #[test]
 fn a_hold_that_was_lost_with_its_master_is_told_lost() {
     let mut rig = ClusterRig::new();
     let (slot, from, other) = rig.ends("{x}");
-    // The replica is met for the first time when it has been promoted.
+    // The client meets the replica for the first time after its promotion.
     let seed = rig.cluster().ports()[other];
-    rig.config = Config::cluster(vec![here(seed)]);
+    rig.config = Config::cluster(vec![local(seed)]);
     let replica = from + 3;
     let locks = rig.locks();
-    // What the replica does not hear of. It is due to be renewed long after the end of this.
+    // The replica does not receive this hold, whose renewal is due long after the end of the test.
     rig.cluster().cut(replica);
     let guard = locks.mutex("{x}").ttl(LONG * 60).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().kill(from);
@@ -104,7 +104,7 @@ fn a_planned_fail_over_a_forced_one_and_a_takeover_end_no_hold() {
         rig.until("all know", || rig.cluster().owner(slot) == replica);
         owner = replica;
         rig.until("the hold is confirmed there", || rig.run(guard.confirm()).is_ok());
-        // In doubt for a moment, as is every hold when a node has lost its place.
+        // In doubt for a moment, like every hold when a node was replaced.
         rig.until("it is believed in again", || guard.check());
         assert!(!waiting.is_finished(), "{how:?}");
     }
@@ -113,7 +113,7 @@ fn a_planned_fail_over_a_forced_one_and_a_takeover_end_no_hold() {
     assert!(rig.run(waiting).unwrap().unwrap().token().number > before);
 }
 
-/// When it runs again, it answers what waits in its socket.
+/// When it runs again, it answers the requests in its socket.
 #[test]
 fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
     let rig = ClusterRig::of(RedisCluster::start());
@@ -146,7 +146,7 @@ fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
         });
         std::thread::sleep(Duration::from_millis(1500));
         rig.cluster().resume(owner);
-        // Kept on the new master, or lost: let go, if it is still there.
+        // Kept on the new master, or lost: release it, if it still exists.
         let ended = guard.lock().unwrap().take().unwrap().release_blocking();
         drop(ended);
         let next = rig.run(next).unwrap();
@@ -157,7 +157,7 @@ fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
     let _ = from;
 }
 
-/// The master of one slot is gone, those of others are there.
+/// The master of one slot is gone; those of other slots are available.
 #[test]
 fn what_other_nodes_have_goes_on_while_one_is_down() {
     let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);
@@ -193,7 +193,7 @@ fn what_other_nodes_have_goes_on_while_one_is_down() {
     });
 }
 
-/// A grant that too few replicas of its node have is not shown, and given back.
+/// A grant that too few replicas of its node have is given back and not returned.
 #[test]
 fn replicas_of_the_node_of_a_name_are_waited_for() {
     let mut rig = ClusterRig::new();

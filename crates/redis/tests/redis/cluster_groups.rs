@@ -7,15 +7,16 @@ use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::decorators::{Counting, Verb};
 
 use crate::{
-    cluster_rig::{ClusterRig, here},
-    rig::{PATIENCE, Rig},
+    cluster_rig::ClusterRig,
+    rig::{PATIENCE, Rig, local},
 };
 
 const HOLDS: u64 = 200;
 const TTL: Duration = Duration::from_secs(4);
 
-/// By counting: 200 holds that came at 200 moments are some seven requests a round, of at most 32, and 200 if each is renewed when it is
-/// due. Ten where a busy machine had them renewed in two parts.
+/// Judged by counts: 200 holds that were granted at 200 moments need some seven requests a round, of at most 32 holds
+/// each, and 200 requests if each hold is renewed when it is due. The bound is ten, because a busy machine may renew
+/// them in two parts.
 #[test]
 fn holds_of_a_slot_are_few_requests_whenever_they_came() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -39,7 +40,7 @@ fn holds_of_a_slot_are_few_requests_whenever_they_came() {
 #[test]
 fn names_are_in_the_group_of_their_slot_where_servers_share_the_slots() {
     let name = |name: &str| Name::new(name).unwrap();
-    let cluster = RedisEngine::new(Config::cluster(vec![here(1)]), &Env::system());
+    let cluster = RedisEngine::new(Config::cluster(vec![local(1)]), &Env::system());
     // The specification's own examples.
     assert_eq!(cluster.group(&name("{user1000}.following")), cluster.group(&name("{user1000}.followers")));
     assert_eq!(cluster.group(&name("{foo}x")), Some(12_182));

@@ -1,4 +1,5 @@
-//! What is told by the lock alone while a slot of a Redis Cluster is open, and what is told to whom no question was asked.
+//! Renewals and releases by the lock alone while a slot of a Redis Cluster is migrating, and notifications that nobody
+//! asked for.
 
 use leasehold_core::{
     Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, Token,
@@ -9,7 +10,7 @@ use crate::{
     rig::PATIENCE,
 };
 
-/// A renewal compares id and token, a release too; neither touches the lock of another, nor makes one.
+/// Renewals and releases compare id and token; neither changes another claim's lock, nor creates one.
 #[test]
 fn a_release_by_the_lock_alone_touches_nothing_of_another() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -28,7 +29,7 @@ fn a_release_by_the_lock_alone_touches_nothing_of_another() {
                 while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
             }
             for (claim, grant) in &cases {
-                // Somebody else, with a token that may be right, and one who never held.
+                // Another claim with a token that may be right, and a claim that never held.
                 let stranger = self::claim_like(&rig, claim);
                 assert!(matches!(
                     other.renew(&[hold(&stranger, grant)]).await[..],
@@ -65,7 +66,8 @@ fn claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
     Claim { mode: claim.mode, ..rig.claim(claim.name.as_str()) }
 }
 
-/// What is let go by the lock alone is told to the next as a hold that lapsed, for the card still says so; permits are counted off.
+/// The next holder sees a release by the lock alone as an expired hold, because the record still says so; permits are
+/// counted off.
 #[test]
 fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -94,7 +96,8 @@ fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
     });
 }
 
-/// It leaves beside the answer to a request under way on the same connection: who waits in a slot that stays is heard
+/// The notification arrives beside the answer to a request in flight on the same connection: waiters in a slot that
+/// stays still get their notifications, and waiters in the slot that left listen at its new node.
 /// all the same, and who waits in the one that left listens at its new node.
 #[test]
 fn notifications_that_a_slot_left_answer_no_request() {
@@ -113,7 +116,7 @@ fn notifications_that_a_slot_left_answer_no_request() {
             let grant = held(&holder, &claim).await;
             pairs.push((claim, grant, rig.claim(name)));
         }
-        // Requests for news of a hundred slots are under way while one slot leaves.
+        // Subscriptions of a hundred slots are in flight while one slot leaves.
         let waits =
             futures_util::future::join_all(pairs.iter().map(|(_, _, next)| engine.claim(next, How::Create)));
         let (answers, ()) = futures_util::future::join(waits, async {
@@ -123,7 +126,7 @@ fn notifications_that_a_slot_left_answer_no_request() {
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))), "{answers:?}");
         pairs.push((first, grant, second));
         let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| end(claim, Some(grant))).collect();
-        // Who listens again only now is told to ask.
+        // A claim that listens again only now is notified to ask.
         let ask = engine.claim(&pairs[pairs.len() - 1].2, How::Ask).await;
         assert!(matches!(ask, Ok(Answer::Waiting(_))), "{ask:?}");
         assert!(holder.release(&ends).await.iter().all(|one| matches!(one, Released::Freed)));

@@ -1,4 +1,4 @@
-//! What the options of an engine, and what stands beside locks, come to on a Redis Cluster.
+//! The effect of engine options, and of keys beside the locks, on a Redis Cluster.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,7 +14,7 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// Their bells are keys of other slots than the locks.
+/// Their wake-ups are keys in other slots than the locks.
 #[test]
 fn wakes_that_no_cluster_can_ring_are_refused() {
     let rig = ClusterRig::with(1, 0, &[]);
@@ -24,7 +24,7 @@ fn wakes_that_no_cluster_can_ring_are_refused() {
     }
 }
 
-/// A message goes to all nodes, wherever the lock is.
+/// A message reaches all nodes, wherever the lock is.
 #[test]
 fn a_release_rings_for_spring_at_every_node() {
     let mut rig = ClusterRig::with(3, 0, &[]);
@@ -56,7 +56,7 @@ fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
     rig.cluster().migrate_slot(slot, 1 - from).unwrap();
     assert_eq!(write(8, "{stock}:42").unwrap(), Guarded::Done(vec![Reply::Number(2)]));
     assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(8));
-    // What is on another node is not written, and that is said.
+    // A key on another node is not written, and the error says so.
     let is_elsewhere = |key: &String| {
         let cluster = rig.cluster();
         cluster.owner(cluster.slot(key)) == from
@@ -68,7 +68,7 @@ fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
     assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(9), "shown, though nothing was written");
 }
 
-/// A gap is kept, and a prefix belongs to all that a name has.
+/// A gap is observed, and a prefix applies to all keys of a name.
 #[test]
 fn a_prefix_and_a_gap_are_those_of_one_server() {
     let mut rig = ClusterRig::with(2, 0, &[]);

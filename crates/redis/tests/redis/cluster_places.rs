@@ -1,4 +1,5 @@
-//! Where the nodes of a Redis Cluster are, what they say of it, and what is no Redis Cluster.
+//! The addresses of the nodes of a Redis Cluster, the addresses that they announce, and servers that are no Redis
+//! Cluster.
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use leasehold_redis::{AddressMap, Config, RedisEngine};
 use leasehold_testkit::server::{Proxy, RedisServer};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, here},
-    rig::{PATIENCE, Rig, acquire},
+    cluster_rig::{ClusterRig, held},
+    rig::{PATIENCE, Rig, acquire, local},
 };
 
 #[test]
 fn a_server_alone_is_refused_with_the_url_that_it_wants() {
     let server = RedisServer::start(&[]);
-    let config = Config::cluster(vec![here(server.port())]);
+    let config = Config::cluster(vec![local(server.port())]);
     let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     let locks = leasehold_core::Locks::builder(engine).build();
     let error = locks.mutex("a").blocking().acquire().unwrap_err();
@@ -26,16 +27,16 @@ fn a_server_alone_is_refused_with_the_url_that_it_wants() {
 fn one_seed_of_several_is_enough() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let port = rig.cluster().ports()[1];
-    // Nobody is at the others.
-    rig.config = Config::cluster(vec![here(1), here(port), here(2)]);
+    // Nothing listens at the other addresses.
+    rig.config = Config::cluster(vec![local(1), local(port), local(2)]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     let mut nobody = ClusterRig::with(1, 0, &[]);
-    nobody.config = Config::cluster(vec![here(1), here(2)]).connect_timeout(Duration::from_secs(1));
+    nobody.config = Config::cluster(vec![local(1), local(2)]).connect_timeout(Duration::from_secs(1));
     let error = nobody.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("cannot connect to 127.0.0.1"), "{error}");
 }
 
-/// Each node is asked for what it has, by one connection.
+/// Each node is asked about its own slots, on one connection.
 #[test]
 fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
     let rig = ClusterRig::with(3, 3, &[]);
@@ -63,7 +64,7 @@ fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
     }
 }
 
-/// One channel for each slot in which somebody waited, and none before.
+/// One channel for each slot with a waiter, and none before.
 #[test]
 fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -91,18 +92,18 @@ fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
     rig.until("nobody listens any more", || channels() == 0);
 }
 
-/// A host name, nothing, and what nobody knows.
+/// A host name, no name, and an unknown name.
 #[test]
 fn nodes_are_found_by_name_and_where_nothing_is_announced() {
     let mut rig = ClusterRig::with(2, 0, &[]);
     let first = rig.cluster().ports()[0];
-    rig.config = Config::cluster(vec![here(first)]);
+    rig.config = Config::cluster(vec![local(first)]);
     rig.cluster().announce_name(1, "localhost");
     let names: Vec<_> = (0..40).map(|number| format!("n{number}")).collect();
     let of_node = |node: usize| names.iter().find(|name| rig.ends(name).1 == node).unwrap();
-    // Node 1 is called localhost; node 0 has no name, so others say that it is at "?".
+    // Node 1 is called localhost; node 0 has no name, so others announce it as "?".
     acquire(&rig.locks(), of_node(1)).release_blocking().unwrap();
-    let asks_one = Config::cluster(vec![here(rig.cluster().ports()[1])]);
+    let asks_one = Config::cluster(vec![local(rig.cluster().ports()[1])]);
     let locks = |config: Config| {
         let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
         leasehold_core::Locks::builder(engine).build()
@@ -110,7 +111,7 @@ fn nodes_are_found_by_name_and_where_nothing_is_announced() {
     acquire(&locks(asks_one.clone()), of_node(1)).release_blocking().unwrap();
     let error = locks(asks_one.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("cluster-announce-hostname"), "{error}");
-    // The endpoint of all is unknown to clients, who reach them where they reached the one that they asked.
+    // No node announces an endpoint: clients use the host of the node that they asked.
     for node in 0..2 {
         rig.cluster()
             .command(node, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
@@ -118,7 +119,7 @@ fn nodes_are_found_by_name_and_where_nothing_is_announced() {
     for node in 0..2 {
         acquire(&locks(asks_one.clone()), of_node(node)).release_blocking().unwrap();
     }
-    // And so is where it is moved to.
+    // The same holds for the target of a redirection.
     let engine = rig.engine();
     rig.run(async {
         let name = of_node(0);
@@ -130,7 +131,7 @@ fn nodes_are_found_by_name_and_where_nothing_is_announced() {
     });
 }
 
-/// Behind a translation of addresses: what nodes announce leads nowhere from here.
+/// Behind address translation: the announced addresses are not reachable from here.
 #[test]
 fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
     let mut rig = ClusterRig::with(3, 0, &[]);
@@ -140,7 +141,7 @@ fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
         rig.cluster().announce_address(node, "127.9.9.9");
         rig.cluster().announce_port(node, door.port());
     }
-    let seeds = vec![here(ports[0])];
+    let seeds = vec![local(ports[0])];
     rig.config = Config::cluster(seeds.clone()).connect_timeout(Duration::from_secs(2));
     let error = rig.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("127.9.9.9") && error.to_string().contains("map"), "{error}");
@@ -172,7 +173,7 @@ fn a_slot_without_an_owner_is_told_and_served_again_once_it_has_one() {
     });
 }
 
-/// Half of the nodes gone, which is no majority.
+/// Half of the nodes are gone, so the rest is no majority.
 #[test]
 fn a_cluster_without_a_majority_grants_nothing_and_says_so() {
     let rig = ClusterRig::with(4, 0, &[]);
@@ -245,7 +246,7 @@ fn a_node_of_a_cluster_is_refused_by_the_url_of_a_server_alone() {
     let rig = ClusterRig::with(2, 0, &[]);
     let port = rig.cluster().ports()[0];
     let mut one = Rig::new();
-    one.config = Config::new(leasehold_redis::Address::Tcp(here(port)));
+    one.config = Config::new(leasehold_redis::Address::Tcp(local(port)));
     let error = one.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
 }

@@ -1,4 +1,4 @@
-//! A Redis Cluster and its clients.
+//! A fixture: a Redis Cluster and its clients.
 
 use std::{
     collections::BTreeMap,
@@ -6,25 +6,23 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{
-    Claim, Endpoint, Engine, Env, Grant, Hold, Inspect, Locks, Name, Previous, Release, View,
-};
+use leasehold_core::{Claim, Engine, Env, Grant, Hold, Inspect, Locks, Name, Previous, Release, View};
 use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::server::{RedisCluster, RedisClusterOptions};
 
-use crate::rig::{PATIENCE, claim_of};
+use crate::rig::{PATIENCE, claim_of, local};
 
-/// A cluster, and what its clients are told of it.
+/// A cluster, and the configuration of its clients.
 pub(crate) struct ClusterRig {
     cluster: Mutex<RedisCluster>,
     pub(crate) config: Config,
-    /// Names that are to have locks of Redisson's.
+    /// The names must suit Redisson's layout.
     pub(crate) redisson: bool,
     runtime: tokio::runtime::Runtime,
 }
 
 impl ClusterRig {
-    /// Three masters and three replicas that a busy machine does not soon make take each other for down.
+    /// Three masters and three replicas, with a timeout that a busy machine does not reach soon.
     pub(crate) fn new() -> Self {
         Self::with(3, 3, &[])
     }
@@ -37,7 +35,7 @@ impl ClusterRig {
     }
 
     pub(crate) fn of(cluster: RedisCluster) -> Self {
-        let seeds = cluster.ports().into_iter().map(here).collect();
+        let seeds = cluster.ports().into_iter().map(local).collect();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { config: Config::cluster(seeds), redisson: false, cluster: Mutex::new(cluster), runtime }
     }
@@ -84,7 +82,7 @@ impl ClusterRig {
         }
     }
 
-    /// The slot of a name, who has it, and a master that has it not.
+    /// The slot of a name, its owner, and a master that does not own it.
     pub(crate) fn ends(&self, name: &str) -> (u16, usize, usize) {
         let cluster = self.cluster();
         let slot = cluster.slot(&format!("lock:{name}"));
@@ -99,7 +97,7 @@ impl ClusterRig {
         (0..cluster.ports().len()).filter(|&node| cluster.is_master(node)).collect()
     }
 
-    /// Every key that should not be there at rest, as on one server.
+    /// Every key that should not remain at rest, as on one server.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let remembers = "local c = redis.call('GET', KEYS[1])
             return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
@@ -123,7 +121,7 @@ impl ClusterRig {
         left
     }
 
-    /// How often masters were asked for each command, all together.
+    /// The number of calls of each command, summed over the masters.
     pub(crate) fn calls(&self) -> BTreeMap<String, u64> {
         let masters = self.masters();
         let cluster = self.cluster();
@@ -143,10 +141,6 @@ impl ClusterRig {
     }
 }
 
-pub(crate) fn here(port: u16) -> Endpoint {
-    Endpoint { host: "127.0.0.1".to_owned(), port }
-}
-
 pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {
     let Claim { id, name, mode, ttl, .. } = claim.clone();
     Hold { id, name, mode, token: grant.token, ttl }
@@ -157,7 +151,7 @@ pub(crate) fn end(claim: &Claim, grant: Option<&Grant>) -> Release {
     Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, keep: None }
 }
 
-/// What is granted at once.
+/// The grant of a claim that is granted at once.
 pub(crate) async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
     match engine.claim(claim, leasehold_core::How::Create).await {
         Ok(leasehold_core::Answer::Held(grant)) => grant,

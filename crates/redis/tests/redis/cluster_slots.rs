@@ -1,4 +1,5 @@
-//! Slots of a Redis Cluster that move, under holds and under lines. Traps are those of the notes on Redis with several servers.
+//! Slots of a Redis Cluster that move, under holds and queues. The traps are those of the notes on Redis with several
+//! servers.
 
 use std::{
     sync::{Arc, Mutex},
@@ -16,7 +17,7 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// A name is in the slot of what it has in braces.
+/// A name is in the slot of the text in its braces.
 const NAMES: usize = 100;
 
 async fn waits(engine: &RedisEngine, claim: &Claim) {
@@ -24,7 +25,7 @@ async fn waits(engine: &RedisEngine, claim: &Claim) {
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
-/// The grant that is pushed to a claim; a node that was slow on a busy machine does not date it.
+/// The grant that is pushed to a claim; the grant of a slow node on a busy machine is not dated.
 async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
     let heard = async {
         loop {
@@ -40,7 +41,7 @@ async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
     tokio::time::timeout(PATIENCE, heard).await.expect("the grant is pushed")
 }
 
-/// Else no script could touch it all.
+/// Otherwise no script could use all keys of a name.
 #[test]
 fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -77,7 +78,7 @@ fn many_holds_of_many_slots_are_renewed_and_released_together() {
             let grant = held(&engine, &claim).await;
             holds.push((claim, grant));
         }
-        // Those that never were, amidst the others, get the answers that are their own.
+        // Claims that never existed, in between, get their own answers.
         let is_nobody = |at: usize| at.is_multiple_of(7);
         for at in (0..350).filter(|at| is_nobody(*at)) {
             holds.insert(at, (rig.claim(&format!("nobody{at}")), holds[0].1.clone()));
@@ -105,7 +106,7 @@ fn many_holds_of_many_slots_are_renewed_and_released_together() {
     assert!(rig.leftovers().is_empty());
 }
 
-/// PUBLISH would count who listens at the node of the release, SPUBLISH counts who listens to the slot.
+/// PUBLISH would count the listeners at the node of the release; SPUBLISH counts the listeners of the slot.
 #[test]
 fn a_waiter_is_pushed_its_grant_wherever_it_and_the_releaser_are_connected() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -143,12 +144,12 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
         waits(&other, &waiting).await;
     });
     rig.cluster().open_slot(slot, to).unwrap();
-    // Some keys are here, some there, at each of these looks.
+    // At each of these looks some keys are here and some there.
     loop {
         rig.run(async {
             let holds: Vec<_> = claims.iter().zip(&grants).map(|(claim, grant)| hold(claim, grant)).collect();
             let renewed = engine.renew(&holds).await;
-            // The two keys of a shared hold may be apart just now, which is no answer, and no loss.
+            // The two keys of a shared hold may be apart just now: then there is no answer, and no loss.
             let fits = |(renewed, claim): (&Renewed, &Claim)| match renewed {
                 Renewed::Kept { .. } => true,
                 Renewed::Unknown(error) => claim.mode != Mode::Exclusive && error.fault == Fault::Retry,
@@ -167,7 +168,7 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
             break;
         }
     }
-    // Everything is there; nothing was made there by us before.
+    // The slot has moved completely; before, the engine created nothing at the new node.
     rig.run(async {
         let ends: Vec<_> =
             claims[..6].iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
@@ -181,7 +182,7 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
             claims[6..].iter().zip(&grants[6..]).map(|(claim, grant)| hold(claim, grant)).collect();
         let renewed = engine.renew(&holds).await;
         assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
-        // Who waited stands where it stood, and what was let go is free.
+        // The waiters kept their positions, and released names are free.
         let Answer::Held(next) = other.claim(&waiting, How::Ask).await.unwrap() else { panic!("it is free") };
         assert!(next.token.number > grants[0].token.number);
         for (number, mode) in (1..6).map(|number| (number, Mode::Exclusive)) {
@@ -191,7 +192,7 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
     });
 }
 
-/// By the clock of a lease: with a ttl of 2 s the slot stays open for some of them.
+/// Measured in leases: with a ttl of 2 s the slot stays open for several of them.
 #[test]
 fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -217,14 +218,14 @@ fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
     rig.cluster().close_slot(slot).unwrap();
 }
 
-/// A slot with a hundred holds and a hundred waiters: nothing of them stays behind, and each is granted.
+/// A slot with a hundred holds and a hundred waiters: no key stays behind, and each waiter is granted.
 #[test]
 fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
     migrate_under_holds_and_waiters(&rig, RedisCluster::migrate_slot);
 }
 
-/// The same where the server moves it in one step: Valkey from 9.0 on, among the servers of each night.
+/// The same with a server that moves the slot in one step: Valkey from 9.0 on, among the servers of each night.
 #[test]
 fn a_slot_that_moves_in_one_step_loses_no_hold_and_no_waiter_either() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -270,7 +271,7 @@ fn migrate_under_holds_and_waiters(
     let before: Vec<u64> = guards.iter().map(|guard| guard.token().number).collect();
     migrate(&mut rig.cluster(), slot, to).unwrap();
     assert!(rig.cluster().keys_in_slot(from, slot).is_empty());
-    // At once, before all have heard where it went.
+    // At once, before all clients know where the slot went.
     for guard in guards.drain(..NAMES / 4) {
         guard.release_blocking().unwrap();
     }
@@ -304,7 +305,7 @@ fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
             waits(&engines[at], &claims[at]).await;
         }
         rig.cluster().migrate_slot(slot, to).unwrap();
-        // The second in line has heard of it, and listens there.
+        // The second waiter knows of the move, and listens there.
         waits_again(&engines[2], &claims[2]).await;
         assert!(matches!(engines[0].release(&[end(&claims[0], Some(&grant))]).await[..], [Released::Freed]));
         let first = engines[1].claim(&claims[1], How::Ask).await;
@@ -313,7 +314,7 @@ fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
     });
 }
 
-/// A slot of which news are heard leaves a node while a thousand calls are under way there.
+/// A slot with subscriptions leaves a node while a thousand calls are in flight there.
 #[test]
 fn a_slot_that_leaves_mixes_up_no_answers() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -335,7 +336,7 @@ fn a_slot_that_leaves_mixes_up_no_answers() {
         let mut rounds = 0;
         while !mover.is_finished() || rounds == 0 {
             rounds += 1;
-            // Of names of which half are on the node that the slot leaves.
+            // Half of these names are on the node that the slot leaves.
             let claims: Vec<_> = (0..1000).map(|number| rig.claim(&format!("n{number}"))).collect();
             rig.run(async {
                 let grants =
@@ -352,7 +353,7 @@ fn a_slot_that_leaves_mixes_up_no_answers() {
         }
         mover.join().unwrap();
     });
-    // Where it went to at last, news of it are heard as soon as its claim has asked, which it was told to.
+    // At the final node of the slot, notifications arrive as soon as the claim has asked, as it was notified to.
     rig.run(async {
         waits_again(&engine, &second).await;
         assert!(matches!(other.release(&[end(&first, Some(&leaving))]).await[..], [Released::Freed]));
@@ -365,7 +366,7 @@ async fn waits_again(engine: &RedisEngine, claim: &Claim) {
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
-/// R21: what is sent again gets the same answer.
+/// R21: a repeated request gets the same answer.
 #[test]
 fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -388,7 +389,8 @@ fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
     });
 }
 
-/// I4. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client has been connected there for longer.
+/// I4. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client connected there
+/// earlier.
 #[test]
 fn tokens_grow_on_a_node_that_lacks_the_newest() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -410,7 +412,8 @@ fn tokens_grow_on_a_node_that_lacks_the_newest() {
     });
 }
 
-/// Commands of the scripts, for free names, once the counter of their slot is there: those of one server, and no more.
+/// The number of commands that scripts run for free names, once the counter of their slot exists: the same as on one
+/// server.
 #[test]
 fn a_pair_costs_what_it_costs_on_one_server() {
     let rig = ClusterRig::with(3, 0, &[]);

@@ -1,4 +1,4 @@
-//! The Redis engine conforms.
+//! Conformance of the Redis engine on one server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,18 +9,14 @@ use leasehold_testkit::{
     suite::{self, Disturbance, Harness},
 };
 
-use crate::rig::{AT_ONCE, PATIENCE, Rig};
+use crate::rig::Rig;
 
-/// Places in line and silent claims end after a minute at the latest; what is left is looked at as soon as it is gone.
+/// Queue entries and silent claims end after a minute at the latest; the check ends as soon as they are gone.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         Box::pin(async { Arc::new(RedisEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
@@ -33,14 +29,6 @@ impl Harness for Rig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -67,7 +55,7 @@ pub(crate) fn has_rights_on_channels() -> bool {
     redis_command(rig.server.port(), &["ACL", "SETUSER", "probe", "resetchannels"]).status.success()
 }
 
-/// The users for Redis 6.0, as the page says: the same file without the words about channels.
+/// The users for Redis 6.0, as the page says: the same file without the rights on channels.
 pub(crate) fn without_channels(users: &str) -> String {
     let line = |line: &str| {
         let words = line.split(' ').filter(|word| *word != "resetchannels" && !word.starts_with('&'));
@@ -76,7 +64,7 @@ pub(crate) fn without_channels(users: &str) -> String {
     users.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// A server with those users, as one of which the clients come.
+/// A server with those users; the clients log in as `name`.
 pub(crate) fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
@@ -95,7 +83,7 @@ fn the_redis_engine_conforms_with_the_rights_of_an_operator() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Without MGET, INCRBY and HEXISTS the quick part of no verb gets anywhere.
+/// Without MGET, INCRBY and HEXISTS no fast path of a verb succeeds.
 #[test]
 fn the_whole_verbs_conform_without_their_quick_parts() {
     let (_directory, rig) = as_user("leasehold-operator");
@@ -160,7 +148,7 @@ fn the_redis_engine_conforms_on_a_server_that_knows_the_old_protocol_only() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Only the whole verbs walk the places in line: once a name has needed one, its next hand-overs are quick again.
+/// Only the whole scripts walk the queue: after a name has needed one, its next hand-overs use the fast path again.
 #[test]
 fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
     let rig = Rig::new();
@@ -185,7 +173,7 @@ fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
             let next = rig.claim("a");
             assert!(matches!(there.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
             if turn == 4 {
-                // A confirmed grant is as quick.
+                // A confirmed grant uses the fast path, too.
                 let hold = Hold {
                     name: holder.name.clone(),
                     id: holder.id,

@@ -1,4 +1,4 @@
-//! The key of the newest token, when somebody else wrote there; and the keys of a prefix, which others cannot touch.
+//! The token counter, when another program has written to it; and the keys of a prefix, which other users cannot touch.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn what_is_no_token_is_refused_and_never_counted_on_from() {
     ] {
         rig.says(&["DEL", COUNTER]);
         rig.says(&words);
-        // Twice: a counter that is too large must not give the same number to two.
+        // Twice: a counter that is too large must not give one number to two claims.
         for _ in 0..2 {
             for error in [
                 locks.mutex("m").blocking().try_acquire().unwrap_err(),
@@ -43,7 +43,7 @@ fn what_is_no_token_is_refused_and_never_counted_on_from() {
     assert!(acquire(&locks, "m").token().number > before, "tokens go on above the clock");
 }
 
-/// Who holds lets go all the same; who waits is told, and is not passed over in silence.
+/// Holders can still release; waiters get an error, and are not passed over in silence.
 #[test]
 fn a_counter_that_holds_no_token_stops_grants_and_nothing_else() {
     let rig = Rig::new();
@@ -93,7 +93,7 @@ fn a_team_can_use_its_own_prefix_and_touch_nothing_of_another() {
     }
 }
 
-/// A right that is missing shows midway: ZADD is for those who share.
+/// A missing right shows in the middle of a script: ZADD is for shared holds.
 #[test]
 fn a_claim_whose_script_fails_midway_leaves_no_lock() {
     let (_directory, rig) = as_user("leasehold-operator");

@@ -1,4 +1,4 @@
-//! TLS.
+//! Encrypted connections (TLS).
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -9,7 +9,7 @@ use leasehold_testkit::server::{
 };
 
 use crate::{
-    rig::{PATIENCE, acquire},
+    rig::{PATIENCE, acquire, local},
     sentinel_rig::{calm, locks_of},
 };
 
@@ -43,7 +43,7 @@ fn localhost(port: u16) -> Endpoint {
     Endpoint { host: "localhost".to_owned(), port }
 }
 
-/// Those who are refused, and why.
+/// Checks that these configurations are refused, and why.
 fn are_refused(configs: Vec<(Config, &str)>) {
     for (config, why) in configs {
         let error = locks_of(config).mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
@@ -53,7 +53,7 @@ fn are_refused(configs: Vec<(Config, &str)>) {
     }
 }
 
-/// Nodes tell who speaks TLS the ports where they do.
+/// To clients that speak TLS, nodes announce their TLS ports.
 #[test]
 fn a_cluster_is_reached_by_tls_alone() {
     let options = RedisClusterOptions { tls: true, ..RedisClusterOptions::default() };
@@ -63,7 +63,7 @@ fn a_cluster_is_reached_by_tls_alone() {
     let full = client.clone().roots(file(&cluster, "ca.pem"));
     let seed = cluster.tls_ports()[0];
     let config = |tls: Tls| Config::cluster(vec![localhost(seed)]).tls(tls);
-    // What nodes announce is an address, and what their certificates hold is a name.
+    // Nodes announce an address, but their certificates hold a name.
     let map = AddressMap::parse("127.0.0.1=localhost").unwrap();
     let locks = locks_of(config(full.clone()).map(map.clone()));
     let all = |prefix: &str| {
@@ -83,10 +83,7 @@ fn a_cluster_is_reached_by_tls_alone() {
     are_refused(vec![
         (config(client).map(map.clone()), "an unknown authority"),
         (config(silent).map(map), "without a certificate"),
-        (
-            Config::cluster(vec![Endpoint { host: "127.0.0.1".to_owned(), port: seed }]).tls(full.clone()),
-            "another name than the certificate's",
-        ),
+        (Config::cluster(vec![local(seed)]).tls(full.clone()), "another name than the certificate's"),
     ]);
     let plain = Config::cluster(vec![localhost(cluster.ports()[0])]).tls(full);
     let error = locks_of(plain).mutex("a").blocking().try_acquire().unwrap_err();
@@ -95,7 +92,7 @@ fn a_cluster_is_reached_by_tls_alone() {
     assert!(error.as_ref().unwrap_err().to_string().contains("rediss+cluster://"), "{error:?}");
 }
 
-/// Each side may speak TLS without the other.
+/// Sentinels and servers may each use TLS without the other.
 #[test]
 fn groups_and_their_servers_are_reached_by_tls_each_for_itself() {
     let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..calm() };

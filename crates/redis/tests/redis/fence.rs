@@ -1,4 +1,4 @@
-//! What a holder writes that was overtaken is refused.
+//! The fence refuses the writes of a holder that was overtaken.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     let done = |text: &str| Guarded::Done(vec![Reply::Bytes(b"OK".to_vec()), Reply::Bytes(text.into())]);
     assert_eq!(write(stale.token().number, "10").unwrap(), done("10"));
     let next = acquire(&other, "a");
-    // F79: between the grant and the seal the stale one may still write; after it, what was read stays.
+    // F79: between the grant and the seal the stale holder may still write; after the seal the data that was read stays
+    // unchanged.
     assert_eq!(write(stale.token().number, "9").unwrap(), done("9"));
     assert_eq!(rig.run(fence.write::<&str>(next.token().number, &[])).unwrap(), Guarded::Done(Vec::new()));
     let refused = Guarded::Overtaken(next.token().number);

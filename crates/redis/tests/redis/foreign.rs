@@ -1,4 +1,4 @@
-//! Plain token locks of other clients under our keys, and other things that stand there.
+//! Plain token locks of other clients under our keys, and other foreign values there.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,7 +13,7 @@ use leasehold_testkit::room::with_room;
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-/// How every other client releases.
+/// The release script of every other client.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
@@ -90,7 +90,7 @@ fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
                     || matches!(notification[..], [Notification::AskAll])
             );
             if end[0] != "FLUSHALL" {
-                // Another program was faster: the wait goes on, and so does the watch.
+                // Another program was faster: the claim goes on waiting and watching.
                 rig.says(&["SET", "lock:a", "another", "PX", "60000"]);
                 let answer = engine.claim(&claim, How::Ask).await.unwrap();
                 assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
@@ -105,7 +105,8 @@ fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
     });
 }
 
-/// The client of `claim` stands second in line behind one that says nothing more, and hears of the end of a foreign lock.
+/// The client of `claim` is second in the queue, behind one that sends nothing more, and is notified of the end of a
+/// foreign lock.
 async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
     let answer = engine.claim(claim, How::Ask).await.unwrap();
     assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(place)), "{answer:?}");
@@ -131,7 +132,7 @@ fn a_dead_first_in_line_for_a_foreign_lock_makes_way_for_who_is_behind_it() {
         assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(4)), "{answer:?}");
         drop(dead);
         rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
-        // The lock is not free when this one asks, as where others take it at once whenever it is.
+        // The lock is not free when this claim asks, as if others always took it at once.
         is_told(&rig, &alive, &mine, 0).await;
     });
 }
@@ -156,14 +157,14 @@ fn what_is_no_string_ends_a_hold_and_is_left_as_it_is() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
     rig.says(&["DEL", "lock:a"]);
     rig.says(&["LPUSH", "lock:a", "x"]);
-    // Its renewal hears of it, not its clock.
+    // Its renewal finds the loss, not its clock.
     assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(!guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
-/// One bad entry hides no other, and is a line of its own; a value of megabytes is told by its beginning.
+/// A bad entry hides no other, and gets a line of its own; of a value of megabytes only the beginning is shown.
 #[test]
 fn a_list_names_what_it_cannot_read_and_cuts_what_is_long() {
     let rig = Rig::new();
@@ -189,7 +190,7 @@ fn another_layout_is_refused() {
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
     let records = rig.server.command(&["KEYS", "leasehold:*c*lock:a"]);
-    // What a version to come may write: an array of a map that says it is version 2.
+    // A value that a future version may write: a map that says it is version 2.
     rig.says(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &records[0]]);
     let error = other.mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("layout"), "{error}");
@@ -203,7 +204,7 @@ fn who_takes_our_key_by_force_takes_the_lock() {
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         let guard = request.ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
         rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
-        // Its renewal hears of it, not its clock.
+        // Its renewal finds the loss, not its clock.
         assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
         assert!(!guard.check());
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
@@ -212,7 +213,7 @@ fn who_takes_our_key_by_force_takes_the_lock() {
     }
 }
 
-/// The first in line asks whenever it is rung, until it is granted.
+/// The first waiter asks at each notification until it is granted.
 #[test]
 fn with_a_gap_a_name_that_goes_from_hand_to_hand_is_left_to_others_now_and_then() {
     with_room(Duration::from_millis(200), "it is left alone for the gap", |gap| {
@@ -222,14 +223,14 @@ fn with_a_gap_a_name_that_goes_from_hand_to_hand_is_left_to_others_now_and_then(
     });
 }
 
-/// Whether that was seen within the gap; what would be wrong also after it fails.
+/// Whether the gap was seen in time; fails if something is wrong even after it.
 fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
     let (one, two) = (rig.engine(), rig.engine());
     let (first, next) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
         let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
         assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
-        // Not yet ours for so long: it is handed on at once.
+        // The run is still too short for a gap: the name is handed over at once.
         let release = |claim: &leasehold_core::Claim, token| Release {
             name: claim.name.clone(),
             id: claim.id,
@@ -275,7 +276,7 @@ fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
     })
 }
 
-/// As long as a name goes from one of ours to the next before another program has its turn, by default.
+/// By default, how long a name passes between our claims before other programs get a gap.
 const USUAL_RUN: Duration = Duration::from_secs(1);
 
 #[test]
@@ -332,9 +333,9 @@ fn with_a_gap_a_program_that_polls_does_not_starve() {
     takes_turns(&rig);
 }
 
-/// Two of ours always want the name, and a program that tries now and then gets it all the same, again and again.
+/// Two of our claims always want the name, and a program that retries from time to time still gets it, again and again.
 fn takes_turns(rig: &Rig) {
-    /// Ends the threads also when this one panics.
+    /// Ends the threads, also when this one panics.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Locks of other programs that are no strings: held by another, as any other foreign lock.
+//! Locks of other programs that are no strings: the name is held by another program, as with any other foreign lock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// What each makes of its key, and how its release looks.
+/// The key of one program, and its release.
 struct Layout {
     program: &'static str,
     kind: &'static str,
@@ -55,7 +55,7 @@ fn a_foreign_lock_of_another_type_is_shown_and_waited_for_in_every_mode() {
             assert!(error.is_taken(), "{program}: {error}");
             let error = request.acquire_within(Duration::from_millis(300)).unwrap_err();
             assert!(error.is_timed_out(), "{program}: {error}");
-            // A name is one kind of lock, also for those who leave its line.
+            // A name is one kind of lock, also for claims that leave its queue.
             rig.until("it left the line", || rig.show("a").waiters.is_empty());
         }
         let view = rig.show("a");
@@ -93,7 +93,7 @@ fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
     }
 }
 
-/// It may be data of a program that knows of no lock.
+/// It may be data of a program that has nothing to do with locks.
 #[test]
 fn what_never_expires_and_is_no_string_is_waited_for_and_then_told_as_a_misconfiguration() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! What others write may be of any size: it is read in part, and hides nothing else.
+//! Foreign values of any size: only a part is read, and other names stay visible.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use crate::rig::{Rig, acquire};
 
 /// The last byte of a value of 40 MiB; those before it are zeros.
 const LAST: &str = "41943039";
-/// As much as a script may have read of all that.
+/// The most that a script may read of it.
 const LITTLE: u64 = 8 << 20;
 
 impl Rig {
-    /// The key of the card of a name that is held.
+    /// The key of the record of a name that is held.
     fn record_of(&self, name: &str) -> String {
         self.says(&["KEYS", &format!("leasehold:{{*}}clock:{name}")])
     }
 
-    /// What the scripts have taken of the server's memory.
+    /// The server memory that the scripts have used.
     fn scripts_take(&self) -> u64 {
         let lines = self.server.command(&["INFO", "memory"]);
         let line = lines.iter().find_map(|line| line.trim().strip_prefix("used_memory_lua:")).unwrap();
@@ -53,7 +53,7 @@ fn values_of_40_mib_are_told_by_their_beginning() {
     assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
 }
 
-/// How the hold before ended is remembered beside the lock, so that the short way of a claim looks at both.
+/// The end of the last hold is stored beside the lock, so that the fast path of a claim reads both.
 #[test]
 fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
     let rig = Rig::new();
@@ -69,7 +69,7 @@ fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
     drop(guard);
 }
 
-/// As it is with long keys on a busy machine: the first step breaks the connection.
+/// As with long keys on a busy machine: the first step breaks the connection.
 #[test]
 fn a_list_goes_on_where_the_server_took_too_long_for_a_step() {
     let rig = Rig::new();
@@ -80,7 +80,7 @@ fn a_list_goes_on_where_the_server_took_too_long_for_a_step() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// The short ways of renewing and releasing look at the lock first.
+/// The fast paths of renewals and releases read the lock first.
 #[test]
 fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_held() {
     let rig = Rig::new();
@@ -103,7 +103,7 @@ fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_held() {
 fn keys_that_are_no_names_and_longer_than_any_reply_hide_no_name() {
     let rig = Rig::new();
     let locks = rig.locks();
-    // The server stops for as long as it takes to write what follows.
+    // The server is busy for as long as it takes to write the following keys.
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let long = "for i = 1, 65 do redis.call('SET', KEYS[1] .. i .. string.rep('x', 1048576), '1') end";
     rig.says(&["EVAL", long, "1", "lock:"]);

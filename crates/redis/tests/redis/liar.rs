@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Endpoint, Env, LONGEST_REPLY, Locks};
+use leasehold_core::{Env, LONGEST_REPLY, Locks};
 use leasehold_redis::{Address, Config, RedisEngine};
 use leasehold_testkit::server::{Liar, Lie, MariadbServer};
 
-use crate::rig::Rig;
+use crate::rig::{Rig, local};
 
-/// What the kernel keeps of a connection, with room.
+/// The kernel's buffers of a connection, with a margin.
 const KERNEL: usize = 32 << 20;
 
 #[test]
@@ -25,7 +25,7 @@ fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
         let endless = goes_on.repeat(1 + 64 * 1024 / goes_on.len());
         let lie = Lie { answers: vec![begins.into()], endless: endless.into() };
         let liar = Liar::telling(lie);
-        let config = Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: liar.port() }));
+        let config = Config::new(Address::Tcp(local(liar.port())));
         let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
         assert!(!error.is_taken(), "{begins:?}: {error}");
@@ -39,12 +39,12 @@ fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
     }
 }
 
-/// The port of another service is in the URL.
+/// The URL has the port of another service.
 #[test]
 fn what_is_no_redis_is_said_to_be_none() {
     let mariadb = MariadbServer::start(&[]);
     let is_none = |port, what: &str| {
-        let config = Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port }));
+        let config = Config::new(Address::Tcp(local(port)));
         let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire().unwrap_err();
         let said = error.to_string();

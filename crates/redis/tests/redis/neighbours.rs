@@ -1,4 +1,4 @@
-//! Beside programs that use redis-py, as docs/recipes/redis-neighbours.md tells.
+//! Programs that use redis-py on the same names, as docs/recipes/redis-neighbours.md describes.
 
 use std::{process::Command, thread::spawn};
 
@@ -19,7 +19,7 @@ fn four_of_ours_and_four_of_redis_py_do_a_thousand_sections_without_an_overlap_o
         .collect();
     let ours: Vec<_> = (0..OF_EACH)
         .map(|_| {
-            // A client of its own each, as processes have.
+            // Each has its own client, as separate processes have.
             let (locks, port) = (rig.locks(), rig.server.port());
             spawn(move || {
                 let mut server = Plain::connect(port);
@@ -56,7 +56,7 @@ impl Plain {
         Self(std::io::BufReader::new(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()))
     }
 
-    /// The first line of the answer, or what stands behind it.
+    /// The first line of the answer, or the text after it.
     fn ask(&mut self, words: &[&str]) -> String {
         use std::io::Write;
         let mut text = format!("*{}\r\n", words.len());

@@ -1,5 +1,5 @@
-//! The same requests to Redis and to the memory engine are answered alike: random claims, asks, releases, renewals, breaks
-//! and looks of several clients. Time is kept out of it: the conformance suite lets leases run out.
+//! Redis and the memory engine answer the same requests alike: random claims, asks, releases, renewals, breaks and
+//! looks of several clients. Time plays no part: leases expire in the conformance suite.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ use crate::rig::Rig;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// Claims of one run: few, so that they meet.
+/// The claims of one run: few, so that they meet.
 const CLAIMS: usize = 12;
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
@@ -71,16 +71,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One system with its clients, and what it granted to each claim last.
+/// One system, its clients, and the last grant of each claim.
 struct Side {
     clients: Vec<Arc<dyn Engine>>,
     tokens: [Option<Grant>; CLAIMS],
 }
 
-/// What an answer says, without what may differ.
+/// The content of an answer, without the parts that may differ.
 #[derive(Debug, PartialEq)]
 enum Reply {
-    /// `rank`: how many of the grants of the name that are known so far have smaller tokens.
+    /// `rank`: how many known grants of the name have smaller tokens.
     Held {
         tokens: u32,
         previous: Previous,
@@ -195,7 +195,7 @@ pub(crate) fn answers_as_the_oracle(engine: impl Fn() -> Arc<RedisEngine>, cases
         runtime.block_on(async {
             for (at, step) in steps.iter().enumerate() {
                 let (wanted, got) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
-                // On a machine that stalled, the server may have forgotten what it knew of requests.
+                // On a machine that stalled, the server may have forgotten earlier requests.
                 prop_assume!(begin.elapsed() < redis[0].profile().request_life);
                 prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
             }

@@ -1,4 +1,4 @@
-//! Connections that break, servers that vanish, pause, restart and forget.
+//! Connections that break, and servers that vanish, pause, restart and lose data.
 
 use std::{
     sync::Arc,
@@ -79,7 +79,7 @@ fn a_restart_with_the_data_keeps_the_holds_and_one_without_loses_them() {
     });
 }
 
-/// R3. Nobody knows whether it has its data still, until it was asked: the hold is neither valid nor lost.
+/// R3. Until it is asked, it is unknown whether the server still has its data: the hold is neither valid nor lost.
 #[test]
 fn a_hold_on_a_server_that_was_started_anew_is_unconfirmed_until_it_was_renewed() {
     let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -194,7 +194,7 @@ fn a_waiter_that_died_is_passed_over() {
     rig.until("the first waits", || rig.show("a").waiters.len() == 1);
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("both wait", || rig.show("a").waiters.len() == 2);
-    // Its process is gone, as far as the server can see.
+    // For the server its process is gone.
     runtime.shutdown_background();
     rig.until("its connection is closed", || {
         !rig.says(&["PUBSUB", "CHANNELS"]).is_empty() && {
@@ -206,7 +206,7 @@ fn a_waiter_that_died_is_passed_over() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// I7: nothing happens on the server when the time of a kept name is over, so its first waiter must know when that is.
+/// I7: nothing happens on the server when a minimum hold time ends, so the first waiter must know when that is.
 #[test]
 fn a_waiter_gets_a_kept_name_when_its_time_is_over_and_not_at_its_next_look() {
     let rig = Rig::new();
@@ -220,16 +220,16 @@ fn a_waiter_gets_a_kept_name_when_its_time_is_over_and_not_at_its_next_look() {
         rig.until("it waits", || rig.show(&name).waiters.len() == 1);
         let keep = Duration::from_millis(100);
         let held = Stopwatch::start();
-        // At least from the grant on: the time until here counts.
+        // The minimum counts from the grant on, so it includes the time until here.
         rig.run(guard.release_at_least(begin.elapsed() + keep)).unwrap();
         let next = waiting.join().unwrap().unwrap();
-        // Without being told it asks again after a second at the earliest.
+        // Without a notification it would ask again after a second at the earliest.
         held.assert_within(Duration::from_millis(700), &name);
         next.release_blocking().unwrap();
     }
 }
 
-/// R7: what was pushed to the old connection is lost.
+/// R7: pushes to the old connection are lost.
 #[test]
 fn after_a_new_connection_was_made_all_is_asked() {
     let rig = Rig::new();
@@ -252,7 +252,7 @@ fn after_a_new_connection_was_made_all_is_asked() {
 
 #[test]
 fn a_server_that_still_loads_its_data_is_waited_for() {
-    // For twenty seconds, or until it is told to be quick.
+    // For twenty seconds, or until it is configured to be fast.
     let slowly = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
     let mut rig = Rig::with(&[&["--enable-debug-command", "yes"], &slowly[..]].concat());
     rig.says(&["DEBUG", "POPULATE", "4000"]);
@@ -302,7 +302,7 @@ fn a_counter_that_ran_ahead_of_the_clock_outlives_its_lead() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
-    // As after an hour of more grants than microseconds.
+    // As after an hour with more grants than microseconds.
     let ahead = "local t = redis.call('TIME')
         redis.call('SET', KEYS[1], string.format('%.0f', (t[1] + 7200) * 1000000), 'PX', 60000)";
     rig.says(&["EVAL", ahead, "1", "leasehold:{}tlock:"]);
@@ -321,7 +321,7 @@ fn a_short_lease_survives_a_connection_that_is_slow_to_make() {
         let (proxy, engine) = rig.proxied();
         let locks = Locks::builder(engine).build();
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
-        // Answers on the next connections are, together, late by more than a renewal may take, which is a sixth.
+        // Together, the answers on the next connections are late by more than a renewal may take, which is a sixth.
         proxy.delay(ttl / 20);
         proxy.cut_clients();
         sleep(ttl + ttl / 2);
@@ -348,7 +348,8 @@ fn a_name_that_cannot_be_does_not_hold_up_the_release_of_others() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Blocks of tokens are given only as long as the counter is behind the clock: it goes on from there when all else is lost.
+/// Blocks of tokens are granted only while the counter is behind the clock: the counter restarts from the clock after a
+/// data loss.
 #[test]
 fn tokens_do_not_run_ahead_of_the_clock_that_they_go_on_from() {
     let rig = Rig::new();
@@ -365,7 +366,7 @@ fn tokens_do_not_run_ahead_of_the_clock_that_they_go_on_from() {
             assert!(grant.token.number > last, "tokens grow");
             last = grant.token.number + u64::from(grant.tokens) - 1;
         }
-        // All of them were given within far less time than 200 blocks are long. One block may be ahead, and the lead beside.
+        // All of them were granted within far less time than 200 blocks are long. One block may be ahead, and the lead.
         let time = rig.server.command(&["TIME"]);
         let now: u64 = time[0].parse::<u64>().unwrap() * 1_000_000 + time[1].parse::<u64>().unwrap();
         let most = u64::from(block) + 10_000;

@@ -1,4 +1,4 @@
-//! A plain URL whose name leads to another server after a fail-over, as managed pairs have it.
+//! A plain URL whose host name leads to another server after a fail-over, as with managed pairs.
 
 use std::{thread::spawn, time::Duration};
 
@@ -26,7 +26,7 @@ fn follow(replica: &Rig, primary: &RedisServer) {
     replica.until("it follows", || replica.says(&["ROLE"]).contains("connected"));
 }
 
-/// A renewal that had nothing to change would be answered by a replica.
+/// A replica could answer a renewal that writes nothing.
 #[test]
 fn a_server_that_was_just_demoted_keeps_no_hold() {
     let (rig, other) = (Rig::new(), Rig::new());
@@ -53,7 +53,7 @@ fn a_server_that_was_just_demoted_keeps_no_hold() {
     });
 }
 
-/// The old server ends no connection; it only refuses to write.
+/// The old server closes no connection; it only refuses to write.
 #[test]
 fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
     let (first, second, name) = pair();
@@ -83,7 +83,7 @@ fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
     assert_eq!(second.says(&["EXISTS", "lock:a"]), "1");
 }
 
-/// The connection breaks, the name leads to another server, and that one does not have what the old one granted.
+/// The connection breaks, the name leads to another server, and that server lacks the grants of the old one.
 #[test]
 fn a_hold_that_the_new_server_does_not_have_is_told_lost_at_once() {
     let (_first, second, name) = pair();

@@ -1,27 +1,22 @@
-//! Requests and news that are lost or late on their way.
+//! Requests and notifications that are lost or late.
 
 use std::{thread::spawn, time::Duration};
 
-use leasehold_core::{
-    Answer, Engine, Fault, How, Inspect, Locks, Mode, Notification, Previous, Release, Released,
-};
+use leasehold_core::{Answer, Engine, Fault, How, Inspect, Locks, Mode, Notification, Release, Released};
+
+use leasehold_testkit::claims::release_of;
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-fn release_of(claim: &leasehold_core::Claim) -> [Release; 1] {
-    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
-}
-
-/// How often the server was given this command.
+/// How often the server received this command.
 fn calls(rig: &Rig, command: &str) -> u64 {
     let said = rig.says(&["INFO", "commandstats"]);
     let calls = said.split_once(&format!("cmdstat_{command}:calls="));
     calls.map_or(0, |(_, calls)| calls.split(',').next().unwrap().parse().unwrap())
 }
 
-/// R9: the claim left on a connection that dies, its caller gives up or hears of that, the release goes over the next
-/// connection and is certain; then the claim arrives.
+/// R9: the claim was sent on a connection that dies, its caller gives up or gets the error, and the release on the next
+/// connection is certain; then the claim arrives.
 #[test]
 fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
     let rig = Rig::new();
@@ -80,7 +75,7 @@ fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
         }
         drop(sent);
         proxy.cut_clients();
-        // On a connection that is made, the short script is tried first.
+        // Once a connection is made, the short script is tried first.
         while Inspect::ping(&*engine).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -95,7 +90,7 @@ fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
     });
 }
 
-/// I7: a push that never comes costs no more than the pace of the net.
+/// I7: a lost push costs no more than one poll interval.
 #[test]
 fn a_lost_push_is_found_by_asking() {
     let rig = Rig::new();
@@ -113,7 +108,7 @@ fn a_lost_push_is_found_by_asking() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Without RESP3 news come on a connection of their own, which may fall silent while the other one is well.
+/// Without RESP3 notifications use a separate connection, which may fall silent while the other one is well.
 #[test]
 fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() {
     let rig = Rig::with(&["--rename-command", "HELLO", ""]);
@@ -142,7 +137,7 @@ fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() 
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A pushed grant whose claim time has passed is worth nothing, and its claim may come back.
+/// A pushed grant is worth nothing after its claim time, and its claim may come back.
 #[test]
 fn a_push_that_comes_after_its_claim_time_is_not_believed() {
     let rig = Rig::new();

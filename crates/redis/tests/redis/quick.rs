@@ -1,4 +1,4 @@
-//! What the quick parts of the verbs, and the whole ones, must leave alone.
+//! What the fast paths of the verbs, and the whole scripts, must not change.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn renewal(claim: &Claim, grant: &Grant, seconds: u64) -> Hold {
     }
 }
 
-/// For how many milliseconds plain clients see the lock taken, once a hold of this mode was renewed for so many seconds.
+/// For how many milliseconds plain clients see the lock taken, after a hold of this mode was renewed for `seconds`.
 fn left_once_renewed(mode: Mode, seconds: u64) -> i64 {
     let rig = Rig::new();
     let (engine, claim) = (rig.engine(), Claim { mode, ..rig.claim("a") });
@@ -65,7 +65,7 @@ fn a_hand_over_passes_a_waiter_whose_place_has_lapsed() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        // Older than the connection, the counter would lead the long way.
+        // With a counter older than the connection, the whole script would run.
         held(&other, &rig.claim("b")).await;
         let grant = held(&engine, &first).await;
         assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
@@ -83,7 +83,7 @@ fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
     let (engine, gone, other) = (rig.engine(), rig.engine(), rig.engine());
     let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     let grant = rig.run(async {
-        // Older than the connection, the counter would lead the long way.
+        // With a counter older than the connection, the whole script would run.
         held(&other, &rig.claim("b")).await;
         let grant = held(&engine, &first).await;
         for (engine, claim) in [(&gone, &second), (&other, &third)] {
@@ -101,7 +101,7 @@ fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
     assert!(matches!(&view.holders[..], [holder] if holder.id == third.id.to_string()), "{view:?}");
 }
 
-/// The lock itself went, by whatever hand: its place belongs to who stands in line.
+/// Somebody deleted the lock itself: the name belongs to the head of the queue.
 #[test]
 fn a_lone_claim_does_not_pass_who_waits() {
     let rig = Rig::new();
@@ -118,7 +118,8 @@ fn a_lone_claim_does_not_pass_who_waits() {
     assert!(matches!(&view.holders[..], [holder] if holder.id == second.id.to_string()), "{view:?}");
 }
 
-/// A server writes down what it is taught, and sends it to its replicas: it is taught a script once, not by each connection.
+/// A server logs the scripts that it loads, and sends them to its replicas: each is loaded once, not by each
+/// connection.
 #[test]
 fn a_server_is_taught_a_script_once() {
     let rig = Rig::new();

@@ -1,10 +1,10 @@
-//! Readers of one name, each with a time of its own.
+//! Readers of one name, each with its own lease.
 
 use std::{sync::mpsc::channel, thread::spawn, time::Duration};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// F40. The time of one reader is not that of all, and a reader waits for writers that came before it only.
+/// F40. The lease of one reader is not that of all, and a reader waits only for writers that came before it.
 #[test]
 fn a_reader_that_lapses_takes_no_other_along_and_a_writer_gets_its_turn() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Our locks are Redisson's: whoever holds alone.
+//! Our locks are Redisson's locks: exclusive holders.
 
 use std::{
     thread::{JoinHandle, spawn},
@@ -44,7 +44,7 @@ fn waits(rig: &Rig) -> JoinHandle<Guard> {
     waiting
 }
 
-/// Each way in which a program of Redisson's holds alone, and lets go.
+/// Each way in which a program of Redisson holds exclusively, and releases.
 const HOLDS: [(&[&str], &[&str]); 6] = [
     (&["lock"], &["unlock"]),
     (&["lock", "lock again", "unlock once", "renew"], &["unlock"]),
@@ -125,7 +125,7 @@ fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// By push on Redisson's side: its waiters sleep for as long as the lock lasted when they looked.
+/// By push on Redisson's side: its waiters sleep for the lease of the lock at the time of their look.
 #[test]
 fn a_release_wakes_each_kind_of_redissons_waiters() {
     let rig = redisson();
@@ -142,7 +142,7 @@ fn a_release_wakes_each_kind_of_redissons_waiters() {
     assert_eq!(listener.hears(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
 }
 
-/// Nobody of Redisson's need wake for a lock that goes to the next of ours.
+/// No waiter of Redisson need wake for a lock that passes to the next of our claims.
 #[test]
 fn a_hand_over_replaces_the_hash_and_rings_nobody() {
     let mut rig = redisson();
@@ -191,7 +191,7 @@ fn a_renewal_extends_and_shortens_nothing_and_a_lost_hold_is_told() {
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "what is Redisson's stands");
 }
 
-/// What the lock itself says still counts, as with a string.
+/// The content of the lock itself still counts, as with a string.
 #[test]
 fn a_hold_whose_side_keys_are_gone_is_renewed_and_released() {
     let rig = redisson();
@@ -239,7 +239,7 @@ fn a_kept_name_is_taken_for_redisson_too() {
     assert!(rig.millis_left("lock:a") > 10_000);
 }
 
-/// Whose waiters only listen, and stand in no line of ours, get their turn all the same.
+/// Programs whose waiters only listen, and are not in our queue, still get the lock.
 #[test]
 fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
     let rig = redisson();
@@ -257,7 +257,7 @@ fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
         .collect();
     let took = |_: &u32| {
         assert_eq!(listener.hears().1, "0");
-        // In one step, as its script does.
+        // In one step, like its script.
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
             redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";
         rig.says(&["EVAL", take, "1", "lock:a", OWNER]) == "1"

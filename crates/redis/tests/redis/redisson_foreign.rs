@@ -1,4 +1,4 @@
-//! What else may stand under the key of a lock of Redisson's.
+//! Other values under the key of a lock in Redisson's layout.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// The same server for programs of the layout by default.
+/// A client of the same server in the default layout.
 fn plain(rig: &Rig) -> leasehold_core::Locks {
     let config = rig.config.clone().layout(Layout::Plain).unwrap();
     crate::sentinel_rig::locks_of(config)
@@ -26,7 +26,7 @@ fn all(rig: &Rig) -> [leasehold_core::Blocking; 3] {
     [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|request| request.blocking())
 }
 
-/// Fields of a program that knows of no lock, or that only look like those of one.
+/// Fields of a program that has nothing to do with locks, or that only look like those of a lock.
 const STRANGE: [&[&str]; 8] = [
     &["user", "7", "name", "x"],
     &["mode", "read"],
@@ -48,7 +48,7 @@ fn a_hash_with_fields_that_are_not_redissons_is_a_foreign_holder_and_never_touch
         for request in all(&rig) {
             let is_shared_reader = fields.get(3) == Some(&"99999999999999999999999999");
             match request.acquire_within(MOMENT) {
-                // A reader is a reader, however often it says that it entered.
+                // A reader is a reader, whatever count of entries it has.
                 Ok(guard) if is_shared_reader => guard.release_blocking().unwrap(),
                 Ok(_) => panic!("{fields:?}: it is taken"),
                 Err(error) => {
@@ -67,7 +67,7 @@ fn a_hash_with_fields_that_are_not_redissons_is_a_foreign_holder_and_never_touch
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// It may be data of a program that knows of no lock.
+/// It may be data of a program that has nothing to do with locks.
 #[test]
 fn what_never_expires_and_is_no_lock_is_told_as_a_misconfiguration() {
     let rig = redisson();
@@ -84,14 +84,14 @@ fn what_never_expires_and_is_no_lock_is_told_as_a_misconfiguration() {
         assert_eq!(rig.millis_left("lock:a"), -1, "left as it was");
         rig.says(&["DEL", "lock:a"]);
     }
-    // One of Redisson's that somebody made last for ever is a lock still.
+    // A lock of Redisson remains a lock if somebody removes its expiry.
     rig.plays(&["lock"]);
     rig.says(&["PERSIST", "lock:a"]);
     assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     assert_eq!(rig.show("a").holders[0].remaining, None);
 }
 
-/// Nothing of a large hash is read but what is ours.
+/// Of a large hash only our own field is read.
 #[test]
 fn a_hash_of_many_fields_is_waited_for_and_a_hold_beside_them_is_kept() {
     let rig = redisson();
@@ -111,7 +111,7 @@ fn a_hash_of_many_fields_is_waited_for_and_a_hold_beside_them_is_kept() {
     assert_eq!(rig.says(&["HLEN", "lock:a"]), "20001");
 }
 
-/// Both keep each other out, and say what is wrong.
+/// Each excludes the other, and reports the cause.
 #[test]
 fn a_name_in_the_other_layout_is_taken_and_the_message_says_which() {
     let rig = redisson();
@@ -162,7 +162,7 @@ fn a_plain_lock_of_another_program_is_waited_for() {
     acquire(&rig.locks(), "a").release_blocking().unwrap();
 }
 
-/// By whatever hand it came there.
+/// However it got there.
 #[test]
 fn a_field_of_another_beside_a_hold_of_ours_stays_when_ours_goes() {
     let rig = redisson();
@@ -240,8 +240,8 @@ fn field() -> impl Strategy<Value = (String, String)> {
     (field, value)
 }
 
-/// Whatever stands there: no verb fails or hangs, nothing of others changes but by the rules of Redisson's readers, and nothing of
-/// ours is left.
+/// For any content no verb fails or hangs, foreign fields change only by the rules of Redisson's readers, and none of
+/// our keys is left.
 #[test]
 fn random_hashes_under_the_key_disturb_no_verb() {
     let rig = redisson();
@@ -274,7 +274,7 @@ fn random_hashes_under_the_key_disturb_no_verb() {
                     prop_assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
                     let released = engine.release(&[release(Some(grant.token))]).await;
                     prop_assert!(matches!(released[..], [Released::Freed]), "{released:?}");
-                    // Readers whose own keys are not there are dead.
+                    // Readers without their own keys are dead.
                     let after = rig.hash();
                     prop_assert!(after.is_empty() || after == before, "{before:?} {after:?}");
                 }

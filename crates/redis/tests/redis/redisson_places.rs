@@ -1,4 +1,4 @@
-//! The layout of Redisson conforms, on each kind of servers, with the rights of its page.
+//! Conformance of Redisson's layout, on each kind of servers, with the rights of its page.
 
 use leasehold_core::{Answer, Claim, Engine, How, Mode, Renewed};
 use leasehold_redis::{Config, Layout};
@@ -107,7 +107,7 @@ fn the_rights_of_a_locker_suffice_and_its_releases_ring() {
     assert!(rig.run(locks.list("")).unwrap_err().is_denied());
 }
 
-/// While a slot is on its way: see `lua/renew_lock_redisson.lua` and those beside it.
+/// While a slot is migrating: see `lua/renew_lock_redisson.lua` and the files beside it.
 #[test]
 fn holds_are_renewed_and_released_while_their_slot_is_on_its_way() {
     let (_directory, rig) = cluster("leasehold", 0);
@@ -129,7 +129,7 @@ fn holds_are_renewed_and_released_while_their_slot_is_on_its_way() {
         let left = |key: &str| rig.cluster().command(from, &["PTTL", key]).concat().parse::<i64>().unwrap();
         assert!(left("lock:m") > 20_000, "{mode}");
         assert!(mode != Mode::Shared || left(&timeout) > 20_000, "what Redisson's readers go by");
-        // A name with side keys elsewhere is for nobody now.
+        // A name whose side keys are elsewhere is granted to nobody now.
         let other = rig.run(engine.claim(&rig.claim("m"), How::Create));
         assert!(other.is_err() || !matches!(other, Ok(Answer::Held(_))), "{mode}: {other:?}");
         rig.run(engine.release(&[end(&claim, Some(&grant))]));

@@ -1,4 +1,4 @@
-//! Our locks are Redisson's: whoever shares, and whoever waits for a turn in Redisson's own line.
+//! Our locks are Redisson's locks: shared holders, and waiters in Redisson's own queue.
 
 use std::{thread::spawn, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 const READ_WRITE: &str = "redisson_rwlock:{lock:a}";
 const TIMEOUT: &str = "{lock:a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_timeout:1";
 
-/// The one reader that our shared holds are, and how long Redisson's readers find that it holds.
+/// The single reader that stands for our shared holds, and how long Redisson's readers see it hold.
 fn our_reader(rig: &Rig) -> (String, i64) {
     let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("ours reads");
     assert_eq!(rig.hash()[&field], "1");
@@ -41,7 +41,7 @@ fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
     let (_, left) = our_reader(&rig);
     assert!(left > 20_000, "another that unlocks cuts the lock to the longest of these: {left}");
 
-    // Ours goes first: theirs stands, for its own time.
+    // Our reader goes first: the other one keeps its own time.
     rig.says(&["PEXPIRE", TIMEOUT, "15000"]);
     ours.release_blocking().unwrap();
     let left = rig.millis_left("lock:a");
@@ -58,7 +58,7 @@ fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
     );
 }
 
-/// As Redisson's own do: a reader that died without a word holds no longer than its time, although others held the key.
+/// Like Redisson's own: a dead reader holds no longer than its time, although others held the key.
 #[test]
 fn the_last_of_ours_frees_a_lock_whose_other_readers_are_dead() {
     let rig = redisson();
@@ -76,7 +76,7 @@ fn a_reader_of_redisson_that_leaves_takes_nothing_from_ours() {
     let rig = redisson();
     rig.plays(&["read"]);
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    // What it does while others are left: out with its own, then the time of the longest that is left.
+    // What it does while other readers remain: removes its own, then sets the longest remaining time.
     let (field, left) = our_reader(&rig);
     rig.says(&["HDEL", "lock:a", OWNER]);
     rig.says(&["DEL", TIMEOUT]);
@@ -107,7 +107,7 @@ fn a_writer_of_ours_waits_for_readers_of_redisson_and_hears_of_their_end() {
     }
 }
 
-/// A writer that reads as well and then goes on as a reader: no message tells of that.
+/// A writer that also reads, and then goes on as a reader: no message reports that.
 #[test]
 fn a_writer_that_became_a_reader_lets_readers_of_ours_in() {
     let rig = redisson();
@@ -123,7 +123,7 @@ fn a_writer_that_became_a_reader_lets_readers_of_ours_in() {
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
 }
 
-/// Many of ours are one reader of Redisson's, which lasts as long as the longest.
+/// Our shared holds are one reader of Redisson, which lasts as long as the longest of them.
 #[test]
 fn the_reader_that_ours_are_lasts_as_long_as_the_longest_of_them() {
     let rig = redisson();
@@ -162,7 +162,7 @@ fn tokens_of_a_fenced_lock_and_ours_are_one_sequence() {
         newest = read();
         assert_eq!(newest, before + 1, "Redisson counts on from ours");
     }
-    // Far ahead, as of a clock that was set back.
+    // Far ahead, as with a clock that was set back.
     let ahead = newest + 3_600_000_000;
     rig.says(&["SET", key, &ahead.to_string()]);
     let guard = acquire(&locks, "a");
@@ -193,7 +193,7 @@ fn nobody_of_ours_goes_before_who_waits_for_a_fair_lock() {
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
-/// All of ours that wait stand in that line as one, at its end again after a turn, and not when none of them waits.
+/// All our waiters are one entry in that queue, at its end again after a grant, and absent when none waits.
 #[test]
 fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
     const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
@@ -218,7 +218,7 @@ fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
     };
     assert!(till(OURS) > till(OTHER));
 
-    // Another comes behind ours; then who was first has its turn, then one of ours, then who came behind, then ours again.
+    // Another one enters behind ours; then the first one is granted, then ours, then the one behind, then ours again.
     rig.says(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
     let later = (till(OURS) + 300_000).to_string();
     rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
@@ -233,7 +233,7 @@ fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
     second.join().unwrap().release_blocking().unwrap();
     assert_eq!(line(), "");
 
-    // Who gives up stands there no longer.
+    // A claim that gives up is no longer in that queue.
     rig.plays(&["fair lock", "fair wait"]);
     let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
@@ -251,7 +251,7 @@ fn a_release_of_ours_calls_the_first_who_waits_for_a_fair_lock() {
     assert_eq!(listener.hears(), (channel, "0".to_owned()));
 }
 
-/// Whoever died while it waited for a FairLock, before any other of Redisson's came and took it out.
+/// A program that died while it waited for a FairLock, before another program of Redisson removed it.
 #[test]
 fn who_waited_for_a_fair_lock_until_its_time_was_over_is_in_nobodys_way() {
     let rig = redisson();

@@ -1,5 +1,5 @@
-//! A server whose locks are Redisson's, and what Redisson's programs do there: the commands that its scripts were seen to send. The
-//! programs themselves run each night: `e2e/tests/neighbours/redisson.rs`.
+//! A fixture: a server with Redisson's layout, and the actions of Redisson's programs: the commands that its scripts
+//! were seen to send. The programs themselves run each night: `e2e/tests/neighbours/redisson.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use crate::rig::{PATIENCE, Rig};
 
 /// A thread of a Redisson client.
 pub(crate) const OWNER: &str = "285475da-9152-4c83-822a-67ee2f116a79:52";
-/// A thread of another one.
+/// A thread of another client.
 pub(crate) const OTHER: &str = "5d2ff9f5-6ba5-4c3a-a6cf-1dc1f22ba1a5:27";
 
 const EFFECTS: &str = include_str!("redisson_effects.txt");
@@ -30,7 +30,7 @@ pub(crate) fn redisson_with(arguments: &[&str]) -> Rig {
 }
 
 impl Rig {
-    /// Does what Redisson did at these steps, under the key of the name `a`.
+    /// Sends the commands of Redisson at these steps, under the key of the name `a`.
     pub(crate) fn plays(&self, steps: &[&str]) {
         for step in steps {
             let mut lines = EFFECTS.lines().skip_while(|line| line != step);
@@ -57,7 +57,7 @@ impl Rig {
         self.says(&["EXISTS", "lock:a"]) == "0" || self.says(&["HEXISTS", "lock:a", OTHER]) == "1"
     }
 
-    /// The same of its readers and writers.
+    /// The same for a reader of a read-write lock.
     pub(crate) fn read_would_take(&self) -> bool {
         matches!(&*self.says(&["HGET", "lock:a", "mode"]), "" | "read")
     }
@@ -93,7 +93,7 @@ fn word(word: &str) -> String {
     parts.join(":")
 }
 
-/// A connection that hears channels.
+/// A connection that listens to channels.
 pub(crate) struct ChannelListener(BufReader<TcpStream>);
 
 impl ChannelListener {
@@ -101,7 +101,7 @@ impl ChannelListener {
         Self::listening(port, "SUBSCRIBE", channels)
     }
 
-    /// As clients of a cluster do on the node that has the slot of the channel.
+    /// Like clients of a cluster at the node that has the slot of the channel.
     pub(crate) fn by_slot(port: u16, channel: &str) -> Self {
         Self::listening(port, "SSUBSCRIBE", &[channel])
     }
@@ -117,7 +117,7 @@ impl ChannelListener {
         listener
     }
 
-    /// The next message, and where it came from.
+    /// The next message, and its channel.
     pub(crate) fn hears(&mut self) -> (String, String) {
         self.next("message")
     }

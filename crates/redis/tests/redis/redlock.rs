@@ -1,6 +1,6 @@
-//! A Redlock conforms, with three nodes and with five.
+//! Conformance of a Redlock, with three nodes and with five.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{Answer, BoxFuture, Engine, Env, How, Mode};
 use leasehold_redis::RedlockEngine;
@@ -8,7 +8,7 @@ use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
 
 use crate::{
     redlock_rig::RedlockRig,
-    rig::{AT_ONCE, PATIENCE, claim_of},
+    rig::{AT_ONCE, claim_of},
 };
 
 impl Harness for RedlockRig {
@@ -18,12 +18,8 @@ impl Harness for RedlockRig {
         })
     }
 
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
-        // A node that forgot has no vote for as long as the longest lease: see `redlock_faults`.
+        // A node that lost its data has no vote for as long as the longest lease: see `redlock_faults`.
         let cuts = kind == Disturbance::Cut;
         if cuts {
             self.says(&["CLIENT", "KILL", "TYPE", "normal"]);
@@ -33,12 +29,8 @@ impl Harness for RedlockRig {
     }
 
     fn at_once(&self) -> usize {
-        // Where every answer is late, the clocks of nodes cannot be compared.
+        // If every answer is late, the clocks of nodes cannot be compared.
         AT_ONCE / self.nodes.len()
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -61,7 +53,7 @@ fn five_nodes_conform() {
     conforms(5);
 }
 
-/// What stands on the nodes is what every other Redlock writes there: one string, the same on all of them, with an expiry.
+/// The nodes hold what every other Redlock writes there: one string, the same on all of them, with an expiry.
 #[test]
 fn the_same_plain_string_stands_on_every_node() {
     let rig = RedlockRig::new(3);
@@ -108,7 +100,7 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
         let claim = claim_of("first");
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
     });
-    // Whatever the machine does meanwhile: one of some tries is quick enough for the guess.
+    // For any load of the machine: one of several attempts is fast enough for the guess.
     let costs = (0..20).map(|at| {
         let before = scripts();
         let claim = claim_of(&format!("a{at}"));

@@ -1,4 +1,4 @@
-//! A Redlock whose nodes hang, answer late, forget, or whose clocks step.
+//! A Redlock whose nodes hang, answer late or lose data, or whose clocks step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     rig::{PATIENCE, acquire, claim_of},
 };
 
-/// A shorter longest lease, so that a node which forgot has its vote soon.
+/// A shorter longest lease, so that a node without its data has its vote soon.
 const LONGEST: Duration = Duration::from_secs(5);
 
 fn claim(name: &str) -> Claim {
@@ -37,7 +37,7 @@ async fn granted(engine: &RedlockEngine, claim: &Claim) -> Grant {
     }
 }
 
-/// Tries again while nodes are late or gone, until something else is said.
+/// Retries while nodes are late or gone, until the answer differs.
 async fn settled(engine: &RedlockEngine, claim: &Claim) -> Result<Answer, EngineError> {
     loop {
         match engine.claim(claim, How::Create).await {
@@ -54,13 +54,13 @@ fn a_node_that_hangs_is_not_waited_for() {
     let locks = rig.locks();
     acquire(&locks, "first").release_blocking().unwrap();
     rig.nodes[0].pause();
-    // All of it happens while the node says nothing.
+    // All of this happens while the node is silent.
     for at in 0..50 {
         let guard = acquire(&locks, &format!("a{at}"));
         rig.run(guard.confirm()).unwrap();
         guard.release_blocking().unwrap();
     }
-    // Who comes to know the nodes now, too.
+    // A client that meets the nodes only now can do the same.
     let other = rig.locks();
     acquire(&other, "b").release_blocking().unwrap();
     rig.nodes[0].resume();
@@ -112,19 +112,20 @@ fn a_node_whose_clock_stepped_has_no_vote() {
     let (_proxies, one, held, grant) = held_by_two(&rig);
     rig.nodes[0].set_clock(AGE + 60);
     assert_eq!(rig.nodes[0].command(&["EXISTS", "lock:a"]), ["0"], "its lease is over there");
-    // Two nodes are free, for who comes now.
+    // For a client that comes now, two nodes are free.
     let other = engine(&rig.config);
     let said = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
     let kept = rig.run(one.renew(&[hold(&held, &grant)]));
     assert!(matches!(kept[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{kept:?}");
-    // Those that agree decide.
+    // The nodes that agree decide.
     rig.run(one.release(&[end(&held, Some(&grant))]));
     let said = rig.run(settled(&other, &claim("b")));
     assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
 }
 
-/// Who saw the step does without the node for as long as leases may have ended early there, also when it agrees with others again.
+/// A client that saw the step does not use the node for as long as leases may have ended early there, even when it
+/// agrees with the others again.
 #[test]
 fn clocks_of_a_majority_that_step_are_told_of_by_the_guarantee_and_end_holds() {
     let rig = RedlockRig::new(3);
@@ -137,7 +138,7 @@ fn clocks_of_a_majority_that_step_are_told_of_by_the_guarantee_and_end_holds() {
     rig.until("both are free", || {
         rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"])
     });
-    // Nobody can keep others out now; the holder is told at its next renewal.
+    // Nobody can exclude others now; the holder learns it at its next renewal.
     let confirmed = rig.run(guard.confirm());
     assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");
     let said = rig.run(one.guarantee()).unwrap().to_string();
@@ -150,7 +151,7 @@ fn a_node_that_restarted_empty_has_no_vote() {
     let (_proxies, one, held, grant) = held_by_two(&rig);
     rig.nodes[0].kill();
     rig.nodes[0].restart();
-    // Two nodes are free, for who comes now.
+    // For a client that comes now, two nodes are free.
     let other = engine(&rig.config);
     let said = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
@@ -160,7 +161,7 @@ fn a_node_that_restarted_empty_has_no_vote() {
     assert!(matches!(said, Ok(Answer::Held(_))), "two nodes are old: {said:?}");
 }
 
-/// As a file that was not synced, or a snapshot, brings back what was there before.
+/// Like a file that was not synced, or a snapshot, that restores an earlier state.
 #[test]
 fn a_node_that_restarted_with_an_older_copy_has_no_vote() {
     let mut rig = RedlockRig::new(3);
@@ -235,7 +236,7 @@ fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
             rig.run(guard.confirm()).unwrap();
             rig.nodes[at].command(&["EXISTS", "lock:a"]) == ["1"]
         });
-        // Until then what was set again has no vote.
+        // Until then the lock that was set again has no vote.
         rig.until("it has its vote again", || {
             rig.run(guard.confirm()).unwrap();
             let micros: Vec<u64> =
@@ -265,7 +266,7 @@ fn a_name_that_leads_to_another_node_counts_no_vote_twice() {
     });
 }
 
-/// I4: where locks lapse on single nodes between the lock and the token, tokens stay unique.
+/// I4: if locks expire on single nodes between the lock and the token, tokens stay unique.
 #[test]
 fn tokens_are_unique_amid_lapses() {
     const CLIENTS: usize = 4;
@@ -281,7 +282,7 @@ fn tokens_are_unique_amid_lapses() {
                     let claim = claim("a");
                     if let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await {
                         tokens.push(grant.token.number);
-                        // Its hold ends somewhere; where, is another each time.
+                        // Its hold ends on one node, each time on another.
                         nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
                         engine.release(&[end(&claim, Some(&grant))]).await;
                     } else {
@@ -313,13 +314,13 @@ fn no_token_is_below_an_earlier_one_though_a_node_forgot_and_its_clock_went_forw
     let config = RedlockConfig::new(ports.iter().map(|port| at(*port)).collect()).unwrap();
     let other = engine(&config);
     assert!(rig.run(other.claim(&claim("a"), How::Create)).is_err(), "it started a moment ago");
-    // Now it seems to have run for long.
+    // Now the node seems to have been running for long.
     rig.nodes[0].set_clock(AGE + 86_400);
     for engine in [other, engine(&config)] {
         let said = rig.run(engine.claim(&claim("a"), How::Create));
         assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
     }
-    // Set right, it has its vote when every lease is over that it may have forgotten.
+    // When its clock is set right, it has its vote once every lease has ended that it may have forgotten.
     rig.nodes[0].set_clock(AGE);
     let next = take(&locks(&config), "a");
     assert!(next.token().number > grant.token.number, "{:?} after {grant:?}", next.token());

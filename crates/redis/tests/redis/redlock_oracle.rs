@@ -1,5 +1,5 @@
-//! The same requests to a Redlock and to the memory engine are answered alike: random claims that may not wait, asks, renewals, releases,
-//! breaks and looks of several clients. Time is kept out of it, and so are nodes that fail.
+//! A Redlock and the memory engine answer the same requests alike: random claims that may not wait, asks, renewals,
+//! releases, breaks and looks of several clients. Time and failing nodes play no part.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ use crate::redlock_rig::RedlockRig;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// Claims of one run: few, so that they meet.
+/// The claims of one run: few, so that they meet.
 const CLAIMS: usize = 8;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One system with its clients, and what it granted to each claim last.
+/// One system, its clients, and the last grant of each claim.
 struct Side {
     clients: Vec<Arc<dyn Engine>>,
     grants: [Option<Grant>; CLAIMS],
@@ -57,7 +57,7 @@ impl Side {
         &*self.clients[who % CLIENTS]
     }
 
-    /// What is answered, without what may differ.
+    /// The answer, without the parts that may differ.
     async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> String {
         match *step {
             Step::Claim { who, asks } => {
@@ -143,7 +143,7 @@ fn a_redlock_answers_as_the_oracle_does() {
             for (at, step) in steps.iter().enumerate() {
                 let wanted = oracle.step(step, &claims, &names).await;
                 let got = tested.step(step, &claims, &names).await;
-                // On a machine that stalled, nodes answer too late, or have forgotten what they knew of requests.
+                // On a machine that stalled, nodes answer too late, or have forgotten earlier requests.
                 prop_assume!(begin.elapsed() < engines[0].profile().request_life && !got.contains("Error"));
                 prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
             }

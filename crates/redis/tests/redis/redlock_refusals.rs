@@ -1,4 +1,4 @@
-//! Nodes that are none, and nodes of which some are of no use.
+//! Servers that cannot be nodes of a Redlock, and nodes of which some are unusable.
 
 use leasehold_core::{Claim, Engine, EngineError, Env, Fault, How, Locks};
 use leasehold_redis::{RedlockConfig, RedlockEngine};
@@ -65,7 +65,7 @@ fn credentials_that_differ_are_each_nodes_own() {
         (url(["one", "two", "three"]), url(["one", "two", "two"]), url(["one", "one", "one"]));
     rig.config = right;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    // A minority that refuses us is done without.
+    // A minority that refuses the client is not needed.
     rig.config = one_wrong;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     rig.config = two_wrong;
@@ -95,13 +95,13 @@ fn a_minority_that_is_full_or_takes_no_writes_is_done_without_and_a_majority_is_
     }
 }
 
-/// By an operator, or by whoever manages it: from then on it takes no writes.
+/// An operator or a management system did that: from then on the node takes no writes.
 #[test]
 fn a_minority_that_became_replicas_is_done_without_and_a_majority_is_told_of() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let held = acquire(&locks, "held");
-    // Of nobody, so that its data stay.
+    // A replica of no server, so that its data stay.
     let ails = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
     ails(0);
     let guard = acquire(&locks, "a");
@@ -155,7 +155,7 @@ fn a_ttl_over_the_longest_is_refused() {
     assert!(error.message.contains("max_ttl"), "{error:?}");
 }
 
-/// Without INFO nobody knows when a node started.
+/// Without INFO it is unknown when a node was started.
 #[test]
 fn a_user_who_may_not_ask_when_a_node_started_is_denied() {
     let mut rig = RedlockRig::new(3);
@@ -178,7 +178,7 @@ fn new_nodes_have_no_vote_for_as_long_as_the_longest_lease() {
     let lock = || locks.mutex("a").ttl(std::time::Duration::from_secs(1)).blocking();
     let error = lock().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("has no vote for"), "{error}");
-    // It waits, and is granted then.
+    // It waits, and is then granted.
     lock().acquire_within(crate::rig::PATIENCE).unwrap().release_blocking().unwrap();
 }
 

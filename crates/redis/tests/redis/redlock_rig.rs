@@ -1,17 +1,18 @@
-//! Independent masters, and clients of all of them.
+//! A fixture: independent masters, and clients of all of them.
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Endpoint, Env, Inspect, Locks, Name, View};
+use leasehold_core::{Env, Inspect, Locks, Name, View};
 use leasehold_redis::{Address, Config, RedlockConfig, RedlockEngine};
 use leasehold_testkit::server::{Proxy, RedisServer};
 
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, local};
 
-/// So many seconds the nodes' clocks are ahead of ours, which is how long they seem to have run: each has a vote at once.
+/// How many seconds the nodes' clocks are ahead of ours, which is how long they seem to have been running: each has a
+/// vote at once.
 pub(crate) const AGE: i64 = 1_000_000;
 
-/// Nodes, and what clients are told of them.
+/// The nodes, and the configuration of their clients.
 pub(crate) struct RedlockRig {
     pub(crate) nodes: Vec<RedisServer>,
     pub(crate) config: RedlockConfig,
@@ -19,7 +20,7 @@ pub(crate) struct RedlockRig {
 }
 
 pub(crate) fn at(port: u16) -> Config {
-    Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port }))
+    Config::new(Address::Tcp(local(port)))
 }
 
 impl RedlockRig {
@@ -59,7 +60,7 @@ impl RedlockRig {
         self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
     }
 
-    /// What each node says to a command, in one line.
+    /// The reply of each node to a command, in one line.
     pub(crate) fn says(&self, command: &[&str]) -> Vec<String> {
         self.nodes.iter().map(|node| node.command(command).join(" ")).collect()
     }
@@ -78,13 +79,13 @@ impl RedlockRig {
     }
 }
 
-/// The node seems to have run, and to have had what it has, for long.
+/// Makes the node seem to have been running, with its data, for long.
 pub(crate) fn old(node: &RedisServer) {
     node.set_clock(AGE);
     node.command(&["SET", "leasehold:{}B", "1 1000"]);
 }
 
-/// Newest tokens, tombstones, and since when the node has what it has.
+/// Newest tokens, tombstones, and the time since when the node has its data.
 fn lapses(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D']))

@@ -1,8 +1,8 @@
-//! What a server refuses, each with its own kind of error, and nothing half done.
+//! Refusals of a server: each has its own kind of error, and nothing is half done.
 
 use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 
-use leasehold_core::{Endpoint, ErrorKind, Locks, Loss};
+use leasehold_core::{ErrorKind, Locks, Loss};
 use leasehold_redis::{Address, Config, RedisEngine};
 use leasehold_testkit::{
     room::with_room,
@@ -10,7 +10,7 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    rig::{PATIENCE, Rig, acquire},
+    rig::{PATIENCE, Rig, acquire, local},
     sentinel_rig::locks_of as locks_at,
 };
 
@@ -42,7 +42,7 @@ fn a_user_without_rights_is_denied() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// The server lets the script run, and refuses a step of it.
+/// The server lets the script run, but refuses one of its commands.
 #[test]
 fn a_user_without_the_right_to_a_step_of_a_script_is_denied() {
     for lacks in ["-set", "-zadd", "-hset", "-pttl", "-exists"] {
@@ -55,7 +55,7 @@ fn a_user_without_the_right_to_a_step_of_a_script_is_denied() {
     }
 }
 
-/// What was sent is no part of the message, least of all a whole script.
+/// The message contains no part of the request, least of all a whole script.
 #[test]
 fn a_server_without_scripts_is_a_misconfiguration() {
     for lacks in ["SCRIPT", "EVALSHA"] {
@@ -66,7 +66,7 @@ fn a_server_without_scripts_is_a_misconfiguration() {
     }
 }
 
-/// The server lacks it when a script calls it.
+/// The server lacks a command that a script calls.
 #[test]
 fn a_server_without_a_command_that_scripts_call_is_a_misconfiguration() {
     let rig = Rig::with(&["--rename-command", "SET", ""]);
@@ -75,7 +75,7 @@ fn a_server_without_a_command_that_scripts_call_is_a_misconfiguration() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Some bytes are a value of another kind in the packed form of cards, others are none at all.
+/// Some bytes are a value of another kind in msgpack, others are no msgpack at all.
 #[test]
 fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     let rig = Rig::new();
@@ -97,7 +97,7 @@ fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     acquire(&locks, "a").release_blocking().unwrap();
 }
 
-/// The name is taken as long as the lease lasts: that is no reason to be silent about it until then.
+/// The name is taken until the lease ends: the error must not wait until then.
 #[test]
 fn a_release_that_the_user_may_not_do_is_denied_at_once() {
     let rig = Rig::new();
@@ -111,13 +111,13 @@ fn a_release_that_the_user_may_not_do_is_denied_at_once() {
 fn a_node_of_a_cluster_is_a_misconfiguration() {
     let cluster =
         RedisCluster::start_with(RedisClusterOptions { masters: 1, replicas: 0, ..Default::default() });
-    let place = Endpoint { host: "127.0.0.1".to_owned(), port: cluster.ports()[0] };
+    let place = local(cluster.ports()[0]);
     let right = format!("write redis+cluster://{place}");
     let error = locks_at(Config::new(Address::Tcp(place))).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains(&right), "{error}");
 }
 
-/// What the server was just taught is forgotten before it is called.
+/// The server forgets a script after it was loaded and before it is called.
 #[test]
 fn a_server_that_forgets_its_scripts_is_asked_again() {
     let rig = Rig::new();
@@ -158,12 +158,12 @@ fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
         refuses_claims(&rig, &locks);
         std::thread::sleep(ttl + ttl / 4);
         if !guard.check() || guard.release_blocking().is_err() {
-            // Who waits may have been refused meanwhile.
+            // The waiter may have been refused meanwhile.
             rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
             drop(waiting.join().unwrap());
             return false;
         }
-        // The hand-over is a part of the release: what frees memory comes first, so nothing of it is refused.
+        // The hand-over is a part of the release: the write that frees memory comes first, so none of it is refused.
         let next = waiting.join().unwrap().unwrap();
         shared.release_blocking().unwrap();
         next.release_blocking().unwrap();
@@ -193,10 +193,10 @@ fn a_replica_refuses_and_a_hold_there_ends_in_time() {
     rig.says(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
     let error = rig.locks().mutex("b").blocking().acquire().unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("replica"), "{error}");
-    // Who knew it as the master waits for the fail-over to end.
+    // A client that knew it as the master waits for the fail-over to end.
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_millis(500)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("replica"), "{error}");
-    // Another may be the master by now, so it is in doubt at once; it ends in time.
+    // Another server may be the master by now, so the hold is in doubt at once; it ends in time.
     rig.run(guard.lost());
     let error = guard.release_blocking().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost(Loss::Lapsed | Loss::Gone)), "{error}");
@@ -216,7 +216,7 @@ fn a_look_at_a_replica_sees_what_is_held_and_says_that_it_may_be_behind() {
     assert!(replica.locks().mutex("b").blocking().try_acquire().unwrap_err().is_refused());
 }
 
-/// Who waits goes on waiting, whichever of the two it hears of first.
+/// The claim goes on waiting, whichever of the two it learns first.
 #[test]
 fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Servers that stand still, or that another takes the place of behind the back of those who hold a lock there. Traps are those of the
+//! Servers that stop, or are replaced without the knowledge of those who hold a lock there. The traps are those of the
 //! notes on Redis with several servers.
 
 use std::{sync::Arc, time::Duration};
@@ -10,15 +10,15 @@ use leasehold_testkit::server::{
 };
 
 use crate::{
-    cluster_rig::{ClusterRig, held, here, hold},
-    rig::{PATIENCE, claim_of},
+    cluster_rig::{ClusterRig, held, hold},
+    rig::{PATIENCE, claim_of, local},
     sentinel_rig::{SentinelRig, calm},
 };
 
 /// A hold that is not due to be renewed while a test runs.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What stands still answers, when it runs again, what waits in its socket. By then another may have its place.
+/// A stopped server, when it runs again, answers the requests in its socket. By then another may have its place.
 async fn believes_nothing_that_was_said_late(
     engine: &RedisEngine,
     stands: Duration,
@@ -45,7 +45,7 @@ async fn believes_nothing_that_was_said_late(
     tokio::time::timeout(PATIENCE, again).await.expect("it is kept: nobody took its place");
 }
 
-/// A master is believed in for half of `down-after-milliseconds`, and that is 2 s; after 3 s it is connected to anew anyhow.
+/// A master is trusted for half of `down-after-milliseconds`, here 2 s; after 3 s it is connected to again anyway.
 #[test]
 fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
     let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..calm() });
@@ -60,7 +60,7 @@ fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
     ));
 }
 
-/// What a node of a cluster says counts if it comes within half of `cluster-node-timeout`: a later answer proves nothing.
+/// An answer of a cluster node counts if it comes within half of `cluster-node-timeout`: a later one proves nothing.
 #[test]
 fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
     let options = RedisClusterOptions {
@@ -80,7 +80,8 @@ fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
     ));
 }
 
-/// A replica took the place of a node, lacks a hold, and nobody closed a connection: whoever is sent on there learns of it.
+/// A replica replaced a node, lacks a hold, and no connection was closed: a client that is redirected there learns of
+/// it.
 fn tells_a_loss_when_the_replica_is_heard_of(rig: &ClusterRig, owner: usize, replica: usize) {
     let locks = rig.locks();
     let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
@@ -103,7 +104,7 @@ fn holds_are_in_doubt_when_a_replica_has_the_slots_of_a_node() {
     tells_a_loss_when_the_replica_is_heard_of(&rig, owner, owner + 3);
 }
 
-/// All slots of the node have moved, as far as its clients know, before they ask who has which.
+/// For the clients, all slots of the node have moved before they ask for the owners.
 #[test]
 fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -115,12 +116,13 @@ fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
     tells_a_loss_when_the_replica_is_heard_of(&rig, owner, replica);
 }
 
-/// A replica that was started anew is asked who has which slots, because the master stands still: what it lost is nothing of ours.
+/// A restarted replica is asked for the owners of the slots, because the master is stopped: none of its lost data is
+/// ours.
 #[test]
 fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);
     let replica = rig.cluster().ports()[1];
-    rig.config = Config::cluster(vec![here(replica)]);
+    rig.config = Config::cluster(vec![local(replica)]);
     let engine = rig.engine();
     let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
     let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
@@ -134,7 +136,7 @@ fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
     assert!(!is_asked(), "it has not been asked since it was started");
     rig.cluster().pause(0);
     rig.run(async {
-        // Given up after a second: so the node is asked no more for who has which slots, if another is there.
+        // Given up after a second: a stuck node is not asked for the owners of the slots, if there is another.
         let claim = claim_of("b");
         let given_up = engine.claim(&claim, How::Create);
         assert!(tokio::time::timeout(Duration::from_millis(1500), given_up).await.is_err());
@@ -145,7 +147,7 @@ fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
     guard.confirm_blocking().unwrap();
 }
 
-/// A master that was started anew has nothing of what was held there.
+/// A restarted master has nothing of what was held there.
 #[test]
 fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
     let rig = ClusterRig::with(1, 0, &[]);
@@ -158,8 +160,8 @@ fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
     assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
 }
 
-/// By Sentinels, who hear of it half a minute later: nobody can say who the master is now, and the one of before says that it is
-/// none.
+/// The Sentinels learn of it half a minute later: nobody can say who the master is now, and the former one says that it
+/// is none.
 #[test]
 fn holds_are_in_doubt_when_the_master_refuses_to_write() {
     let mut rig = SentinelRig::new(calm());

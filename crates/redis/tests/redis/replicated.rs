@@ -1,4 +1,4 @@
-//! Grants that are shown when replicas have them.
+//! Grants that are returned only when replicas have them.
 
 use std::{thread::spawn, time::Duration};
 
@@ -16,7 +16,7 @@ fn rig() -> SentinelRig {
     rig
 }
 
-/// How far the master is, then what its replicas said that they have.
+/// The replication offset of the master, then those that its replicas reported.
 fn offsets(rig: &SentinelRig) -> Vec<u64> {
     let told = rig.redis.command(0, &["INFO", "replication"]).join("\n");
     let after = |key: &str| -> Vec<u64> {
@@ -28,13 +28,13 @@ fn offsets(rig: &SentinelRig) -> Vec<u64> {
     [after("master_repl_offset:"), after(",offset=")].concat()
 }
 
-/// F27. A connection that wrote nothing is told at once that all have it.
+/// F27. On a connection without a write, `WAIT` succeeds at once.
 #[test]
 fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
     let mut rig = rig();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
-    // Of all that was asked for so far the master knows that they have it.
+    // The master knows that they have everything that was asked for so far.
     let newest = offsets(&rig)[0];
     rig.until("both replicas said so", || {
         offsets(&rig)[1..].iter().filter(|&&offset| offset >= newest).count() == 2
@@ -44,7 +44,7 @@ fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
     assert_eq!(error.kind(), ErrorKind::Unreachable, "a definite answer: {error}");
     assert!(error.to_string().contains("only 1 of the 2 replicas"), "{error}");
     assert!(!rig.has(0, "lock:a"), "it stands in nobody's way");
-    // Who gives up waiting is told the same: nobody else is in the way.
+    // A claim that gives up waiting gets the same error: nobody else is in the way.
     let error = locks.mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("only 1 of the 2 replicas"), "{error}");
     let waiting = spawn(move || locks.mutex("a").blocking().acquire_within(PATIENCE).map(drop));
@@ -66,7 +66,7 @@ fn a_renewal_that_too_few_replicas_have_does_not_count() {
     rig.until("it counts again", || guard.confirm_blocking().is_ok());
 }
 
-/// What a release grants is pushed before any replica has it.
+/// A grant by a release is pushed before any replica has it.
 #[test]
 fn a_pushed_grant_is_believed_when_the_replicas_have_it() {
     let mut rig = rig();
@@ -90,7 +90,7 @@ fn a_pushed_grant_is_believed_when_the_replicas_have_it() {
     waiting.join().unwrap();
 }
 
-/// F26: with all replicas waited for, either may be promoted.
+/// F26: if all replicas are waited for, either may be promoted.
 #[test]
 fn what_all_replicas_have_survives_the_kill_of_the_master() {
     let mut rig = SentinelRig::new(calm());
@@ -107,8 +107,8 @@ fn what_all_replicas_have_survives_the_kill_of_the_master() {
     drop(guard);
 }
 
-/// F28. A master without replicas grants nothing where the operator says so, and the guarantee knows: also that it is otherwise before
-/// Redis 7.0.
+/// F28. A master without replicas grants nothing if the operator configured that, and the guarantee reports it: also
+/// that this is different before Redis 7.0.
 #[test]
 fn a_master_that_lost_its_replicas_grants_nothing_where_min_replicas_is_set() {
     let arguments = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];

@@ -1,30 +1,20 @@
-//! A server and its clients.
+//! A fixture: a server and its clients.
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, Endpoint, Env, Guard, Inspect, Locks, Name, View};
+use leasehold_core::{Claim, Env, Inspect, Locks, Name, View};
 use leasehold_redis::{Address, Config, RedisEngine};
+pub(crate) use leasehold_testkit::rig::{AT_ONCE, PATIENCE, acquire, local};
 use leasehold_testkit::{
     claims,
     server::{Proxy, RedisServer},
 };
 
-/// A server, and what its clients are told of it.
+/// A server, and the configuration of its clients.
 pub(crate) struct Rig {
     pub(crate) server: RedisServer,
     pub(crate) config: Config,
     runtime: tokio::runtime::Runtime,
-}
-
-/// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How many cases of the suite run at once: most of them wait, and more would keep the machine from what else runs.
-pub(crate) const AT_ONCE: usize = 16;
-
-/// Acquires a mutex, as a program without an executor does.
-pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
-    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
 /// An exclusive claim that may queue and lasts long.
@@ -42,8 +32,7 @@ impl Rig {
     }
 
     pub(crate) fn of(server: RedisServer) -> Self {
-        let config =
-            Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: server.port() }));
+        let config = Config::new(Address::Tcp(local(server.port())));
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { server, config, runtime }
     }
@@ -51,7 +40,7 @@ impl Rig {
     /// A client that reaches the server through a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<RedisEngine>) {
         let proxy = Proxy::start(self.server.port());
-        let config = Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: proxy.port() }));
+        let config = Config::new(Address::Tcp(local(proxy.port())));
         (proxy, Arc::new(RedisEngine::new(config, &Env::system())))
     }
 
@@ -80,7 +69,7 @@ impl Rig {
         claim_of(name)
     }
 
-    /// What the server says to a command of an operator, in one line.
+    /// The server's reply to a command of an operator, in one line.
     pub(crate) fn says(&self, command: &[&str]) -> String {
         self.server.command(command).join(" ")
     }
@@ -94,8 +83,8 @@ impl Rig {
         }
     }
 
-    /// Every key that should not be there at rest: the newest tokens stay for an hour, tombstones for seconds, what is
-    /// remembered of an unclean end for an hour, and of another program for five minutes.
+    /// Every key that should not remain at rest: the newest tokens stay for an hour, tombstones for seconds, the record
+    /// of an unclean end for an hour, and the mark of another program for five minutes.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         leftovers(|words| {
             let raw: Vec<&str> = [&["--raw"], words].concat();
@@ -104,23 +93,24 @@ impl Rig {
     }
 }
 
-/// The first number of a server's version; `says` is what it says to a command. Valkey names the Redis that it is like.
+/// The first number of a server's version; `says` returns its reply to a command. Valkey names the Redis that it is
+/// compatible with.
 pub(crate) fn major(says: impl Fn(&[&str]) -> Vec<String>) -> u32 {
     let told = says(&["INFO", "server"]);
     let version = told.iter().find_map(|line| line.trim().strip_prefix("redis_version:")).unwrap();
     version.split('.').next().unwrap().parse().unwrap()
 }
 
-/// See [`Rig::leftovers`]; `says` is what the server says to a command.
+/// See [`Rig::leftovers`]; `says` returns the server's reply to a command.
 pub(crate) fn leftovers(says: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
     let mut keys = says(&["KEYS", "*"]);
     let remembers = "local c = redis.call('GET', KEYS[1])
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
     let lapses = |key: &str| {
         let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-        // In the layout of Redisson there is a letter before.
+        // Redisson's layout adds a letter before it.
         match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
-            // The card of a name whose hold ended, or lapsed, without having been released.
+            // The record of a name whose hold was not released, but ended or expired.
             Some('c') => says(&["EVAL", remembers, "1", key]).concat() == "1",
             Some(kind) => matches!(kind, 'd' | 's' | 'w') || key.starts_with("leasehold:{}t"),
             None => false,

@@ -1,4 +1,4 @@
-//! The way by Sentinels: conformance, and what may be wrong with a URL or a group.
+//! Connections through Sentinels: conformance, and errors in a URL or a group.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     sentinel_rig::{SentinelRig, calm, config_of, locks_of},
 };
 
-/// Nobody is to take the place of the master only because the machine is busy.
+/// No replica is to be promoted only because the machine is busy.
 fn still() -> RedisSentinelOptions<'static> {
     RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() }
 }
@@ -60,7 +60,7 @@ fn the_rights_of_the_page_suffice_on_sentinels_and_servers() {
         let allow = |right: &str| {
             (0..3).for_each(|node| drop(rig.redis.command(node, &["ACL", "SETUSER", user, right])));
         };
-        // Each of the two alone is too little, which is said at once and not when the limit is over.
+        // Each of the two rights alone is too little, which is reported at once, not after a time limit.
         for right in ["+info", "+wait"] {
             let error = locks_of(as_user(user).wait(2)).mutex("a").blocking().acquire().unwrap_err();
             assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{user}: {error}");
@@ -83,7 +83,7 @@ fn the_rights_of_the_page_suffice_on_sentinels_and_servers() {
     }
 }
 
-/// Sentinels have none before 6.2.
+/// Sentinels before 6.2 have no users.
 fn has_users(rig: &SentinelRig) -> bool {
     rig.redis.sentinel_answer(0, &["ACL", "WHOAMI"]).is_ok()
 }
@@ -117,7 +117,7 @@ fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
     }
 }
 
-/// What is refused is said: who we are to the Sentinels, or to the servers.
+/// The error says which login was refused: that at the Sentinels, or that at the servers.
 #[test]
 fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named() {
     let [of_nodes, of_sentinels] = ["hunter2-nodes", "hunter2-sentinels"];
@@ -166,7 +166,7 @@ fn sentinels_that_are_gone_are_no_majority() {
     let mut rig = SentinelRig::new(still());
     rig.redis.kill_sentinel(0);
     let locks = rig.locks();
-    // Not due to be renewed in this time.
+    // Its renewal is not due during the test.
     let hold = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking();
     let guard = hold.acquire_within(PATIENCE).unwrap();
     rig.redis.kill_sentinel(1);
@@ -188,7 +188,7 @@ fn a_dead_master_is_named_in_the_error() {
     assert!(error.to_string().contains("the Sentinels name it"), "{error}");
 }
 
-/// They name what became a replica behind their backs, until they find out.
+/// They name a server that was made a replica without them, until they find out.
 #[test]
 fn a_replica_that_is_named_is_not_asked() {
     let rig = SentinelRig::new(still());

@@ -45,7 +45,7 @@ fn a_killed_master_loses_nothing_that_its_replicas_have_and_waiters_wait_on() {
     assert!(next.token() > token, "{} after {token}", next.token());
 }
 
-/// The old master says for seconds that it is one, and would keep what it has.
+/// The old master claims for seconds to be the master, and would keep its holds.
 #[test]
 fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
     let mut rig = SentinelRig::new(calm());
@@ -62,7 +62,7 @@ fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
     assert!(!rig.has(second, "lock:a") && rig.has(0, "lock:a"));
 }
 
-/// The Sentinel that leads waits for a replica that cannot follow.
+/// The leading Sentinel waits for a replica that cannot follow.
 #[test]
 fn a_fail_over_that_is_not_over_is_followed() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..calm() });
@@ -75,7 +75,7 @@ fn a_fail_over_that_is_not_over_is_followed() {
     assert!((0..3).any(|sentinel| told(sentinel).contains("failover_in_progress")), "it takes ten minutes");
 }
 
-/// F25. One Sentinel is stale and names a master that was replaced and does not know it.
+/// F25. One Sentinel is stale and names a replaced master, which does not know that it was replaced.
 #[test]
 fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
     let mut rig = SentinelRig::new(calm());
@@ -100,7 +100,7 @@ fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
     drop(locks);
 }
 
-/// I4. What the new master knows of the newest token is old.
+/// I4. The new master knows an old token only.
 #[test]
 fn tokens_grow_past_those_that_a_fail_over_lost() {
     let mut rig = SentinelRig::new(calm());
@@ -140,7 +140,7 @@ fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
     assert!(next.check() && !guard.check());
 }
 
-/// A master that was stopped answers, when it runs again, what waits in its socket.
+/// A master that was stopped answers, when it runs again, the requests in its socket.
 #[test]
 fn a_master_that_was_stopped_past_a_promotion_is_not_believed_in() {
     let mut rig = SentinelRig::new(calm());

@@ -1,4 +1,4 @@
-//! A group with Sentinels and its clients.
+//! A fixture: a group with Sentinels, and its clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,21 +9,21 @@ use leasehold_testkit::{
     suite::{Disturbance, Harness},
 };
 
-use crate::rig::{AT_ONCE, PATIENCE, leftovers};
+use crate::rig::{PATIENCE, leftovers};
 
-/// The group, and what its clients are told of it.
+/// The group, and the configuration of its clients.
 pub(crate) struct SentinelRig {
     pub(crate) redis: RedisSentinels,
     pub(crate) config: Config,
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 
-/// Sentinels that a busy machine does not soon make take a node for down.
+/// Sentinels with a time limit that a busy machine does not reach soon.
 pub(crate) fn calm() -> RedisSentinelOptions<'static> {
     RedisSentinelOptions { down_after: Duration::from_secs(5), ..RedisSentinelOptions::default() }
 }
 
-/// What a URL says.
+/// The configuration of a URL.
 pub(crate) fn config_of(url: &str) -> Config {
     let (scheme, rest) = url.split_once(':').unwrap();
     Config::from_url(scheme, rest).unwrap()
@@ -68,7 +68,7 @@ impl SentinelRig {
         }
     }
 
-    /// Waits until the replicas of a master have all that it has.
+    /// Waits until the replicas of a master have all of its data.
     pub(crate) fn replicate(&self, master: usize) {
         let key = "test:replicated";
         let value = format!("{:?}", std::time::Instant::now());
@@ -86,10 +86,6 @@ impl Harness for SentinelRig {
         Box::pin(async { self.engine() as Arc<dyn Engine> })
     }
 
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
         match kind {
             Disturbance::Forget => drop(self.redis.command(0, &["FLUSHALL"])),
@@ -100,14 +96,6 @@ impl Harness for SentinelRig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

@@ -1,4 +1,5 @@
-//! What the short scripts do of free names, on one server and in a cluster, and what they must leave to the whole verbs.
+//! The short scripts on free names, on one server and in a cluster, and the cases that they must leave to the whole
+//! scripts.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Site {
         }
     }
 
-    /// What the server that has this name says to a command.
+    /// The reply of the server with this name to a command.
     fn says(&self, name: &str, words: &[&str]) -> Vec<String> {
         match self {
             Self::One(rig) => rig.server.command(words),
@@ -48,7 +49,7 @@ impl Site {
         }
     }
 
-    /// A side key of a name, as the layout has them.
+    /// A side key of a name in this layout.
     fn side(&self, kind: char, name: &str) -> String {
         let lock = format!("lock:{name}");
         let made = self.says(name, &["KEYS", &format!("leasehold:{{????}}?{lock}")]);
@@ -56,7 +57,7 @@ impl Site {
         format!("leasehold:{{{}}}{kind}{lock}", tag.expect("a side key of the name is there"))
     }
 
-    /// Where the newest token of this name stands, once there was one.
+    /// The key of the newest token for this name, once it exists.
     fn counter(&self, name: &str) -> String {
         match self {
             Self::One(_) => "leasehold:{}tlock:".to_owned(),
@@ -94,18 +95,18 @@ fn claim(name: &str) -> Claim {
     crate::rig::claim_of(name)
 }
 
-/// R18: claims, and then releases, of many names leave together, in whatever slots these are.
+/// R18: claims, and then releases, of many names in any slots share requests.
 #[test]
 fn free_names_of_many_slots_share_requests() {
     const NAMES: usize = 96;
     for site in Site::both() {
-        // All that is asked at once is asked before any of it leaves.
+        // All claims are queued before any of them is sent.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let engine = site.engine();
         let asks = |name: &str| Claim { tokens: 8, ..claim(name) };
         let claims: Vec<_> = (0..NAMES).map(|number| asks(&format!("n{number}"))).collect();
         runtime.block_on(async {
-            // Connected to all, and every server knows the scripts.
+            // The client is connected to all servers, and each has loaded the scripts.
             for warm in &claims {
                 let grant = held(&engine, warm).await;
                 freed(&engine, warm, &grant).await;
@@ -119,7 +120,7 @@ fn free_names_of_many_slots_share_requests() {
             let released = engine.release(&ends).await;
             assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
             let after = site.requests();
-            // 32 names a request, and what is left over on each of three servers.
+            // 32 names a request, and a rest on each of three servers.
             for requests in [between - before, after - between] {
                 assert!((3..=6).contains(&requests), "{requests} for {NAMES} names");
             }
@@ -133,7 +134,7 @@ fn free_names_of_many_slots_share_requests() {
     }
 }
 
-/// What is told of a grant is what the whole verb would tell, and what it leaves behind is what the whole verb reads.
+/// The answer is that of the whole script, and the keys are those that the whole script reads.
 #[test]
 fn a_short_grant_is_seen_as_any_other() {
     for site in Site::both() {
@@ -143,7 +144,7 @@ fn a_short_grant_is_seen_as_any_other() {
         site.run(async {
             let grant = held(&engine, &first).await;
             assert_eq!((grant.tokens, grant.previous, grant.ttl), (8, Previous::Clean, Some(first.ttl)));
-            // The same claim once more, as after an answer that was lost, by whichever script.
+            // The same claim once more, as after a lost answer, by either script.
             assert_eq!(held(&engine, &first).await.token, grant.token);
             assert_eq!(held(&other, &first).await.token, grant.token);
             let view = Inspect::show(&*other, &first.name).await.unwrap();
@@ -162,7 +163,7 @@ fn a_short_grant_is_seen_as_any_other() {
     }
 }
 
-/// What is in the way of a grant is in its way here, whether a claim is alone in its request or not.
+/// Every obstacle to a grant counts here too, whether a claim is alone in its request or not.
 #[test]
 fn what_is_not_plain_is_left_to_the_whole_verb() {
     for site in Site::both() {
@@ -174,9 +175,9 @@ fn what_is_not_plain_is_left_to_the_whole_verb() {
 }
 
 fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
-    // What is asked at once is asked before any of it leaves.
+    // All claims are queued before any of them is sent.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Each asks by a client of its own, which knows nothing of the name.
+    // Each claim has its own client, which knows nothing of the name.
     let ask = |claim: &Claim| {
         let engine = site.engine();
         let other = crate::rig::claim_of(&format!("{{x}}{}", claim.id));
@@ -202,7 +203,7 @@ fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
     site.run(join_all(claims.iter().map(|claim| held(&engine, claim))));
     let [line, lapsed, version, dead] = names;
 
-    // The lock itself went, by whatever hand: its place belongs to who stands in line.
+    // Somebody deleted the lock itself: the name belongs to the head of the queue.
     let (waiting, waiter) = (claim(line), site.engine());
     assert!(matches!(site.run(asked(&waiter, &waiting)), Ok(Answer::Waiting(_))));
     site.says("{x}", &["DEL", "lock:{x}line"]);
@@ -229,7 +230,7 @@ fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
     assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "others are not");
 }
 
-/// Of releases that leave together, each does what it would alone.
+/// Of releases that leave together, each has the effect that it would have alone.
 #[test]
 fn a_short_release_leaves_who_waits_to_the_whole_verb() {
     for site in Site::both() {
@@ -242,7 +243,7 @@ fn a_short_release_leaves_who_waits_to_the_whole_verb() {
                 grants.push(held(&engine, claim).await);
             }
             assert!(matches!(asked(&other, &waiting).await, Ok(Answer::Waiting(_))));
-            // Another program took one, and broke another by hand.
+            // Another program took one name, and the lock of another was deleted by hand.
             site.says("{x}", &["SET", "lock:{x}2", "theirs"]);
             site.says("{x}", &["DEL", "lock:{x}3"]);
             let ends: Vec<_> =
@@ -288,7 +289,7 @@ fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
             );
             before = now;
         }
-        // Ahead of the clock, as after one that was set back: it is counted on from all the same.
+        // Ahead of the clock, as after a clock that was set back: the counter is still used.
         let ahead = (before + 3_600_000_000).to_string();
         site.says("a", &["SET", &counter, &ahead, "PX", "3600000"]);
         assert!(newest() > before + 3_600_000_000);
@@ -298,7 +299,7 @@ fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
     }
 }
 
-/// R14: at no point of a move does a short script touch half of a name, on either node.
+/// R14: at no point of a migration does a short script change half of a name, on either node.
 #[test]
 fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -344,7 +345,7 @@ fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
     });
 }
 
-/// R19: who knows that several want a name does not try the short script first.
+/// R19: a client that knows a name to be contended does not try the short script first.
 #[test]
 fn a_name_that_several_want_costs_no_second_request() {
     for site in Site::both() {
@@ -356,7 +357,7 @@ fn a_name_that_several_want_costs_no_second_request() {
         };
         let first = claim("a");
         site.run(async {
-            // Every server of the name knows all scripts, and both are connected to it and listen.
+            // Every server of the name has loaded all scripts, and both clients are connected to it and listen.
             let grant = held(&other, &first).await;
             assert!(matches!(asked(&engine, &claim("a")).await, Ok(Answer::Waiting(_))));
             freed(&other, &first, &grant).await;

@@ -1,4 +1,4 @@
-//! The ways to a server, and what keys are called there.
+//! The kinds of connections to a server, and the names of keys there.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Permits and readers on a server that stops in the middle of a script, is killed, and starts again: each whole verb does
-//! what the pure machine of core does at the moment that the script was told.
+//! Permits and readers on a server that stops in the middle of a script, is killed, and starts again: each whole script
+//! does what the pure machine of core does at the moment that the script read from the clock.
 
 use std::{
     collections::HashMap,
@@ -27,9 +27,9 @@ const LIMIT: u32 = 4;
 const HOUR: Duration = Duration::from_secs(3600);
 const SIDE: &str = "leasehold:{t}";
 
-/// Before each script: after so many commands, of which the first reads the clock, the server waits until it shows what `stop`
-/// says. Where time stands still in scripts, as from Redis 7.2 on, that never comes, and nothing can go wrong.
-/// A server that says the same microsecond a thousand times is one of those.
+/// Precedes each script: after a number of commands, of which the first reads the clock, the server waits until its
+/// clock has reached `stop`. If the clock stands still in scripts, as from Redis 7.2 on, that never happens, and
+/// nothing can go wrong. A server that returns the same microsecond a thousand times is of this kind.
 const STOP: &str = "
     local real = redis
     local till, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
@@ -57,10 +57,10 @@ enum Event {
     Restart,
 }
 
-/// For how many seconds the server stops in the midst of a script, and after how many of its commands.
+/// For how many seconds the server stops in the middle of a script, and after how many of its commands.
 type Stop = (i64, u8);
 
-/// The seconds that pass before an event, and where the server stops.
+/// The seconds that pass before each event, and where the server stops.
 fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     let who = || 1..=CLAIMS;
     let how = prop_oneof![Just(How::Create), Just(How::Ask)];
@@ -79,12 +79,12 @@ fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     prop::collection::vec((pause, stop, event), 1..80)
 }
 
-/// One server for all histories, with a clock of its own.
+/// One server for all histories, with its own clock.
 struct Real {
     server: RedisServer,
     seconds: i64,
     redis: Connection,
-    /// Hears what is pushed. Nobody reads it.
+    /// Receives the pushes. Nobody reads them.
     listener: Connection,
 }
 
@@ -92,7 +92,7 @@ fn connect(server: &RedisServer) -> (Connection, Connection) {
     let client = Client::open(format!("redis://127.0.0.1:{}", server.port())).unwrap();
     let (mut redis, mut listener) = (client.get_connection().unwrap(), client.get_connection().unwrap());
     while cmd("PING").exec(&mut redis).is_err() {
-        sleep(Duration::from_millis(1)); // it loads what it saved
+        sleep(Duration::from_millis(1)); // it loads its saved data
     }
     listener.send_packed_command(&cmd("SUBSCRIBE").arg("ear").get_packed_command()).unwrap();
     listener.recv_response().unwrap();
@@ -117,7 +117,7 @@ impl Real {
         self.server.set_clock(self.seconds);
     }
 
-    /// What a script answers, behind the moment that it was told.
+    /// The answer of a script, after the moment that it read from the clock.
     fn run(&mut self, verb: &str, stop: Stop, lock: &str, arguments: &[String]) -> (Instant, Vec<Value>) {
         let (seconds, at) = stop;
         let till = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
@@ -125,13 +125,13 @@ impl Real {
         cmd("SET").arg("stop").arg(format!("{till} {at}")).exec(&mut self.redis).unwrap();
         let tombstones = "REQUEST_LIFE = 10000";
         assert!(!verb.contains("local s = load") || verb.contains(tombstones));
-        // The dead stay dead, for how long they do depends on the moment of the burial.
+        // Tombstones stay: their end depends on the moment at which they were written.
         let text = STOP.to_owned() + &verb.replace(tombstones, "REQUEST_LIFE = 36000000");
         let mut call: Cmd = cmd("EVAL");
         call.arg(text).arg(2).arg("leasehold:{}tlock:").arg(lock).arg(arguments).arg(0);
         self.redis.send_packed_command(&call.get_packed_command()).unwrap();
         if seconds > 0 {
-            // So that it has begun: if it has not, it does not stop.
+            // So that the script has begun: otherwise it does not stop.
             sleep(Duration::from_millis(3));
             self.pass(seconds);
         }
@@ -264,7 +264,7 @@ impl Both<'_> {
         assert_eq!(said, if broken.is_some() { "done" } else { "absent" }, "the break of {who}");
     }
 
-    /// The same stand, for as long, and the same wait.
+    /// The same state, for the same time, and the same queue.
     fn compare(&mut self) {
         let (now, mut told) = self.real.run(LOOK, (0, 0), &self.lock, &[SIDE.to_owned()]);
         let view = self.queue.view(&name(self.run), "", now);
@@ -289,7 +289,7 @@ impl Both<'_> {
         if there != here {
             let heard: Value = cmd("PUBSUB").arg("NUMSUB").arg("ear").query(&mut self.real.redis).unwrap();
             let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
-            // Where nobody listens, nothing is granted to who waits.
+            // Without a listener no waiter is granted.
             eprintln!("the server is heard by {heard:?}; its clients:\n{clients}");
         }
         assert_eq!(there, here, "who holds");
@@ -360,14 +360,14 @@ fn wherever_the_server_stops_the_scripts_do_what_the_machine_does() {
     });
 }
 
-/// Of limit 4, claim 3 holds 1 for 9 s, and claim 5 holds 3 and lets go after 8 s, for claim 8, which waits for 3. Meanwhile the
-/// server stops until claim 3 has lapsed. The sentinel of all of them is to last as long as claim 3.
+/// With limit 4, claim 3 holds 1 for 9 s, and claim 5 holds 3 and releases after 8 s, for claim 8, which waits for 3.
+/// Meanwhile the server stops until claim 3 has expired. The sentinel of all of them must last as long as claim 3.
 #[test]
 fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
     let mut real = Real::new();
     let release = Event::Release { who: 5, with_token: true, abandoned: false, keep: None };
     let create = |who| Event::Claim(who, How::Create);
-    // Now and then the server is too late to stop.
+    // Sometimes the server is too late to stop.
     for _ in 0..5 {
         let history = [
             (0, (0, 0), create(3)),
@@ -381,8 +381,8 @@ fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
     }
 }
 
-/// Of what lapsed since anybody looked, each ended at its own time: a broken hold is not told of after a later one that only
-/// lapsed, whatever stood beside both.
+/// Of the holds that expired since the last look, each ended at its own time: a broken hold is not reported after a
+/// later one that only expired, whatever held beside both.
 #[test]
 fn holds_that_lapse_between_two_looks_end_in_their_order() {
     let mut real = Real::new();
@@ -397,7 +397,7 @@ fn holds_that_lapse_between_two_looks_end_in_their_order() {
     Both::live(&mut real, false, &history);
 }
 
-/// A renewal that finds others lapsed grants to who waits, whether it is kept itself or not.
+/// A renewal that finds others expired grants to waiters, whether it is kept itself or not.
 #[test]
 fn a_renewal_that_finds_room_grants_it() {
     let mut real = Real::new();

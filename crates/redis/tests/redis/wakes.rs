@@ -1,4 +1,4 @@
-//! Programs that sleep until a bell rings are woken by our releases: here by the commands that they send. The programs
+//! Our releases wake programs that sleep until they get a wake-up: here by the commands that they send. The programs
 //! themselves are in `tests/neighbours`.
 
 use std::{
@@ -24,7 +24,7 @@ fn with(wake: Wake) -> Rig {
     rig
 }
 
-/// A program that sleeps on a list, and what it hears there.
+/// A program that sleeps on a list, and the item that wakes it.
 fn sleeper(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
     let port = rig.server.port();
     let sleeps = spawn(move || {
@@ -35,7 +35,7 @@ fn sleeper(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
     sleeps
 }
 
-/// Whoever was woken takes the lock, as those programs do.
+/// The woken program takes the lock, as those programs do.
 fn is_free(rig: &Rig) {
     assert_eq!(rig.says(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
     rig.says(&["DEL", "lock:a"]);
@@ -55,7 +55,7 @@ fn a_release_rings_for_programs_that_sleep_on_a_list() {
             assert_eq!(sleeps.join().unwrap(), [list, "1"]);
             is_free(&rig);
         }
-        // What nobody hears goes by itself, and does not pile up.
+        // An item that nobody takes expires, and items do not pile up.
         for _ in 0..2 {
             acquire(&locks, "a").release_blocking().unwrap();
         }
@@ -79,7 +79,7 @@ fn a_release_rings_for_spring() {
     assert_eq!(heard, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
 }
 
-/// Holds for which nobody else needs to wake.
+/// Releases of holds for which nobody else need wake.
 #[test]
 fn what_does_not_free_the_lock_rings_no_wake() {
     let rig = with(Wake::PythonRedisLock);

@@ -1,4 +1,4 @@
-//! A transaction about one name, under the lock of its row: one round trip to read, one to write.
+//! A transaction on one name, under the lock of its row: one round trip to read, one to write.
 
 use leasehold_core::{Fault, Name};
 
@@ -15,7 +15,7 @@ use crate::{
     step::{Changes, Snapshot, Verb},
 };
 
-/// Reads the rows of the name, does it, writes what changed.
+/// Reads the rows of the name, applies the verb, writes the changes.
 pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Stopped> {
     let literal = bytes(name.as_str().as_bytes());
     let named = [("name", literal.as_str())];
@@ -36,7 +36,7 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
     Ok(Timed { now: snapshot.now, it: done })
 }
 
-/// What was read of a name; `None` where it has no row.
+/// Decodes the rows of a name; `None` where it has no row.
 fn snapshot(conn: &Conn, sets: &[Set]) -> Result<Option<Snapshot>, Failed> {
     let [lock, claims, time] = sets else {
         return Err(Failed::new(Fault::Internal, "the answers are not as many as the questions"));

@@ -1,4 +1,4 @@
-//! Where the server is, and who we are there.
+//! The configuration: the address of the server, and the login.
 
 use std::{fmt, time::Duration};
 
@@ -9,12 +9,12 @@ use percent_encoding::percent_decode_str;
 use crate::{Encryption, database::Failed};
 
 const DEFAULT_PORT: u16 = 3306;
-/// After how long a connection on which nothing is said is asked whether the other side is there.
+/// After how much silence TCP checks whether the other side still exists.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Longer than what is ever said: a server that takes less says so.
+/// Longer than any of our packets: a server with a lower limit reports it.
 const LONGEST: usize = 64 << 20;
 
-/// Where the server is, and who we are there. Its `Debug` shows no password.
+/// The address of the server, and the login. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(super) place: Endpoint,
@@ -24,13 +24,13 @@ pub struct Config {
     database: String,
     pub(super) encryption: Encryption,
     connect_timeout: Duration,
-    /// The server was without TLS the last time.
+    /// Whether the server was without TLS at the last connection.
     #[cfg(feature = "tls")]
     pub(super) plain: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Config {
-    /// Reads what follows the scheme `mysql` in a URL, up to the query, as it stands there:
+    /// Parses the part of a `mysql` URL after the scheme, up to the query, without decoding it first:
     /// `//[user[:password]@]host[:port]/database`.
     ///
     /// # Errors
@@ -39,10 +39,10 @@ impl Config {
         Self::with_socket(rest, None)
     }
 
-    /// The same, of a server that is reached by a unix socket: what the URL names as its host does not count.
+    /// The same, for a server on a unix socket: the host in the URL does not count.
     ///
     /// # Errors
-    /// As [`from_url`](Self::from_url).
+    /// As for [`from_url`](Self::from_url).
     pub fn with_socket(rest: &str, socket: Option<&str>) -> Result<Self, Error> {
         let known =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
@@ -74,34 +74,35 @@ impl Config {
         })
     }
 
-    /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes
-    /// 3 s at most. Zero is none but that.
+    /// The time limit for connecting; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt
+    /// takes 3 s at most. Zero means no limit beyond that.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Its limit for one attempt.
+    /// The time limit for one attempt.
     pub(super) fn dial_limit(&self) -> Duration {
         dial_limit(self.connect_timeout, 1)
     }
 
-    /// How we prove who we are; asked for at each connection.
+    /// The password; read at each connection.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// Whether the connections are encrypted. The certificates have to come from files: the driver takes no rustls configuration.
+    /// Whether the connections are encrypted. Certificates must come from files: the driver takes no rustls
+    /// configuration.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
         self
     }
 
-    /// What the driver is told, beside where the server is.
+    /// The options of the driver, beside those of TLS.
     pub(super) async fn opts(&self) -> Result<OptsBuilder, Failed> {
         let password = match &self.password {
             Some(password) => Some(password.read().await?.as_str().to_owned()),
@@ -115,16 +116,17 @@ impl Config {
             .pass(password)
             .db_name(Some(self.database.clone()))
             .tcp_keepalive(Some(KEEPALIVE))
-            // On a machine with the server it would go on by a unix socket, where the server knows the user by another name.
+            // On the server's own machine the driver would switch to a unix socket, where the server may know the
+            // user by another name.
             .prefer_socket(false)
-            // Known, so that the server is not asked.
+            // Set here, so that the driver does not ask the server.
             .max_allowed_packet(Some(LONGEST))
             .wait_timeout(Some(0))
             .stmt_cache_size(0);
         Ok(opts)
     }
 
-    /// The error, with where it happened.
+    /// Adds the address of the server to the error.
     pub(super) fn say(&self, failed: &Failed) -> Failed {
         let place = self.socket.clone().unwrap_or_else(|| self.place.to_string());
         Failed::new(failed.fault, format!("cannot connect to {place}: {}", failed.message))

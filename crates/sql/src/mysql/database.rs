@@ -1,4 +1,4 @@
-//! What the engine asks of a database, said to MySQL or MariaDB.
+//! The `Database` trait for MySQL and MariaDB.
 
 use std::{
     collections::HashMap,
@@ -38,11 +38,11 @@ use crate::{
     step::{Changes, Message, Outgoing, Snapshot, Verb},
 };
 
-/// How often something is begun before the caller hears that it came to nothing.
+/// How often a request is tried before its caller gets an error.
 const TRIES: usize = 3;
-/// How many rows of claims one statement looks up: each is compared with all.
+/// How many claim rows one statement looks up: the server compares each row with all of them.
 const AT_ONCE: usize = 256;
-/// How many statements ask how many connections are left.
+/// How many statements read the number of connections.
 pub(super) const SLOTS_ASKED: usize = 2;
 
 pub(super) struct Mysql {
@@ -58,13 +58,14 @@ impl Mysql {
 
     /// A number that no other statement has written to any row.
     pub(super) fn stamp(&self) -> String {
-        // Far from each other for one client, and from a place for each client that is as random as its number.
+        // The numbers of one client are far apart, and start at a point that is as random as the client's id.
         let count = self.stamps.fetch_add(1, Ordering::Relaxed);
         let stamp = self.id.0.wrapping_add(count.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         stamp.cast_signed().to_string()
     }
 
-    /// Statements about many names; `None` where they met a row that another keeps locked: then nothing was done.
+    /// Executes statements about many names; `None` where they met a row that another transaction keeps locked: then
+    /// nothing was done.
     pub(super) async fn many(&self, text: &str, commits: Commits) -> Result<Option<Vec<Set>>, Failed> {
         match once(self.pool.conn().await?, text, commits).await {
             Ok(sets) => Ok(Some(sets)),
@@ -73,12 +74,12 @@ impl Mysql {
         }
     }
 
-    /// Statements that grant nothing, until they are done.
+    /// Executes statements that grant nothing, and repeats them until they are done.
     async fn surely(&self, text: &str) -> Result<Vec<Set>, Failed> {
         self.until_done(text, Absent::Make).await.map(|(sets, _)| sets)
     }
 
-    /// What a look finds, and whether at a replica. Where there are no tables it finds nothing.
+    /// The rows of a look, and whether a replica returned them. Empty where the tables do not exist.
     async fn looked(&self, text: &str) -> Result<(Vec<Set>, bool), Failed> {
         self.until_done(text, Absent::Leave).await
     }
@@ -98,7 +99,7 @@ impl Mysql {
         }
     }
 
-    /// Fails, unless nothing was done for a reason that may not be there the next time, and there is to be one.
+    /// Fails, unless nothing was done for a reason that may have passed at the next try, and there is a next try.
     fn again(&self, stopped: Stopped, next: Option<usize>) -> Result<(), Failed> {
         match (&stopped, next) {
             (Stopped::Deadlock, Some(_)) => Ok(()),
@@ -114,7 +115,7 @@ impl Mysql {
 async fn once(mut lent: Lent<'_>, text: &str, commits: Commits) -> Result<Vec<Set>, Stopped> {
     let said = lent.conn.say(text).await.map_err(|broke| Stopped::of(&broke, commits));
     if said.is_ok() {
-        // Else its connection is closed, and with it what is left of a transaction.
+        // Otherwise its connection is closed, which rolls back its transaction.
         lent.back()?;
     }
     said
@@ -191,7 +192,8 @@ impl Database for Mysql {
     fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>> {
         Box::pin(async move {
             if self.pool.was_cut() {
-                // Where another request found that out, it was not told: what claims are by now is asked for, as always then.
+                // Another request found that out, so this client was not notified: return an error here, so that core
+                // asks for the state of its claims.
                 return Err(Failed::new(Fault::Retry, "the connections to the server broke"));
             }
             let text = CALLED.with(&[("client", &client.0.cast_signed().to_string())]);
@@ -233,7 +235,7 @@ impl Database for Mysql {
                         return Ok(done);
                     }
                     Err(stopped) => {
-                        // Closed before the next is opened: there are not to be more than a few.
+                        // Closed before the next one is opened, to keep the number of connections small.
                         drop(lent);
                         self.again(stopped, tries.next())?;
                     }

@@ -1,4 +1,4 @@
-//! Connections of the driver's, encrypted or not.
+//! Opens connections of the driver, encrypted or not.
 
 use std::io;
 
@@ -18,7 +18,7 @@ use crate::{Encryption, database::Failed};
 
 /// Connects as the URL says.
 pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
-    // Nobody is between there, and the driver encrypts nothing on it.
+    // Nobody can eavesdrop on a unix socket, and the driver does not encrypt it.
     if config.socket.is_some() {
         return connect(config.opts().await?).await;
     }
@@ -31,7 +31,8 @@ pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
     }
 }
 
-/// Connects without TLS: to another machine through what keeps the password from being told.
+/// Connects without TLS. To another machine this goes through a relay, which keeps the driver from sending the
+/// password.
 pub(super) async fn plain(config: &Config) -> Result<mysql_async::Conn, Failed> {
     let failed = |error: io::Error| Failed::new(Fault::Retry, error.to_string());
     let place = (config.place.host.as_str(), config.place.port);

@@ -1,4 +1,4 @@
-//! What errors of the server mean.
+//! Sorts errors of the server and of the driver into faults.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::database::Failed;
 /// Why some statements have no answer.
 #[derive(Debug)]
 pub(super) enum Broke {
-    /// The server answered by an error, after it did so many of the statements.
+    /// The server answered with an error, after it had executed `done` of the statements.
     Said { code: u16, message: String, done: usize },
-    /// The connection broke, or what came on it was no answer.
+    /// The connection broke, or a malformed answer arrived.
     Lost(String),
-    /// Nothing came on it in time.
+    /// No answer arrived in time.
     Late(Duration),
 }
 
-/// From which of some statements on something may be committed.
+/// The first of some statements from which on something may be committed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Commits {
     Never,
@@ -29,25 +29,26 @@ pub(super) enum Commits {
 }
 
 impl Commits {
-    /// Whether something may be committed where so many statements were done.
+    /// Whether something may be committed after `done` statements were executed.
     fn before(self, done: usize) -> bool {
         matches!(self, Self::At(at) if done > at)
     }
 
-    /// What it is that there is no answer.
+    /// The fault of a missing answer.
     fn in_doubt(self) -> Fault {
         if matches!(self, Self::At(_)) { Fault::Unknown } else { Fault::Retry }
     }
 }
 
-/// Why a caller gets no answer.
+/// Why a request ended without an answer.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// Others keep a row locked for long: nothing was done.
+    /// Other transactions keep a row locked for long: nothing was done.
     Busy,
-    /// Another one waited for this one as this one did for it: nothing was done, and it may be said again, on another connection.
+    /// A deadlock with another transaction: nothing was done, and the request may be repeated, on another connection.
     Deadlock,
-    /// The connection was gone before anything was to be committed. Perhaps it was so when it came out of the pool.
+    /// The connection broke before anything could be committed. It may have been broken already when it came out of
+    /// the pool.
     Gone(Failed),
     Failed(Failed),
 }
@@ -80,14 +81,14 @@ impl From<Failed> for Stopped {
 
 const BUSY: u16 = 1205;
 const DEADLOCK: u16 = 1213;
-/// Ended from outside, or failed in the midst of its commit, or said by a proxy of a connection behind it: whether that was before or
-/// after, nobody knows.
+/// Ended from outside, or failed in the middle of its commit, or reported by a proxy about its connection to the
+/// server: whether the statement took effect is unknown.
 const IN_DOUBT: [u16; 8] = [1053, 1105, 1180, 1317, 1927, 1969, 2006, 2013];
-/// A server that is only read, as a replica is.
+/// A read-only server, such as a replica.
 const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
-/// The server wants its connections encrypted.
+/// The server requires encrypted connections.
 const PLAIN: u16 = 3159;
-/// Of clients, which say so of an authentication.
+/// A client-side error code about authentication.
 pub(super) const ASKS_FOR_PASSWORD: u16 = 2061;
 const TOO_MANY: u16 = 1040;
 const NO_TABLE: u16 = 1146;
@@ -103,7 +104,7 @@ impl Broke {
         }
     }
 
-    /// What it means for statements of which these commit.
+    /// The fault for statements that commit as `commits` says.
     pub(super) fn sort(&self, commits: Commits) -> Failed {
         match self {
             Self::Lost(cause) => {
@@ -116,7 +117,7 @@ impl Broke {
                 let fault = match commits {
                     _ if commits.before(*done) => Fault::Unknown,
                     Commits::At(at) if *done == at && IN_DOUBT.contains(code) => Fault::Unknown,
-                    // The server undoes what it answers by an error to.
+                    // The server rolls back what it answers with an error.
                     _ => meaning(*code),
                 };
                 let hint = match code {
@@ -133,7 +134,7 @@ impl Broke {
         matches!(self, Self::Said { code: NO_TABLE, .. })
     }
 
-    /// There is no right to the table, or none such.
+    /// The user has no right to the table, or not the required one.
     pub(super) fn is_hidden(&self) -> bool {
         matches!(self, Self::Said { code: HIDDEN, .. })
     }
@@ -143,7 +144,7 @@ impl Broke {
     }
 }
 
-/// Why no connection was made.
+/// Sorts the error of a failed connection attempt.
 pub(super) fn not_connected(error: Error) -> Failed {
     #[cfg(feature = "tls")]
     if let Some(why) = not_encrypted(&error) {
@@ -153,13 +154,13 @@ pub(super) fn not_connected(error: Error) -> Failed {
         return Failed::new(Fault::Misconfigured, why);
     }
     match Broke::of(error, 0) {
-        // There was none that could break.
+        // There was no connection that could break.
         Broke::Lost(cause) => Failed::new(Fault::Retry, cause),
         broke => broke.sort(Commits::Never),
     }
 }
 
-/// The two do not trust each other, or the server does not encrypt: no better the next time.
+/// The two sides do not trust each other, or the server does not support TLS: a retry does not help.
 #[cfg(feature = "tls")]
 fn not_encrypted(error: &Error) -> Option<String> {
     use mysql_async::{DriverError, IoError};
@@ -176,7 +177,7 @@ fn not_encrypted(error: &Error) -> Option<String> {
     }
 }
 
-/// The server asks for the password in a way that is refused or not known: no better the next time.
+/// The server asks for the password by a method that is refused or unknown: a retry does not help.
 fn asks_otherwise(error: &Error) -> Option<String> {
     use mysql_async::DriverError;
     let plugin = match error {
@@ -193,28 +194,28 @@ fn asks_otherwise(error: &Error) -> Option<String> {
 
 fn meaning(code: u16) -> Fault {
     match code {
-        // No such user, no right to it, an account that is locked or whose password is over.
+        // Unknown user, missing right, locked account, expired password.
         1044 | 1045 | 1095 | HIDDEN | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118 | 3955 | 4151 => {
             Fault::Denied
         }
-        // No such database, table or column; no InnoDB; a binary log that takes no rows.
+        // Unknown database, table or column; no InnoDB; a binary log that takes no rows.
         1049 | 1054 | 1064 | NO_TABLE | 1193 | 1231 | 1235 | 1286 | 1665 | PLAIN | ASKS_FOR_PASSWORD => {
             Fault::Misconfigured
         }
-        // A disk or a table that is full, memory, a packet that is too large for the server.
+        // A full disk or table, no memory, a packet that is too large for the server.
         1021 | 1037 | 1038 | 1041 | 1114 | 1153 => Fault::Refused,
         code if READ_ONLY.contains(&code) => Fault::Refused,
-        // A number beyond those that a column has: a token that somebody else wrote.
+        // A number that is too large for its column: another program wrote the token.
         1690 => Fault::Misconfigured,
         1048 | 1062 | 1136 | 1264 | 1366 | 1406 => Fault::Internal,
-        // Of the server, of the user, of the account.
+        // The limit of the server, of the user or of the account.
         TOO_MANY | 1203 | 1226 => Fault::Full,
-        // Deadlocks, time limits, a server that goes down or comes up.
+        // Deadlocks, timeouts, a server that shuts down or starts up.
         _ => Fault::Retry,
     }
 }
 
-/// What the error is about, without what stands around it.
+/// The cause of the error, without the text around it.
 fn cause(error: &mysql_async::IoError) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
@@ -233,7 +234,8 @@ mod tests {
         let fault = |broke: Broke, commits| broke.sort(commits).fault;
         assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::Never), Fault::Retry);
         assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
-        // An error of a statement in a transaction, of its commit, and of what follows a statement that commits by itself.
+        // An error of a statement in a transaction, of its commit, and of a later statement after one that commits by
+        // itself.
         assert_eq!(fault(said(1142, 2), Commits::At(3)), Fault::Denied);
         assert_eq!(fault(said(1317, 2), Commits::At(3)), Fault::Retry);
         assert_eq!(fault(said(1213, 3), Commits::At(3)), Fault::Retry);
@@ -248,7 +250,7 @@ mod tests {
     fn an_authority_as_the_certificate_of_a_server_is_told_of_in_words() {
         use leasehold_tls::rustls::{CertificateError, Error::InvalidCertificate, OtherError};
 
-        /// As the client library's.
+        /// As the client library defines it.
         #[derive(Debug)]
         struct CaUsedAsEndEntity;
         impl std::fmt::Display for CaUsedAsEndEntity {

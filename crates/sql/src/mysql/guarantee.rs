@@ -1,4 +1,4 @@
-//! What a MySQL or MariaDB promises, as it is configured.
+//! The guarantee of a MySQL or MariaDB server, as it is configured.
 
 use leasehold_core::{Guarantee, Level};
 
@@ -59,17 +59,17 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
     judged
 }
 
-/// How many servers are sent what this one logs, where that is told.
+/// How many replicas receive the log of this server, where that is known.
 fn replicas(server: &Server) -> Option<u64> {
     let counted = |name| server.get(name)?.parse().ok();
     counted("slaves_connected").or_else(|| {
         let seen: u64 = counted("binlog_dumps")?;
-        // Who does not see all knows of none only that it sees none.
+        // For a user that cannot see all connections, zero visible replicas prove nothing.
         (seen > 0 || counted("sees_processes") == Some(1)).then_some(seen)
     })
 }
 
-/// Whether what is committed was received by a replica before others see it.
+/// Whether a replica has received a commit before other clients see it.
 fn is_awaited(server: &Server) -> bool {
     let of = |one: &str, other: &str| server.get(one).or_else(|| server.get(other)).map(str::to_owned);
     let on = server.is_on("rpl_semi_sync_master_status") || server.is_on("rpl_semi_sync_source_status");
@@ -81,7 +81,7 @@ fn is_awaited(server: &Server) -> bool {
 mod tests {
     use super::*;
 
-    /// The level, and what is said of it, where all else is as it is to be.
+    /// The level and the text of the guarantee, with all other settings as recommended.
     fn judged(said: &[(&str, &str)]) -> (Level, String) {
         let durable = [(FLUSH, "1"), (DOUBLEWRITE, "ON"), ("log_bin", "ON"), (SYNC_LOG, "1")];
         let guarantee = guarantee(&Server::of(&[&durable, said].concat()));
@@ -99,7 +99,7 @@ mod tests {
             let (level, said) = counted("1", sees);
             assert!(level == Level::BestEffort && said.contains("not waited for"), "{said}");
         }
-        // MariaDB tells it.
+        // MariaDB reports the number itself.
         let (level, said) =
             judged(&[("slaves_connected", "0"), ("binlog_dumps", "0"), ("sees_processes", "0")]);
         assert!(level == Level::LeaseBounded && !said.contains("replica"), "{said}");

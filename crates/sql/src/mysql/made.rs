@@ -1,14 +1,16 @@
-//! Whether the tables are what we made and do what is said to them, nothing else, whoever else may make things in this database.
+//! Checks that the tables are as leasehold makes them and do only what leasehold writes to them, whatever other users
+//! may create in this database.
 //!
-//! Their columns and rules can call no functions of others, and in statements the server finds its own functions before those
-//! (<https://dev.mysql.com/doc/refman/8.4/en/function-resolution.html>), if no space stands before the bracket.
+//! Columns and rules of a table cannot call functions of other users. In statements the server finds its own
+//! functions before those (<https://dev.mysql.com/doc/refman/8.4/en/function-resolution.html>), unless a space
+//! precedes the bracket.
 
 use mysql_async::Row;
 
 use super::{conn::Set, rows::Columns as Read};
 use crate::database::{Columns, Failed, altered, wrong};
 
-/// The columns that are read and written, of each table, and its key.
+/// The columns that are read and written, and the key, per table.
 const TABLES: [(&str, Columns, &str); 3] = [
     ("leasehold_meta", &[("smallint", &["one"]), ("int", &["version"]), ("char(32)", &["lineage"])], "(one)"),
     (
@@ -38,19 +40,19 @@ const TABLES: [(&str, Columns, &str); 3] = [
     ),
 ];
 
-/// What stands under the names of our tables.
+/// The definitions found under the names of our tables.
 pub(super) struct Made {
-    /// Of each table, what it is.
+    /// Per table: its kind.
     tables: Vec<(String, String)>,
-    /// Of each column: its table, its name, what it holds.
+    /// Per column: its table, its name, its type.
     columns: Vec<(String, String, String)>,
-    /// Of each column of a unique key: the table, the key, the column.
+    /// Per column of a unique key: the table, the key, the column.
     keys: Vec<(String, String, String)>,
     triggers: Vec<(String, String)>,
 }
 
 impl Made {
-    /// How many statements ask for it.
+    /// How many statements read it.
     pub(super) const ASKED: usize = 4;
 
     pub(super) fn read(sets: &[Set]) -> Result<Self, Failed> {
@@ -71,7 +73,7 @@ impl Made {
             })?,
             keys: all(rows(2), |row| {
                 let (table, key) = (row.name()?, row.name()?);
-                // MySQL has keys of expressions, too: they have no column.
+                // MySQL also has keys on expressions, which have no column.
                 let column: Option<String> = row.next()?;
                 let column = column.unwrap_or_else(|| "an expression".to_owned());
                 let part: Option<u64> = row.next()?;
@@ -81,12 +83,12 @@ impl Made {
         })
     }
 
-    /// Whether the table that tells of the others is there.
+    /// Whether the table `leasehold_meta` exists.
     pub(super) fn is_there(&self) -> bool {
         self.tables.iter().any(|(table, _)| table == TABLES[0].0)
     }
 
-    /// Whether they can be read and written without running what somebody else wrote.
+    /// Checks that reading and writing the tables executes no code of other users.
     pub(super) fn check_trust(&self) -> Result<(), Failed> {
         if let Some((table, kind)) = self.tables.iter().find(|(_, kind)| kind != "base table of InnoDB") {
             return Err(wrong(
@@ -101,7 +103,7 @@ impl Made {
         Ok(())
     }
 
-    /// Whether they have the columns that are read and written, and those keys alone by which a row is told from others.
+    /// Checks that the tables have exactly the columns that are read and written, and no unique keys but ours.
     pub(super) fn check_columns(&self) -> Result<(), Failed> {
         for (table, columns, key) in TABLES {
             if !self.tables.iter().any(|(known, _)| known == table) {
@@ -146,7 +148,7 @@ impl Made {
     }
 }
 
-/// What a column holds, without the width at which MariaDB shows a number.
+/// The type of a column, without the display width that MariaDB adds to a number.
 fn without_width(kind: &str) -> String {
     match kind
         .split_once("int(")

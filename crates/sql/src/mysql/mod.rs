@@ -1,4 +1,4 @@
-//! MySQL and MariaDB.
+//! MySQL and MariaDB: their part of the engine, and the tables that they use.
 
 mod apply;
 mod config;
@@ -28,9 +28,9 @@ pub use self::config::Config;
 use self::database::Mysql;
 use crate::{SqlEngine, client::Client, row::ClientId};
 
-/// Locks in the tables of a MySQL or MariaDB database. It is contacted at the first request, not here.
+/// Locks in the tables of a MySQL or MariaDB database. The first request connects to it, not this function.
 ///
-/// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+/// The futures of this engine need a tokio runtime with timers and I/O, like the keeper's.
 #[must_use]
 pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);
@@ -39,8 +39,8 @@ pub fn engine(config: Config, env: &Env) -> SqlEngine {
     SqlEngine::of(Client::new(Arc::new(mysql), id, env), "mysql", Some(contact))
 }
 
-/// What makes the tables, for who does so otherwise.
+/// The statements that create the tables, for users who create them in another way.
 pub const SCHEMA: &str = include_str!("sql/schema.sql");
 
-/// What a user needs who locks in tables that another made.
+/// The statements that grant a user the rights to lock in tables that another user created.
 pub const GRANTS: &str = include_str!("sql/grants.sql");

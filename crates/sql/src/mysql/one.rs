@@ -1,4 +1,4 @@
-//! One name in one statement without rows: what there is to say fits into the number of a row.
+//! The fast path for a single name: one statement without result rows. The last insert id carries the answer.
 
 use leasehold_core::{Claim, Release};
 
@@ -47,7 +47,7 @@ pub(super) async fn free(mysql: &Mysql, release: &Release) -> Result<Option<Time
     Ok(changed(mysql, &text, 0).await?.map(|now| Timed { now, it: () }))
 }
 
-/// The number that the statement with this place made, if it changed a row.
+/// The last insert id of the statement at this index, if it changed a row.
 async fn changed(mysql: &Mysql, text: &str, at: usize) -> Result<Option<i64>, Failed> {
     let sets = mysql.many(text, Commits::At(at)).await?.unwrap_or_default();
     let number = |set: &Set| set.last.filter(|_| set.changed > 0).and_then(|last| i64::try_from(last).ok());

@@ -19,9 +19,9 @@ use crate::{
     slots::Slots,
 };
 
-/// A connection that was silent for longer is closed: soon the server would do so, or what stands before it.
+/// A connection that was silent for longer is closed: the server, or a proxy in front of it, would do so soon.
 const IDLE: Duration = Duration::from_secs(30);
-/// One that was silent for longer is first asked whether it is still there. Else what was said to a server that was restarted
+/// A connection that was silent for longer gets a ping first. Otherwise statements to a server that was restarted
 /// meanwhile would be in doubt.
 const TRUSTED: Duration = Duration::from_secs(1);
 
@@ -33,12 +33,13 @@ pub(super) struct Pool {
     idle: Mutex<Vec<Conn>>,
     lineage: Mutex<Option<Lineage>>,
     slots: Mutex<Option<Slots>>,
-    /// Rings when a connection is free for others.
+    /// Notified when a connection becomes idle.
     returned: Notify,
     cut: AtomicBool,
 }
 
-/// A connection out of the pool. Unless it is [given back](Self::back) it is closed: nobody knows what it is in the midst of.
+/// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
+/// middle of a transaction.
 pub(super) struct Lent<'a> {
     pub(super) conn: Conn,
     pool: &'a Pool,
@@ -74,7 +75,7 @@ impl Pool {
             let idle = {
                 let mut idle = lock_of(&self.idle);
                 idle.retain(|conn| now < conn.spoke.after(IDLE));
-                // The one that was used last: the others may become silent, and end.
+                // The one used last: the others may stay silent, and be closed.
                 idle.pop()
             };
             let mut conn = match idle {
@@ -100,14 +101,14 @@ impl Pool {
         self.learn(conn.slots());
         let before = lock_of(&self.lineage).replace(conn.lineage());
         if before.is_some_and(|before| before != conn.lineage()) {
-            // Another server answers there by now: what is left of the other one is of no use.
+            // Another server answers by now: connections to its predecessor are useless.
             lock_of(&self.idle).clear();
         }
         Ok(conn)
     }
 
-    /// Where the server takes no more connections, one that another of our requests uses right now has to do: a hold is not to lapse,
-    /// nor a release to fail, for want of one more.
+    /// Where the server accepts no more connections, waits for one that another request of ours uses right now: a
+    /// missing connection must not let a hold expire or a release fail.
     async fn one_of_ours(&self) -> Option<Conn> {
         if CONNECTIONS - 1 == self.room.available_permits() {
             return None;
@@ -115,7 +116,7 @@ impl Pool {
         returned(&self.returned, || lock_of(&self.idle).pop()).await
     }
 
-    /// What the server said last of how many connections it has left.
+    /// How many connections the server had left at its last report.
     pub(super) fn slots(&self) -> Option<Slots> {
         *lock_of(&self.slots)
     }
@@ -124,36 +125,36 @@ impl Pool {
         *lock_of(&self.slots) = slots;
     }
 
-    /// All that rest are closed.
+    /// Closes all idle connections.
     pub(super) fn let_go(&self) {
         lock_of(&self.idle).clear();
     }
 
-    /// One of the connections broke: the others that nobody uses most likely did, too.
+    /// A connection broke: the idle ones most likely did, too.
     pub(super) fn broke(&self) {
         lock_of(&self.idle).clear();
         self.cut.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that happened since this was asked last.
+    /// Whether that happened since the last call.
     pub(super) fn was_cut(&self) -> bool {
         self.cut.swap(false, Ordering::Relaxed)
     }
 
-    /// Which tables of which server these are; nothing before it was asked.
+    /// The lineage of the tables on this server; zero before the first connection.
     pub(super) fn lineage(&self) -> Lineage {
         lock_of(&self.lineage).unwrap_or(Lineage::new(0))
     }
 }
 
 impl Lent<'_> {
-    /// It is free for others.
+    /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers by now: what this one said does not count.
+    /// If another server answers by now: the answers of this one do not count.
     pub(super) fn back(self) -> Result<(), Failed> {
         let Self { mut conn, pool, _room } = self;
-        // Whoever locks finds it neither without tables nor at a replica.
+        // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Many names in one round trip: what is taken, ended and extended without a look at more than a row each.
+//! The fast path for many names in one round trip: takes, releases and extends, reading at most one row per name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,9 +20,9 @@ use crate::{
     row::{ClientId, micros_in, previous_number},
 };
 
-/// How many names one statement extends; from a thousand on MariaDB makes another plan of a list.
+/// How many names one statement extends; MariaDB uses another plan for lists of a thousand or more.
 const LOCKS_AT_ONCE: usize = 500;
-/// How many rows of claims it looks up: each is compared with all.
+/// How many claim rows one statement looks up: the server compares each row with all of them.
 const CLAIMS_AT_ONCE: usize = 256;
 
 fn literals<'a>(names: impl Iterator<Item = &'a Name>) -> String {
@@ -66,10 +66,10 @@ pub(super) async fn take(
     Ok(claims.iter().map(one).collect())
 }
 
-/// Newest token, how the hold before it ended, the time, for claims of names.
+/// Newest token, how the previous hold ended, and the time, by name and claim.
 type Grants = HashMap<(String, ClaimId), (i64, i16, i64)>;
 
-/// Of which claims of which names the rows are.
+/// Decodes the grants, by name and claim.
 fn taken(sets: &[Set]) -> Result<Grants, Failed> {
     let mut taken = HashMap::new();
     for row in sets.iter().flat_map(|set| &set.rows) {
@@ -101,7 +101,8 @@ pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Opti
         ])
     };
     let updates: Vec<String> = ends.iter().map(update).collect();
-    // Whoever takes a name at once after it was freed would hide that it was: what was done is read before others see it.
+    // A claim that takes a name right after its release would hide the release: so the result is read before other
+    // clients see it.
     let names = literals(releases.iter().map(|release| &release.name));
     let released = RELEASED.with(&[("names", &names), ("stamp", &stamp)]);
     let commits = Commits::At(updates.len() + 2);
@@ -121,12 +122,12 @@ fn freed(sets: &[Set]) -> Result<HashMap<String, i64>, Failed> {
     rows.map(pair).collect()
 }
 
-/// What of [`renew`] was extended.
+/// The time of each extension by [`renew`], by name and claim.
 type Extended = HashMap<(String, ClaimId), i64>;
 
 pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Timed<()>>>, Failed> {
     let mut lent = mysql.pool.conn().await?;
-    // What another server granted is lost, also where its rows were copied.
+    // Grants of another server are lost, even if its rows were copied to this one.
     let lineage = lent.conn.lineage();
     let ours: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
     let mut kept = Extended::new();
@@ -143,7 +144,7 @@ pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Ti
     };
     match asked(&mut lent.conn, &mut kept).await {
         Ok(()) => lent.back()?,
-        // The rest is asked one by one.
+        // The other holds are renewed one by one.
         Err(Stopped::Busy | Stopped::Deadlock) => {}
         Err(stopped) => return Err(stopped.failed()),
     }

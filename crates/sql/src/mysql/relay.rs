@@ -1,6 +1,7 @@
-//! What stands between the driver and a server on another machine without TLS. There the server may ask for the password under a public
-//! key that it sends itself (`caching_sha2_password`), and the driver, which has no choice for it, would tell it to whoever answers. So
-//! it is connected to us, and we to the server, and what asks for that is answered by an error.
+//! A relay between the driver and a server on another machine without TLS. Such a server may ask for the password,
+//! encrypted by a public key that it sends itself (`caching_sha2_password`), and the driver, which has no option
+//! against it, would send the password to any server that answers. So the driver connects to the relay, and the relay
+//! to the server; it replaces such a request by an error.
 
 use std::{io, net::SocketAddr};
 
@@ -18,14 +19,14 @@ use crate::runtime;
 const HEAD: usize = 4;
 /// Longer than any packet of a login.
 const LONGEST_LOGIN: usize = 64 << 10;
-/// A server that has not the password at hand asks for all of it.
+/// The request of a server that has no cached hash: it asks for the whole password.
 const WHOLE_PASSWORD: [u8; 2] = [1, 4];
 const OK: u8 = 0;
 const ERROR: u8 = 0xff;
 const WORDS: &str =
     "it asks for the password in a way that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
 
-/// Connects to a server, and opens a door on this machine for one connection to it.
+/// Connects to a server, and opens a local port for one connection to it.
 pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
     let server = TcpStream::connect(server).await?;
     SockRef::from(&server).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
@@ -35,7 +36,7 @@ pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
     runtime::spawn(async move {
         if let Some(Ok((driver, _))) = runtime::within(LONGEST_DIAL, runtime.accept()).await {
             drop(runtime);
-            // Both are closed with it, which is all that they have to know.
+            // The error needs no report: both connections are closed here.
             let _ = pass(driver, server).await;
         }
     });
@@ -50,11 +51,11 @@ async fn pass(driver: TcpStream, server: TcpStream) -> io::Result<()> {
         login(&mut from, &mut said).await?;
         copy(&mut from, &mut said).await.map(drop)
     };
-    // Whichever side goes first, the other has nothing more to say to it.
+    // When one side ends, the other has nothing more to send to it.
     tokio::select! { ended = asks => ended, ended = answers => ended }
 }
 
-/// Hands on what a server says until it lets somebody in or not, packet by packet.
+/// Passes on the packets of a server until it accepts or refuses the login.
 async fn login(
     server: &mut (impl AsyncRead + Unpin),
     driver: &mut (impl AsyncWrite + Unpin),
@@ -74,7 +75,7 @@ async fn login(
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         driver.write_all(&packet).await?;
-        // The first packet is the greeting, whatever it is.
+        // The first packet is the greeting, whatever its bytes.
         if greeted && matches!(packet.get(HEAD), Some(&(OK | ERROR))) {
             return Ok(());
         }
@@ -82,7 +83,7 @@ async fn login(
     }
 }
 
-/// The error in place of a packet of this number.
+/// The error in place of the packet with this number.
 fn refusal(number: u8) -> Vec<u8> {
     let body = [&[ERROR][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", WORDS.as_bytes()].concat();
     let length = body.len().to_le_bytes();

@@ -1,4 +1,4 @@
-//! Rows as the server gives and takes them.
+//! Converts rows of the server to and from our types.
 
 use leasehold_core::{ClaimId, Name};
 use mysql_async::{Row, prelude::FromValue};
@@ -24,7 +24,7 @@ impl<'a> Columns<'a> {
         Self { row, at: 0 }
     }
 
-    /// The next column. One that is of another kind is not passed over: what it says may be that somebody holds the name.
+    /// The next column. A value of a wrong type is an error, not skipped: it may say that the name is held.
     pub(super) fn next<T: FromValue>(&mut self) -> Result<T, Failed> {
         let at = self.at;
         self.at += 1;
@@ -110,19 +110,19 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// How many connections are left, as far as the server tells.
+/// The connections in use and the limits, as far as the server reports them.
 pub(super) fn slots(sets: &[Set]) -> Option<Slots> {
     let [limits, used] = sets else { return None };
     let (mut limits, mut used) = (Columns::of(limits.rows.first()?), Columns::of(used.rows.first()?));
     let (server, user, mine): (i64, i64, i64) =
         (limits.next().ok()?, limits.next().ok()?, limits.next().ok()?);
     let (_, all): (String, String) = (used.next().ok()?, used.next().ok()?);
-    // None is written as zero.
+    // The server writes "no limit" as zero.
     let user = if user > 0 { user } else { -1 };
     Some(Slots::new([(all.parse().ok()?, server), (mine, user), (0, -1)]))
 }
 
-/// The names in the first columns of rows; one that is no name of ours is passed over.
+/// The names in the first columns of rows; skips text that is no valid name.
 pub(super) fn names(rows: &[Row]) -> Result<Vec<Name>, Failed> {
     let mut names = Vec::with_capacity(rows.len());
     for row in rows {
@@ -131,7 +131,7 @@ pub(super) fn names(rows: &[Row]) -> Result<Vec<Name>, Failed> {
     Ok(names)
 }
 
-/// The row of a claim, to be written.
+/// The row of a claim, as a SQL tuple.
 pub(super) fn put(name: &str, row: &ClaimRow) -> String {
     let ClaimRow { id, stand, place, mode, count, most, token, tokens, previous, since, expires, .. } = row;
     let ClaimRow { claim_time, place_since, place_expires, client, .. } = row;

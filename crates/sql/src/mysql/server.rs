@@ -1,4 +1,4 @@
-//! What a server says about itself.
+//! The variables and status values of a server, and its identity.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use leasehold_core::Fault;
 use super::conn::Set;
 use crate::database::Failed;
 
-/// Variables and figures of a server; those that it does not have are not in here.
+/// Variables and status values of a server; those that it does not have are missing.
 pub(super) struct Server(HashMap<String, String>);
 
 impl Server {
@@ -30,14 +30,15 @@ impl Server {
         self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("ON") || value == "1")
     }
 
-    /// Whether several servers certify what each of them commits, and so are one.
+    /// Whether the server is a node of a Galera cluster, whose nodes certify each other's commits and so count as one
+    /// server.
     pub(super) fn is_galera(&self) -> bool {
         self.is_on("wsrep_on")
     }
 
-    /// What tells the server from others that have, or had, a copy of its tables: a replica that is promoted does not know all that
-    /// its primary granted. MySQL gives itself an identity; in MariaDB servers that replicate have numbers, which must differ. The
-    /// members of a Galera cluster are one server.
+    /// Distinguishes the server from others that have, or had, a copy of its tables: a promoted replica does not know
+    /// all grants of its primary. MySQL generates an identity for itself; MariaDB servers that replicate have
+    /// numbers, which must differ. The nodes of a Galera cluster count as one server.
     pub(super) fn identity(&self) -> u128 {
         let uuid =
             |name| self.get(name).and_then(|uuid| u128::from_str_radix(&uuid.replace('-', ""), 16).ok());
@@ -48,12 +49,13 @@ impl Server {
         uuid("server_uuid").unwrap_or(0) ^ (u128::from(number) << 64)
     }
 
-    /// Whether it ends transactions that nobody goes on with.
+    /// Whether the server ends abandoned transactions.
     pub(super) fn ends_idle_transactions(&self) -> bool {
         self.get("idle_transaction_timeout").is_some()
     }
 
-    /// Fails where nothing can be written: on a replica. Some users could nevertheless, which would not be a lock.
+    /// Fails on a read-only server, such as a replica. Some users may write there nevertheless, but that would not be
+    /// a lock.
     pub(super) fn writable(&self) -> Result<(), Failed> {
         if self.is_on("read_only") || self.is_on("innodb_read_only") {
             return Err(replica());
@@ -62,7 +64,7 @@ impl Server {
     }
 }
 
-/// Where a replica was named.
+/// The error for a replica where a primary was expected.
 pub(super) fn replica() -> Failed {
     Failed::new(Fault::Refused, "it is only read, as a replica is: name the primary")
 }

@@ -1,4 +1,4 @@
-//! What is said to the server. Each stands in a file of its own, with its contract.
+//! The statements. Each is in a file of its own, with its contract.
 
 use super::text::Sql;
 

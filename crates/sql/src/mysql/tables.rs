@@ -1,4 +1,4 @@
-//! The tables: which ones they are, of which server, and that they are there.
+//! Finds the tables of a connection, identifies them and their server, and creates missing ones.
 
 use leasehold_core::{Fault, Lineage};
 
@@ -21,18 +21,18 @@ use crate::{
 const VERSION: i32 = 1;
 const MAKE: &str = "let somebody who may run what `leasehold schema` prints";
 
-/// What a new connection leads to.
+/// The tables that a new connection leads to.
 pub(super) struct Known {
     pub(super) lineage: Lineage,
-    /// Whether they are on a server that is only read: they are only looked at then.
+    /// Whether the server is read-only: then the tables are only inspected.
     pub(super) is_replica: bool,
-    /// Whether the server ends transactions that nobody goes on with.
+    /// Whether the server ends abandoned transactions.
     pub(super) watched: bool,
     /// How many connections the server had left.
     pub(super) slots: Option<Slots>,
 }
 
-/// Sets the connection up, and finds the tables, if they are there or to be made.
+/// Sets the connection up, and finds the tables; creates missing ones if `absent` says so.
 pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Known>, Failed> {
     let text = [&SESSION, &SERVER, &MADE, &SLOTS].map(|sql| sql.bare()).join("; ");
     let mut sets = conn.say(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
@@ -44,7 +44,7 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
         (writable, _) => writable.is_err(),
     };
     if !made.is_there() {
-        // Who may not see it is told so.
+        // A user without the right to see the table gets an error that says so.
         match conn.say(META.bare()).await {
             Err(broke) if broke.is_no_table() && absent == Absent::Leave => return Ok(None),
             Err(broke) if broke.is_no_table() => make(conn).await?,
@@ -54,11 +54,11 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
         let sets = conn.say(MADE.bare()).await.map_err(|broke| broke.sort(Commits::Never))?;
         made = Made::read(&sets)?;
     }
-    // Reading a view would run what somebody else wrote.
+    // Reading a view would execute code of another user.
     made.check_trust()?;
     let mut found = row(conn).await?;
     if found.is_none() {
-        // Who makes the tables has not come to their row yet, or was killed before.
+        // The client that creates the tables has not inserted their row yet, or was killed before.
         made.check_columns()?;
         if absent == Absent::Leave {
             return Ok(None);
@@ -83,13 +83,13 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
     Ok(Some(Known { lineage, is_replica, watched: server.ends_idle_transactions(), slots }))
 }
 
-/// The row that tells which tables these are.
+/// The row that identifies the tables.
 async fn row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
     let found = conn.say(META.bare()).await.map_err(|broke| other(&broke))?;
     Ok(found.into_iter().flat_map(|set| set.rows).next())
 }
 
-/// Makes the tables. Several clients may do so at once: each statement does nothing where another was first.
+/// Creates the tables. Several clients may do so at once: each statement does nothing where another client was first.
 async fn make(conn: &mut Conn) -> Result<(), Failed> {
     conn.say(SCHEMA).await.map(drop).map_err(|broke| {
         let failed = broke.sort(Commits::Never);
@@ -104,7 +104,7 @@ fn other(broke: &Broke) -> Failed {
     }
     let failed = broke.sort(Commits::Never);
     if broke.is_hidden() {
-        // Who may see nothing is not told whether there is anything.
+        // The server does not tell a user without rights whether the table exists.
         let message = format!("{failed}; if its tables are not there, {MAKE}");
         return Failed::new(failed.fault, message);
     }

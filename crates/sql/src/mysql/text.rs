@@ -1,19 +1,20 @@
-//! Statements as text: several of them go in one round trip, which prepared ones cannot.
+//! Builds statements as text: several of them share one round trip, which prepared statements cannot.
 //!
-//! What is given to them is written in digits alone, so nothing in it can be taken for a statement.
+//! All values are inserted as digits only, so none of them can be taken for SQL.
 
 use std::{fmt::Write, sync::OnceLock};
 
 use leasehold_core::ClaimId;
 
-/// The time of the database. It is read when the row that it is about was locked, not when the statement began.
+/// The time of the database, read after the row in question was locked, not at the begin of the statement.
 pub(super) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
-/// The largest token of all that was forgotten, which the row without a name has: by a clock that was set forward meanwhile, it may be
-/// larger than what the clock says now. For the statements behind it: it cannot stand in one that changes the same table.
+/// Sets the floor: the largest token of all forgotten names, which is in the row without a name. If the clock was
+/// ahead meanwhile, it may be larger than the time now. A statement of its own, because it cannot be part of one that
+/// changes the same table.
 const FLOOR: &str = "SET @floor = COALESCE((SELECT token FROM leasehold_lock WHERE name = ''), 0)";
 
-/// Statements of a file, with a `:word` for each thing that is given to them.
+/// Statements of a file, with a `:word` for each value.
 pub(super) struct Sql {
     file: &'static str,
     bare: OnceLock<String>,
@@ -24,7 +25,7 @@ impl Sql {
         Self { file, bare: OnceLock::new() }
     }
 
-    /// As it stands, without its comments.
+    /// The text without its comments.
     pub(super) fn bare(&self) -> &str {
         self.bare.get_or_init(|| {
             let lines = self.file.lines().filter(|line| !line.starts_with("--"));
@@ -32,7 +33,8 @@ impl Sql {
         })
     }
 
-    /// The statements with what is given in the places of its words. A word without anything given stays, which no server takes.
+    /// The statements with the values in the places of their words. A word without a value stays, which no server
+    /// accepts.
     pub(super) fn with(&self, given: &[(&str, &str)]) -> String {
         let bare = self.bare();
         let mut text =
@@ -65,12 +67,12 @@ pub(super) fn bytes(bytes: &[u8]) -> String {
     text
 }
 
-/// Text for people as a literal.
+/// Human-readable text as a literal.
 pub(super) fn words(words: &str) -> String {
     format!("_utf8mb4 {}", bytes(words.as_bytes()))
 }
 
-/// Parts with commas between them.
+/// Parts joined by commas.
 pub(super) fn list(parts: impl Iterator<Item = String>) -> String {
     joined(parts, ", ")
 }
@@ -80,7 +82,7 @@ pub(super) fn triples<'a>(holds: impl Iterator<Item = (&'a str, ClaimId, i64)>) 
     list(holds.map(|(name, id, first)| format!("({}, {}, {first})", bytes(name.as_bytes()), bytes(&id.0))))
 }
 
-/// A condition that holds for these claims, each of which is looked up by its key; with their first tokens, or for any.
+/// A condition that matches these claims, each looked up by its key; with their first tokens, or any token.
 pub(super) fn claims<'a>(claims: impl Iterator<Item = (&'a str, ClaimId, Option<i64>)>) -> String {
     let one = |(name, id, first): (&str, ClaimId, Option<i64>)| {
         let mut one = format!("name = {} AND id = {}", bytes(name.as_bytes()), bytes(&id.0));

@@ -1,4 +1,4 @@
-//! Encrypted connections of the driver's.
+//! Encrypted connections of the driver.
 
 use std::sync::atomic::Ordering;
 
@@ -16,17 +16,18 @@ use super::{
 };
 use crate::database::Failed;
 
-/// How an error begins that is about TLS.
+/// The prefix of an error about TLS.
 pub(super) const BY_TLS: &str = "by TLS: ";
 
-/// Connects by TLS if both sides can. A server that cannot is not asked again until it refuses to do without.
+/// Connects by TLS if both sides support it. A server that does not is not asked again until it refuses plain
+/// connections.
 pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
     if !config.plain.load(Ordering::Relaxed) {
         let dialed = encrypted(config, tls).await;
         if !matches!(&dialed, Err(failed) if failed.message.starts_with(BY_TLS)) {
             return dialed;
         }
-        // They have no way of it in common, or we have none.
+        // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
         tls_opts(tls)?;
     }
     let dialed = plain(config).await;
@@ -38,7 +39,8 @@ pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async:
     let (opts, any_host) = tls_opts(tls)?;
     match attempt(config.opts().await?.ssl_opts(opts.clone())).await? {
         Ok(conn) => Ok(conn),
-        // The driver cannot leave the name out (it looks for an error in other words than those of rustls): so it is told that name.
+        // The driver has an option to skip the host name check, but it looks for an error text that rustls does not
+        // produce. So it gets a name of the certificate as the expected name.
         Err(error) => match any_host.then(|| certified(&error)).flatten() {
             Some(name) => {
                 connect(config.opts().await?.ssl_opts(opts.with_danger_tls_hostname_override(Some(name))))
@@ -49,7 +51,7 @@ pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async:
     }
 }
 
-/// A name of the certificate, where an authority vouches for it and only the host's name is another.
+/// A name of the certificate, if an authority has signed it and only the host name differs.
 fn certified(error: &mysql_async::Error) -> Option<String> {
     let mysql_async::Error::Io(IoError::Io(error)) = error else { return None };
     let Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) =
@@ -62,14 +64,14 @@ fn certified(error: &mysql_async::Error) -> Option<String> {
     presented.iter().find_map(name)
 }
 
-/// What the driver is told of TLS, and whether any host will do that an authority vouches for.
+/// The TLS options of the driver, and whether any host with a certificate of an authority is accepted.
 fn tls_opts(tls: &Tls) -> Result<(SslOpts, bool), Failed> {
     let material =
         tls.material().map_err(|error| Failed::new(Fault::Misconfigured, format!("{BY_TLS}{error}")))?;
     let identity =
         material.identity.map(|(certificate, key)| ClientIdentity::new(certificate.into(), key.into()));
     let opts = SslOpts::default()
-        // It wants some authorities even to verify nothing.
+        // The driver needs some authorities even to verify nothing.
         .with_disable_built_in_roots(material.verify != Verify::Nothing)
         .with_danger_accept_invalid_certs(material.verify == Verify::Nothing)
         .with_root_certs(material.authorities.into_iter().map(Into::into).collect())

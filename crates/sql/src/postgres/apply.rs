@@ -1,4 +1,4 @@
-//! A transaction about one name, under the lock of its row.
+//! A transaction on one name, under the lock of its row.
 
 use leasehold_core::{Fault, Name};
 use tokio_postgres::{Error, Row, types::ToSql};
@@ -16,20 +16,21 @@ use crate::{
     step::{Changes, Snapshot, Verb},
 };
 
-/// Who locks the row of a name holds it for two round trips, and the session waits longer for it by itself.
+/// A transaction holds the row lock of a name for two round trips; the session's own lock timeout is longer than
+/// that.
 const BEGIN: &str = "BEGIN";
-/// Where that was not enough. More than this, somebody is stuck.
+/// For a second attempt, when that timeout was too short. A longer wait means that somebody is stuck.
 const BEGIN_PATIENTLY: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 const PATIENCE: &str = "SET LOCAL lock_timeout = '3s'";
-/// Where nothing of a session is known.
+/// For a session with unknown settings.
 const BEGIN_ANYWHERE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// All that a transaction may say.
+/// All statements that a transaction may execute.
 const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 
-/// Reads the rows of the name, does it, writes what changed.
+/// Reads the rows of the name, applies the verb, writes the changes.
 pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
     let before = |error: Error| sort(&error, At::Before);
     conn.prepare(&STATEMENTS).await.map_err(before)?;
@@ -46,10 +47,10 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
     Ok(Timed { now, it: done })
 }
 
-/// The row of a name, if it has one, and those of its claims.
+/// The row of a name, if it has one, and the rows of its claims.
 type Read = (Vec<Row>, Vec<Row>);
 
-/// What the rows say, and the time of the database.
+/// Decodes the rows, and the time of the database.
 fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
     let lock = lock.first().map(|row| lock_row(row, 0)).transpose()?;
     let mut now = None;
@@ -62,7 +63,7 @@ fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Fa
     Ok((lock, known, now))
 }
 
-/// Locks the row of the name, and reads all that there is of it.
+/// Locks the row of the name, and reads everything about the name.
 async fn read_or_make(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
     let snapshot = read(conn, name, begin).await?;
     if !snapshot.0.is_empty() {
@@ -72,23 +73,23 @@ async fn read_or_make(conn: &Conn, name: &str, begin: &str) -> Result<Read, Erro
     read(conn, name, "SELECT 1").await
 }
 
-/// One round trip.
+/// Reads, in one round trip.
 async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
     let given: &[&(dyn ToSql + Sync)] = &[&name];
-    // In this order they leave.
+    // They are sent in this order.
     let (begun, lock, claims) =
         tokio::join!(biased; conn.run(first), conn.query(&LOCK, given), conn.query(&CLAIMS, given));
-    // The first that failed says why; what comes behind it fails for that.
+    // The first failure has the reason; the later statements fail because of it.
     begun?;
     Ok((lock?, claims?))
 }
 
-/// One round trip.
+/// Writes and commits, in one round trip.
 async fn write(conn: &Conn, name: &str, done: &Changes) -> Result<(), Failed> {
     if !done.changes() {
         return conn.run("COMMIT").await.map_err(|error| sort(&error, At::Before));
     }
-    // Whoever notifies waits in one line with all others of the server when it commits.
+    // A commit with notifications waits for a lock that is shared by the whole server.
     let waits = conn.keeps() && !done.told.is_empty();
     let patient = async { if waits { conn.run(PATIENCE).await } else { Ok(()) } };
     let (patient, wrote, ended) = tokio::join!(biased; patient, put(conn, name, done), conn.run("COMMIT"));

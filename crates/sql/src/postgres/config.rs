@@ -1,4 +1,4 @@
-//! Where the server is, and who we are there.
+//! The configuration: the address of the server, and the login.
 
 use std::{fmt, time::Duration};
 
@@ -7,21 +7,21 @@ use leasehold_core::{CONNECT_TIMEOUT, Error, Password, dial_limit};
 use super::server::Server;
 use crate::{Encryption, database::Failed};
 
-/// Where the server is, and who we are there. Its `Debug` shows no password.
+/// The address of the server, and the login. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) server: Server,
     /// The server itself, where `server` is a pooler in front of it.
     pub(crate) listen: Option<Server>,
-    /// Where the tables are; `None`: where the server finds them by its `search_path`.
+    /// The schema of the tables; `None`: the one that the server finds by its `search_path`.
     pub(crate) schema: Option<String>,
-    /// Whose tables are trusted, though that one owns neither their schema nor the database.
+    /// A role whose tables are trusted, even if it owns neither their schema nor the database.
     pub(crate) table_owner: Option<String>,
     connect_timeout: Duration,
 }
 
 impl Config {
-    /// Reads what follows the scheme `postgres` in a URL, up to the query, as it stands there:
+    /// Parses the part of a `postgres` URL after the scheme, up to the query, without decoding it first:
     /// `//[user[:password]@]host[:port][,host[:port]...][/database]`.
     ///
     /// # Errors
@@ -30,52 +30,53 @@ impl Config {
         Self::with_parameters(rest, &[])
     }
 
-    /// The same, with some of the [`PARAMETERS`](super::PARAMETERS) of libpq. The host may stand there.
+    /// The same, with some of the [`PARAMETERS`](super::PARAMETERS) of libpq. One of them may name the host.
     ///
     /// # Errors
-    /// As [`from_url`](Self::from_url), or that a value is not understood.
+    /// As for [`from_url`](Self::from_url), and for an unknown value.
     pub fn with_parameters(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
         let server = Server::read(rest, parameters)?;
         let connect_timeout = CONNECT_TIMEOUT;
         Ok(Self { server, listen: None, schema: None, table_owner: None, connect_timeout })
     }
 
-    /// The server itself, for a URL that leads to a transaction pooler: notifications do not pass through one.
+    /// The server itself, for a URL that names a transaction pooler: notifications do not pass through a pooler.
     #[must_use]
     pub fn listen(mut self, listen: Self) -> Self {
         self.listen = Some(listen.server);
         self
     }
 
-    /// How long connecting may take, to all hosts together; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes
-    /// 3 s at most. Zero is none but that.
+    /// The time limit for connecting, for all hosts together; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by
+    /// default. One attempt takes 3 s at most. Zero means no limit beyond that.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Its limit for one attempt.
+    /// The time limit for one attempt.
     pub(crate) fn dial_limit(&self) -> Duration {
         dial_limit(self.connect_timeout, 1)
     }
 
-    /// The schema that has the tables, or is to have them. By default they are found by the `search_path` of the user.
+    /// The schema that has the tables, or will have them. By default the `search_path` of the user decides.
     #[must_use]
     pub fn schema(mut self, schema: &str) -> Self {
         self.schema = Some(schema.to_owned());
         self
     }
 
-    /// Trusts tables of this role. By default those are refused that belong to somebody who owns neither their schema nor the
-    /// database, is no superuser, and no role of ours: whoever owns a table can make others run what he wants when they use it.
+    /// Trusts tables of this role. By default a table is refused if its owner owns neither its schema nor the
+    /// database, is no superuser and no role of ours: the owner of a table can make others execute any code when they
+    /// use it.
     #[must_use]
     pub fn table_owner(mut self, role: &str) -> Self {
         self.table_owner = Some(role.to_owned());
         self
     }
 
-    /// How we prove who we are, in place of the passwords in the URLs; asked for at each connection.
+    /// The password, in place of the passwords in the URLs; read at each connection.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         let password = password.into();
@@ -92,7 +93,7 @@ impl Config {
         self
     }
 
-    /// The error, with where it happened.
+    /// Adds the address of the server to the error.
     pub(crate) fn say(&self, failed: Failed) -> Failed {
         Failed::new(failed.fault, format!("cannot connect to {}: {}", self.server.place, failed.message))
     }

@@ -1,4 +1,4 @@
-//! One connection to a server.
+//! One connection to a server: its session settings, its prepared statements, and its notifications.
 
 use std::{
     future::poll_fn,
@@ -31,32 +31,34 @@ use crate::{
     slots::Slots,
 };
 
-/// For how long it is not asked again behind a pooler which server answers there.
+/// How long the server behind a pooler counts as known; after that it is checked again.
 const RECOGNISED: Duration = Duration::from_secs(3);
-/// As the server shows what [`LIMITS`] sets: where it is not so, somebody stands between who drops it.
+/// How the server shows the lock timeout set by [`LIMITS`]: another value means that a pooler has dropped the
+/// settings.
 pub(crate) const LOCK_LIMIT: &str = "200ms";
-/// What [`LIMITS`] says, for one transaction.
+/// The settings of [`LIMITS`], for one transaction.
 const BEGIN_SHORT: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '200ms'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
-/// Limits of the session: nothing of ours is under way on the server for longer. And what is prepared is planned once, by the keys: not
-/// anew each time, and not as for the small tables that it met first.
+/// Settings of the session. The timeouts bound how long a statement of ours runs on the server. A prepared statement
+/// is planned once, by the keys: not again at each execution, and not for the small tables that it met first.
 const LIMITS: &str = "-c statement_timeout=5s -c lock_timeout=200ms -c idle_in_transaction_session_timeout=5s \
     -c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
-/// One connection. Dropping it closes it, and the server undoes what was not committed.
+/// One connection. Dropping it closes it, and the server rolls back what was not committed.
 pub(crate) struct Conn {
     client: Client,
     prepared: [OnceCell<Statement>; COUNT],
-    /// Whether statements can be kept: behind a pooler the next one may go to another session.
+    /// Whether the session keeps its state: behind a pooler the next statement may run in another session.
     keeps: bool,
-    /// Which tables it leads to, and since when that is known. `None` where there are none, or it only listens.
+    /// The tables to which the connection leads, and since when they are known. `None` where there are none, or on a
+    /// connection that only listens.
     tables: Option<Tables>,
     known_at: Instant,
     listener: Arc<Subscription>,
 }
 
-/// What is known of a connection by whoever hears by it.
+/// The state of a subscription, shared with its listener.
 #[derive(Default)]
 pub(crate) struct Subscription {
     listens: AtomicBool,
@@ -64,14 +66,14 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Whether what is told now is heard.
+    /// Whether notifications arrive at present.
     pub(crate) fn listens(&self) -> bool {
         self.listens.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire)
     }
 }
 
 impl Conn {
-    /// Connects, and finds or makes the tables.
+    /// Connects, and finds or creates the tables.
     pub(crate) async fn open(
         config: &Config,
         absent: Absent,
@@ -85,7 +87,7 @@ impl Conn {
         runtime::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
-    /// Connects past a pooler to the `server` itself, for hearing only.
+    /// Connects to the `server` itself, past a pooler, only for notifications.
     pub(crate) async fn beside(
         config: &Config,
         server: &Server,
@@ -95,7 +97,7 @@ impl Conn {
         runtime::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
-    /// Hears what is told on this channel.
+    /// Subscribes to the notifications of this channel.
     pub(crate) async fn listen(&self, config: &Config, channel: &str) -> Result<Arc<Subscription>, Failed> {
         let listen = format!("LISTEN {channel}");
         self.run(&listen).await.map_err(|error| config.say(sort(&error, At::Before)))?;
@@ -103,7 +105,7 @@ impl Conn {
         Ok(Arc::clone(&self.listener))
     }
 
-    /// Hears nothing more.
+    /// Ends the subscription.
     pub(crate) async fn unlisten(&self) -> Result<(), Failed> {
         self.listener.listens.store(false, Ordering::Release);
         self.run("UNLISTEN *").await.map_err(|error| sort(&error, At::Before))
@@ -113,7 +115,7 @@ impl Conn {
         self.listener.listens()
     }
 
-    /// Nobody is to be told when it ends.
+    /// The end of this connection will not be reported to the listener.
     pub(crate) fn hush(&self) {
         self.listener.listens.store(false, Ordering::Release);
     }
@@ -136,12 +138,12 @@ impl Conn {
         Self { client, prepared: Default::default(), keeps, tables: None, known_at: runtime::now(), listener }
     }
 
-    /// Whether another server may answer on it by now than when it was recognised.
+    /// Whether another server may answer on this connection by now than at the last check.
     pub(crate) fn may_differ(&self) -> bool {
         !self.keeps && runtime::now().duration_since(self.known_at) > RECOGNISED
     }
 
-    /// Finds out which tables it leads to.
+    /// Finds out which tables the connection leads to.
     pub(crate) async fn recognise(&mut self, config: &Config, absent: Absent) -> Result<(), Failed> {
         self.tables = Tables::find(self, config, absent).await?;
         self.known_at = runtime::now();
@@ -152,22 +154,22 @@ impl Conn {
         self.tables.is_some()
     }
 
-    /// Which tables it leads to.
+    /// The lineage of the tables that the connection leads to.
     pub(crate) fn lineage(&self) -> Lineage {
         self.tables.as_ref().and_then(|tables| tables.lineage).unwrap_or(Lineage::new(0))
     }
 
-    /// Whether they are those of a replica.
+    /// Whether the tables are those of a replica.
     pub(crate) fn is_replica(&self) -> bool {
         self.tables.as_ref().is_some_and(|tables| tables.lineage.is_none())
     }
 
-    /// Whether names can be locked in them.
+    /// Whether names can be locked in the tables.
     pub(crate) fn can_lock(&self) -> bool {
         self.has_tables() && !self.is_replica()
     }
 
-    /// How many connections the server had left when it was recognised.
+    /// How many connections the server had left at the last check.
     pub(crate) fn slots(&self) -> Option<Slots> {
         self.tables.as_ref()?.slots
     }
@@ -176,7 +178,7 @@ impl Conn {
         self.tables.as_ref().map_or("", |tables| &tables.texts[sql.at])
     }
 
-    /// Whether what was set for the session lasts.
+    /// Whether the session keeps what is set for it.
     pub(crate) const fn keeps(&self) -> bool {
         self.keeps
     }
@@ -185,8 +187,9 @@ impl Conn {
         self.client.is_closed()
     }
 
-    /// Prepares these statements, if that was not done. Before a transaction whose statements are sent in one go: one that had to be
-    /// prepared first would leave after those behind it, after its `COMMIT` even.
+    /// Prepares those of these statements that are not prepared yet. Required before a transaction whose statements
+    /// are sent in one go: a statement that has to be prepared first would be sent after the later ones, even after
+    /// their `COMMIT`.
     pub(crate) async fn prepare(&self, statements: &[&Sql]) -> Result<(), Error> {
         if self.keeps {
             let all = statements.iter().map(|sql| self.prepared(sql));
@@ -200,7 +203,7 @@ impl Conn {
         self.prepared[sql.at].get_or_try_init(prepare).await
     }
 
-    /// Rows of one statement.
+    /// Executes one statement and returns its rows.
     pub(crate) async fn query(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
         if !self.keeps {
             let typed: Vec<(&(dyn ToSql + Sync), Type)> =
@@ -211,7 +214,8 @@ impl Conn {
         self.client.query(statement, given).await
     }
 
-    /// One statement by itself. Nothing that was set for a session limits it behind a pooler: there a transaction does.
+    /// Executes one statement outside of a transaction. Behind a pooler the settings of the session do not apply, so
+    /// there a transaction sets the limits.
     pub(crate) async fn alone(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
         if self.keeps {
             return self.query(sql, given).await;
@@ -223,7 +227,7 @@ impl Conn {
         ended.map(|()| rows)
     }
 
-    /// One row of settings.
+    /// Reads one row of settings.
     pub(crate) async fn settings(&self, text: &str) -> Result<Row, Error> {
         let begin = if self.keeps { "SELECT 1" } else { BEGIN_SHORT };
         let end = if self.keeps { "SELECT 1" } else { "COMMIT" };
@@ -234,7 +238,7 @@ impl Conn {
         ended.map(|()| row)
     }
 
-    /// Rows of text with parameters of these types, which is not kept.
+    /// Executes text with parameters of these types, without keeping it prepared.
     pub(crate) async fn ask(
         &self,
         text: &str,
@@ -243,7 +247,7 @@ impl Conn {
         self.client.query_typed(text, given).await
     }
 
-    /// Text without parameters, as it stands.
+    /// Executes text without parameters.
     pub(crate) async fn run(&self, text: &str) -> Result<(), Error> {
         self.client.batch_execute(text).await
     }
@@ -259,7 +263,7 @@ async fn drive(mut connection: Link, deaf: Deaf) {
     }
 }
 
-/// However the connection ends, who hears by it is told.
+/// Reports the end of the connection to the listener, however it ends.
 struct Deaf {
     hears: Weak<dyn NotificationHandler>,
     listener: Arc<Subscription>,

@@ -1,4 +1,4 @@
-//! What the engine asks of a database, said to PostgreSQL.
+//! The `Database` trait for PostgreSQL.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     step::{Changes, Outgoing, Snapshot, Verb},
 };
 
-/// How often a look waits for tables that others keep locked, each time for as long as a statement does.
+/// How often inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
 const LOOKS: usize = 5;
 
 pub(crate) struct Postgres {
@@ -62,12 +62,13 @@ impl Postgres {
         rows.unwrap_or_default().first().map(freed).transpose()
     }
 
-    /// One statement about many names; `None` where it met a row that another keeps locked: then nothing was done.
+    /// Executes one statement about many names; `None` where it met a row that another transaction keeps locked: then
+    /// nothing was done.
     async fn many(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
         some(self.pool.conn().await?, sql, given).await
     }
 
-    /// What is said of claims in line; and how many connections are left is learned in the same round trip.
+    /// Extends and reads the waiting claims; the same round trip reads how many connections are left.
     async fn spoken(&self, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
         let lent = self.pool.conn().await?;
         let (said, left) = if lent.conn.keeps() {
@@ -80,13 +81,14 @@ impl Postgres {
         }
         match said {
             Ok(rows) => lent.back().map(|()| rows),
-            // It met a row that another keeps locked: then nothing was done.
+            // It met a row that another transaction keeps locked: nothing was done.
             Err(error) if is_busy(&error) => lent.back().map(|()| Vec::new()),
             Err(error) => Err(sort(&error, At::Commit)),
         }
     }
 
-    /// What a look finds, and whether at a replica. Nothing is an answer where there are no tables, and none where others keep them locked.
+    /// The rows of a look, and whether a replica returned them. Where the tables do not exist the answer is empty;
+    /// where others keep them locked it is an error.
     async fn looked(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<(Vec<Row>, bool), Failed> {
         for _ in 0..LOOKS {
             let lent = self.pool.lent(Absent::Leave).await?;
@@ -102,7 +104,7 @@ impl Postgres {
     }
 }
 
-/// What comes of a statement, and its connection back to the pool unless it breaks.
+/// Executes a statement, and returns its connection to the pool unless that breaks.
 async fn some(lent: Lent<'_>, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
     match lent.conn.alone(sql, given).await {
         Ok(rows) => {
@@ -129,7 +131,7 @@ fn tokens(claim: &Claim) -> i32 {
     i32::try_from(claim.tokens.max(1)).unwrap_or(1)
 }
 
-/// A hold, by the columns at `at`: newest token, how the one before it ended, the time.
+/// A hold, from the columns at `at`: newest token, how the previous hold ended, the time.
 fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
     let of = || {
         let newest: i64 = column(row, at)?;
@@ -152,7 +154,7 @@ fn token(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Which claims of which names the rows are about, and the time in them.
+/// The claims that the rows are about, by name and id, with the time in each row.
 fn about(rows: &[Row]) -> Result<HashMap<(String, ClaimId), i64>, Failed> {
     let mut about = HashMap::new();
     for row in rows {
@@ -163,7 +165,7 @@ fn about(rows: &[Row]) -> Result<HashMap<(String, ClaimId), i64>, Failed> {
     Ok(about)
 }
 
-/// The name in the first column; `None` for one that is no name of ours.
+/// The name in the first column; `None` for text that is no valid name.
 fn name(row: &Row) -> Result<Option<Name>, Failed> {
     Ok(Name::new(column::<&str>(row, 0)?).ok())
 }
@@ -295,7 +297,7 @@ impl Database for Postgres {
     fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>> {
         Box::pin(async move {
             if matches!(verb, Verb::Claim { claim, .. } if claim.may_queue) {
-                // Before there is a place in line, so that nothing that is told to it is missed.
+                // Before the queue entry exists, so that no notification to it is missed.
                 self.listener.open().await?;
             }
             let lent = self.listener.conn().await?;

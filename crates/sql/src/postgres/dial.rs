@@ -1,4 +1,4 @@
-//! From a server, or several, to a connection of the driver's.
+//! Connects to a server, or to one of several: sockets, TLS and the login of the driver.
 
 use std::{io, pin::pin, sync::atomic::Ordering, time::Duration};
 
@@ -22,14 +22,14 @@ use super::{
 };
 use crate::{Encryption, database::Failed, runtime};
 
-/// How long nothing comes on a connection before its other side is asked whether it is there.
+/// After how much silence TCP checks whether the other side still exists.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// A connection of the driver's.
+/// The connection of the driver.
 pub(crate) type Link = Connection<Followed, Followed>;
 
-/// Connects to the first host that serves, within this time: the one that served last is tried first. Each host has an equal share of
-/// the time, and of what others have left of theirs.
+/// Connects to the first host that serves, within this time; the host that served last is tried first. Each host has
+/// an equal share of the time, plus an equal share of what earlier hosts have left of theirs.
 pub(crate) async fn dial(
     server: &Server,
     options: Option<&str>,
@@ -50,17 +50,17 @@ pub(crate) async fn dial(
                 server.served.store(at, Ordering::Relaxed);
                 return Ok(served);
             }
-            // One that is reached counts more than one that is not.
+            // A host that was reached says more than one that was not.
             Err(failed) if failed.fault == Fault::Retry && last.fault == Fault::Full => {}
             Err(failed) if matches!(failed.fault, Fault::Retry | Fault::Full) => last = failed,
-            // Who is refused by one host does not tell the next what it knows.
+            // After a refusal by one host the password is not sent to the next one.
             Err(failed) => return Err(failed),
         }
     }
     Err(last)
 }
 
-/// Connects to one host, and fails if it only reads.
+/// Connects to one host; fails if that is read-only.
 async fn serves(
     server: &Server,
     host: &Host,
@@ -115,7 +115,7 @@ async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Fa
         Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
             Ok(Ok(stream)) => Ok(secured(stream, near)),
             Ok(Err(stream)) => Ok(plain(stream, near)),
-            // They have no way of it in common, or we have none.
+            // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| by_tls(&error.to_string()))?;
                 tracing::debug!("{} is connected to without TLS: {}", server.place, failed.message);
@@ -127,10 +127,11 @@ async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Fa
     }
 }
 
-/// Connects, and tells whether it is to this machine.
+/// Connects; returns whether the server is on this machine.
 async fn tcp(name: &str, port: u16) -> io::Result<(TcpStream, bool)> {
     let stream = TcpStream::connect((name, port)).await?;
-    // A host that is gone without a word is noticed; the time limit of a request is shorter, but ends no connection that is idle.
+    // Notices a host that vanished without closing. The time limit of a request is shorter, but does not end idle
+    // connections.
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
     SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
     stream.set_nodelay(true)?;
@@ -146,8 +147,8 @@ fn plain(stream: impl Stream + 'static, near: bool) -> Followed {
     Followed::new(Box::new(stream), if near { Login::Cleartext } else { Login::Scram }, None)
 }
 
-/// A server is trusted that is on this machine, or that the URL wants to be encrypted as much as it says. Who only prefers it has not
-/// said that whoever answers is to be told a password.
+/// A server is trusted if it is on this machine, or if its connection is as secure as the URL requires. A URL that
+/// only prefers encryption does not say that any server that answers may receive the password.
 #[cfg(feature = "tls")]
 fn secured(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> Followed {
     let end_point = leasehold_tls::end_point(&stream);

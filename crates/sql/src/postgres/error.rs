@@ -1,4 +1,4 @@
-//! What errors of the server mean.
+//! Sorts errors of the server and of the driver into faults.
 
 use std::io;
 
@@ -13,9 +13,9 @@ use crate::database::{Failed, unlike};
 pub(crate) enum At {
     /// There was no connection yet.
     Dial,
-    /// Nothing of it can be there: it was not to be committed yet.
+    /// Nothing was committed: the request had not reached its commit.
     Before,
-    /// Its change was sent to be committed.
+    /// Its commit was sent.
     Commit,
 }
 
@@ -32,30 +32,30 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
         if at == At::Dial {
             return Failed::new(if is_login(error) { Fault::Denied } else { Fault::Retry }, cause(error));
         }
-        // The connection broke, or what came on it was no answer.
+        // The connection broke, or a malformed answer arrived.
         let fault = if at == At::Commit { Fault::Unknown } else { Fault::Retry };
         return Failed::new(fault, format!("the connection to the server broke: {}", cause(error)));
     };
-    // The server undoes what it answers by an error to.
+    // The server rolls back what it answers with an error.
     let fault = match said.code() {
         &SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
-        // Of the server, the role or the database; or what is left is kept for others.
+        // The limit of the server, of the role or of the database, or the rest is reserved.
         &SqlState::TOO_MANY_CONNECTIONS => Fault::Full,
         &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY | &SqlState::PROGRAM_LIMIT_EXCEEDED => Fault::Refused,
         _ if said.message().contains("statement pooling") => {
             let words = "the pooler gives each statement another connection, and locks need transactions: set pool_mode = transaction";
             return Failed::new(Fault::Misconfigured, words);
         }
-        // A token that somebody else wrote, beyond which there is none.
+        // Another program wrote a token that is nearly the largest number.
         &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => return unlike("token", "hardly any number is larger"),
         code if is_pooler(code, said.message()) => return pooler(),
         code => match code.code().get(..2) {
             Some("28") => Fault::Denied,
-            // A pooler says so of a connection behind it, and what was done there before, nobody knows.
+            // A pooler reports this about its connection to the server: what was done there is unknown.
             Some("08") if at == At::Commit => Fault::Unknown,
             Some("3D" | "3F" | "42" | "0A") => Fault::Misconfigured,
             Some("22" | "23" | "XX") => Fault::Internal,
-            // Deadlocks, time limits, a server that goes down or comes up, a replica.
+            // Deadlocks, timeouts, a server that shuts down or starts up, a replica.
             _ => Fault::Retry,
         },
     };
@@ -63,44 +63,44 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
     Failed::new(fault, format!("{}{hint}", said.message()))
 }
 
-/// Where a pooler was given for a server.
+/// The error for a pooler where a server was expected.
 pub(crate) fn pooler() -> Failed {
     let words = "it is a pooler: add the URL of the server itself to this one, as listen_url=";
     Failed::new(Fault::Misconfigured, words)
 }
 
-/// No password, or one that is asked for in a way that is not known: the driver says so in words alone.
+/// No password, or an unknown authentication method: the driver reports it only in words.
 fn is_login(error: &Error) -> bool {
     error.to_string() == "authentication error" || cause(error) == "password missing"
 }
 
-/// The server does not trust us, and says so only now: no better the next time.
+/// The server does not trust this client, and reports that late: a retry does not help.
 #[cfg(feature = "tls")]
 fn not_encrypted(error: &Error) -> Option<Failed> {
     let said = std::error::Error::source(error)?.to_string();
     leasehold_tls::is_alert(&said).then(|| super::tls::by_tls(&said))
 }
 
-/// The server asks for a password in a way that others could read.
+/// The server asks for a password in a form that others could read.
 fn is_weak(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     source.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<Login>())
 }
 
-/// What the error is about, without what stands around it.
+/// The cause of the error, without the text around it.
 fn cause(error: &Error) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// What only a pooler says: it takes no settings of a session, and statements that were prepared do not last.
+/// Errors that only a pooler reports: it refuses settings of a session, and does not keep prepared statements.
 fn is_pooler(code: &SqlState, message: &str) -> bool {
     let setting = *code == SqlState::PROTOCOL_VIOLATION && message.contains("startup parameter");
     setting || [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
 }
 
-/// The name's row is locked by another for longer than a statement about many names waits, or two of them wait for each other:
-/// nothing was done.
+/// Another transaction keeps the row of the name locked for longer than a statement about many names waits, or the
+/// two wait for each other: nothing was done.
 pub(crate) fn is_busy(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
 }

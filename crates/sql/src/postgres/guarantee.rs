@@ -1,4 +1,4 @@
-//! What a PostgreSQL promises, as it is configured.
+//! The guarantee of a PostgreSQL server, as it is configured.
 
 use leasehold_core::{Guarantee, Level};
 use tokio_postgres::Row;
@@ -6,8 +6,9 @@ use tokio_postgres::Row;
 use super::rows::column;
 use crate::database::{CLOCK, Failed};
 
-/// Reads the settings that decide. A base backup and a subscriber to changes are sent what a replica is sent, but neither can be
-/// promoted. Who may not read the state of others reads null there, and counts base backups as replicas.
+/// Reads the settings that decide. A base backup and a logical subscriber receive the same stream as a replica, but
+/// neither can be promoted. A user without the right to see the state of others gets null there, and counts base
+/// backups as replicas.
 pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), \
     current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication AS sent \
     WHERE sent.state IS DISTINCT FROM 'backup' AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot \

@@ -1,4 +1,4 @@
-//! Hearing what other clients tell this one.
+//! The LISTEN connection: receives the notifications of other clients.
 
 use std::{
     sync::{
@@ -25,20 +25,21 @@ use crate::{
     runtime,
 };
 
-/// How long after it could not be opened it is tried again: who waits looks once a second.
+/// How long after a failure it is tried again; waiting clients check once a second.
 const AGAIN: Duration = Duration::from_millis(900);
-/// How long it listens on when nobody waits any more; longer than a claim takes until it stands in line.
+/// How long it keeps listening without a waiting claim; longer than a claim takes to enter the queue.
 const REST: Duration = Duration::from_secs(10);
 
-/// Listens as long as claims of this client stand in line: on a connection of the pool, or beside a pooler on one of its own.
+/// Listens while claims of this client wait: on a connection of the pool, or, beside a pooler, on a connection of its
+/// own.
 pub(crate) struct Listener {
     id: ClientId,
     client: OnceLock<Weak<Client>>,
     pub(crate) pool: Arc<Pool>,
     state: Mutex<ListenerState>,
-    /// Whether it could be opened last.
+    /// Whether the last attempt to open it succeeded.
     open: AtomicBool,
-    /// It is not to be opened.
+    /// Whether it must stay closed.
     asleep: AtomicBool,
     me: Weak<Listener>,
 }
@@ -48,9 +49,9 @@ struct ListenerState {
     hearing: Option<Arc<Subscription>>,
     /// The connection beside a pooler.
     beside: Option<Conn>,
-    /// Why and when it could not be opened last.
+    /// Why and when the last attempt to open it failed.
     failed: Option<(Failed, Instant)>,
-    /// Since when nobody has needed it.
+    /// Since when no claim has needed it.
     unneeded: Option<Instant>,
 }
 
@@ -67,7 +68,7 @@ impl Listener {
         })
     }
 
-    /// Whom it hears for.
+    /// Sets the client that gets the notifications.
     pub(crate) fn set(&self, client: Weak<Client>) {
         let _ = self.client.set(client);
     }
@@ -76,10 +77,11 @@ impl Listener {
         self.client.get()?.upgrade()
     }
 
-    /// Listens from now on. Where the server of the URL answers and the one that is listened to does not, grants are found by looking.
+    /// Listens from now on. Where the server of the URL answers and the server for notifications does not, grants are
+    /// found by polling.
     ///
     /// # Errors
-    /// Those that are no better the next time.
+    /// Those that a retry does not cure.
     pub(crate) async fn open(&self) -> Result<(), Failed> {
         let mut state = self.state.lock().await;
         state.unneeded = None;
@@ -99,7 +101,7 @@ impl Listener {
         match listening {
             Ok((hearing, beside)) => {
                 state.beside = beside;
-                // What was told meanwhile, nobody heard.
+                // Notifications of the time in between are lost.
                 let missed = state.hearing.replace(hearing).is_some() | state.failed.take().is_some();
                 if let Some(client) = self.client().filter(|_| missed) {
                     client.mailbox.push(Notification::AskAll);
@@ -127,18 +129,18 @@ impl Listener {
         Ok((hearing, None))
     }
 
-    /// A connection for a transaction, which may wait for a row: nothing that is told is to wait with it.
+    /// A connection for a transaction, which may wait for a row: notifications must not wait with it.
     pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
         let waits = self.client().is_some_and(|client| client.waits());
         if waits { self.pool.deaf().await } else { self.pool.conn().await }
     }
 
-    /// From now on it is not opened, or it is again.
+    /// Keeps it closed from now on, or allows it again.
     pub(crate) fn doze(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::Relaxed);
     }
 
-    /// Closes the connections that nobody uses right now, and with one of them what it hears by.
+    /// Closes the idle connections, possibly with the one that listens.
     pub(crate) async fn let_go(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let beside = state.beside.take();
@@ -155,7 +157,7 @@ impl Listener {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Nobody waits: after a while it listens no more.
+    /// No claim waits: stops listening after a while.
     pub(crate) async fn rest(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let now = runtime::now();
@@ -164,7 +166,7 @@ impl Listener {
             return;
         }
         if state.beside.take().is_none() {
-            // Whoever uses it now gives it back: then, the next time.
+            // A request that uses the connection now returns it: then at the next call.
             let Some(lent) = self.pool.listening() else { return };
             let unlistened = bounded(lent.conn.unlisten()).await.and_then(|()| lent.back());
             if let Err(failed) = unlistened {

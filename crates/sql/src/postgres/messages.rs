@@ -1,5 +1,5 @@
-//! The boundaries of messages in the bytes that a server sends
-//! (<https://www.postgresql.org/docs/15/protocol-message-formats.html>), to keep the bound on the size of one answer.
+//! Follows the message boundaries in the bytes from a server
+//! (<https://www.postgresql.org/docs/15/protocol-message-formats.html>), to bound the size of one answer. Pure.
 
 use std::collections::HashSet;
 
@@ -7,20 +7,20 @@ use leasehold_core::{Frames, Room, TooLong};
 
 /// The size of a message's header: one byte for the kind, and four for the length, which includes these four.
 const HEAD: usize = 5;
-/// What a message takes in memory beside its bytes.
+/// The memory that a message takes beside its bytes.
 const MESSAGE: u64 = 64;
-/// The longest setting that a server reports, and how many it may report. The driver keeps the newest value of each for as long as the
-/// connection lasts: together they stay below the bound of one answer.
+/// The longest setting that a server may report, and the maximum number of settings. The driver keeps the newest
+/// value of each for the whole life of the connection: together they stay below the bound of one answer.
 const LONGEST_SETTING: u64 = 64 << 10;
 const MOST_SETTINGS: usize = 1000;
 
-/// How a server lets itself be told a password, from the strongest to the weakest. Each is an error in the words of what is wrong with
-/// it.
+/// How a server asks for the password, from the strongest method to the weakest. Each is also the error that explains
+/// what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum Login {
     #[error("it asks for a proof of the password")]
     Scram,
-    /// Who hears it can find the password out by trying.
+    /// An eavesdropper can find the password by trying.
     #[error(
         "it asks for the md5 of the password, which others could read: give it TLS, or store the password as scram-sha-256"
     )]
@@ -35,21 +35,22 @@ pub(crate) enum Login {
 #[derive(Debug)]
 pub(crate) struct Messages {
     head: [u8; HEAD],
-    /// How much of the head has arrived.
+    /// How many bytes of the header have arrived.
     filled: usize,
-    /// How many bytes of the message are to come after its head.
+    /// How many bytes of the message body are still to come.
     left: u64,
-    /// Whether the server was ready for requests once.
+    /// Whether the server was ever ready for requests.
     begun: bool,
-    /// What is left of the bound: the driver keeps all messages of an answer until the server is ready for the next request.
+    /// The rest of the bound: the driver keeps all messages of an answer until the server is ready for the next
+    /// request.
     answer: Room,
-    /// The name of the setting that the server reports now, as far as it has arrived.
+    /// The name of the setting that is being reported, as far as it has arrived.
     name: Option<Vec<u8>>,
-    /// The names of the settings that the server reported.
+    /// The names of the settings that the server has reported.
     settings: HashSet<Vec<u8>>,
-    /// The first bytes of what the server asks for at the login, as far as they have arrived.
+    /// The first bytes of the login request of the server, as far as they have arrived.
     asks: Vec<u8>,
-    /// The weakest login that is done, and a weaker one that was asked for.
+    /// The weakest login method that is accepted, and a weaker one that the server asked for.
     weakest: Login,
     refused: Option<Login>,
 }
@@ -70,12 +71,12 @@ impl Messages {
         }
     }
 
-    /// The driver does not hear that the server asks for a weaker login.
+    /// Hides a request for a weaker login method from the driver.
     pub(crate) fn no_weaker_than(self, weakest: Login) -> Self {
         Self { weakest, ..self }
     }
 
-    /// A login that is too weak, if the server asked for one.
+    /// The login method that is too weak, if the server asked for one.
     pub(crate) fn refused(&self) -> Option<Login> {
         self.refused
     }
@@ -86,7 +87,7 @@ impl Messages {
         self.left = length.checked_sub(HEAD as u64 - 1).ok_or(TooLong)?;
         let takes = length + MESSAGE;
         match kind {
-            // The driver hands notifications and notices on at once; those from before the first request it keeps.
+            // The driver passes notifications and notices on at once; those before the first request it keeps.
             b'A' | b'N' if self.begun => Room::whole().take(takes),
             b'R' => {
                 self.asks.clear();
@@ -106,7 +107,7 @@ impl Messages {
         }
     }
 
-    /// The next bytes of a message.
+    /// The next bytes of a message body.
     fn body(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         if let [b'R', ..] = self.head {
             return self.asked(bytes);
@@ -123,7 +124,7 @@ impl Messages {
 }
 
 impl Messages {
-    /// The next bytes of what the server asks for at the login.
+    /// The next bytes of the login request of the server.
     fn asked(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         let missing = size_of::<u32>().saturating_sub(self.asks.len());
         self.asks.extend(bytes.iter().take(missing));
@@ -177,7 +178,7 @@ mod tests {
         [&[kind], &length.to_be_bytes()[..], body].concat()
     }
 
-    /// How many of these messages pass, at most four times as many as the bound has room for.
+    /// How many of these messages pass, at most four times as many as the bound allows.
     fn passed(messages: &mut Messages, bytes: &[u8]) -> usize {
         let most = 4 * LONGEST_REPLY / bytes.len();
         (0..most)
@@ -251,7 +252,7 @@ mod tests {
     fn an_answer_without_end_is_refused_and_a_stream_of_notifications_is_not() {
         let row = message(b'D', &[7; 1000]);
         assert!(passed(&mut Messages::new(), &row) <= LONGEST_REPLY / row.len());
-        // Empty rows take memory as well.
+        // Empty rows take memory, too.
         let nothing = message(b'D', b"\0\0");
         assert!(passed(&mut Messages::new(), &nothing) * 64 <= LONGEST_REPLY);
         for kind in [b'A', b'N'] {

@@ -1,4 +1,4 @@
-//! PostgreSQL.
+//! PostgreSQL: its part of the engine, and the tables that it uses.
 
 mod apply;
 mod config;
@@ -29,9 +29,9 @@ use self::database::Postgres;
 pub use self::{config::Config, server::PARAMETERS};
 use crate::{SqlEngine, client::Client, row::ClientId};
 
-/// Locks in the tables of a PostgreSQL database. It is contacted at the first request, not here.
+/// Locks in the tables of a PostgreSQL database. The first request connects to it, not this function.
 ///
-/// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+/// The futures of this engine need a tokio runtime with timers and I/O, like the keeper's.
 #[must_use]
 pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);
@@ -41,5 +41,5 @@ pub fn engine(config: Config, env: &Env) -> SqlEngine {
     SqlEngine::of(client, "postgres", Some(postgres.contact()))
 }
 
-/// What makes the tables, for who does so otherwise.
+/// The statements that create the tables, for users who create them in another way.
 pub const SCHEMA: &str = include_str!("sql/schema.sql");

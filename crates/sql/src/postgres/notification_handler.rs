@@ -1,10 +1,10 @@
-//! Who hears what the server tells.
+//! The receiver of notifications.
 
-/// Hears notifications.
+/// Receives notifications.
 pub(crate) trait NotificationHandler: Send + Sync {
-    /// Something was told to this client.
+    /// A notification to this client arrived.
     fn heard(&self, said: &str);
 
-    /// Nothing is heard any more.
+    /// Notifications stopped: the connection ended.
     fn deaf(&self);
 }

@@ -1,4 +1,5 @@
-//! Passwords in a file of the user's, as libpq looks for them (<https://www.postgresql.org/docs/current/libpq-pgpass.html>).
+//! Passwords in a file of the user, found and read as libpq does
+//! (<https://www.postgresql.org/docs/current/libpq-pgpass.html>).
 
 use std::{
     env, fs,
@@ -13,12 +14,13 @@ use tokio_postgres::config::Host;
 use super::server::Server;
 use crate::database::Failed;
 
-/// Under the home of the user.
+/// In the home directory of the user.
 const DEFAULT: &str = ".pgpass";
-/// Longer than any such file: what is given for one is not read for ever.
+/// Longer than any such file: bounds the read of a wrong file.
 const LONGEST: u64 = 1 << 20;
 
-/// The password for a login on this host, where the URL has none. The file is read at each connection, so that it can be replaced.
+/// The password for a login on this host, where the URL has none. Each connection reads the file again, so that it
+/// can be replaced.
 pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option<String>, Failed> {
     if server.driver.get_password().is_some() {
         return Ok(None);
@@ -51,7 +53,7 @@ fn default() -> Option<PathBuf> {
     env::home_dir().map(|home| home.join(DEFAULT))
 }
 
-/// The text of the file, and whether users other than its owner may read or change it.
+/// The text of the file, and whether other users than its owner may read or change it.
 fn read(path: &Path) -> io::Result<(String, bool)> {
     let about = fs::metadata(path)?;
     if !about.is_file() {
@@ -62,7 +64,8 @@ fn read(path: &Path) -> io::Result<(String, bool)> {
     Ok((String::from_utf8_lossy(&text).into_owned(), about.permissions().mode() & 0o077 != 0))
 }
 
-/// The password of a line `host:port:database:user:password`, if the others are one of these each, or anything by `*`.
+/// The password of a line `host:port:database:user:password`, if each of the other fields is one of these, or `*` for
+/// any.
 fn of_line(line: &str, login: [&[&str]; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;
@@ -70,14 +73,14 @@ fn of_line(line: &str, login: [&[&str]; 4]) -> Option<String> {
     let mut rest = line.trim_end_matches('\r');
     for known in login {
         let (field, behind) = field(rest);
-        // An escaped star is one.
+        // An escaped star is a literal star.
         let any = rest.starts_with("*:");
         rest = behind.filter(|_| any || known.contains(&field.as_str()))?;
     }
     Some(unescaped(rest))
 }
 
-/// The first field of a line, and what is behind its colon.
+/// The first field of a line, and the text after its colon.
 fn field(line: &str) -> (String, Option<&str>) {
     let mut escaped = false;
     let end = line.bytes().position(|byte| {

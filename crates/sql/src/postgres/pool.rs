@@ -20,24 +20,25 @@ use crate::{
     slots::Slots,
 };
 
-/// How long a connection rests before it is closed, unless it is the only one.
+/// How long a connection stays idle before it is closed, unless it is the only one.
 const REST: Duration = Duration::from_secs(4);
 
 pub(crate) struct Pool {
     pub(crate) config: Config,
     pub(crate) contact: Contact,
     room: Semaphore,
-    /// Those that rest, since when; the one used last is used next.
+    /// The idle connections, and since when; the one used last is used next.
     idle: Mutex<Vec<(Conn, Instant)>>,
     lineage: Mutex<Option<Lineage>>,
     slots: Mutex<Option<Slots>>,
-    /// Rings when a connection is free for others, or is closed.
+    /// Notified when a connection becomes idle or is closed.
     returned: Notify,
-    /// Who hears what is told on any of its connections.
+    /// Receives the notifications of all connections.
     hears: Weak<dyn NotificationHandler>,
 }
 
-/// A connection out of the pool. Unless it is [given back](Self::back) it is closed: nobody knows what it is in the midst of.
+/// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
+/// middle of a transaction.
 pub(crate) struct Lent<'a> {
     pub(crate) conn: Conn,
     pool: &'a Pool,
@@ -59,22 +60,22 @@ impl Pool {
         })
     }
 
-    /// A connection to the tables, for what does not wait for others for long.
+    /// A connection to the tables, for requests that do not wait for others for long.
     pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
         self.lent(Absent::Make).await
     }
 
     pub(crate) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
-        // The one that listens only where no other rests.
+        // The listening connection only where no other one is idle.
         self.lend(absent, |idle| deaf(idle).or(idle.len().checked_sub(1))).await
     }
 
-    /// A connection that hears nothing: nothing is heard on one while it is in a transaction.
+    /// A connection that does not listen: notifications do not arrive during a transaction.
     pub(crate) async fn deaf(&self) -> Result<Lent<'_>, Failed> {
         self.lend(Absent::Make, deaf).await
     }
 
-    /// The connection that listens, if nobody uses it now.
+    /// The listening connection, if it is idle.
     pub(crate) fn listening(&self) -> Option<Lent<'_>> {
         let room = self.room.try_acquire().ok()?;
         let mut idle = lock_of(&self.idle);
@@ -118,21 +119,21 @@ impl Pool {
         Ok(conn)
     }
 
-    /// Where the server takes no more connections, those that there are have to do, whatever else they are kept for: a hold is not to
-    /// lapse, nor a release to fail, for want of one more.
+    /// Where the server accepts no more connections, any existing one has to do, whatever else it is kept for: a
+    /// missing connection must not let a hold expire or a release fail.
     async fn any_of_ours(&self) -> Option<Conn> {
         let free = || lock_of(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_differ());
         if let Some(conn) = free() {
             return Some(conn);
         }
-        // Another of our requests uses it right now, or none does and there is none.
+        // Another request of ours uses it right now; or no request does, and there is no other connection.
         if CONNECTIONS - 1 == self.room.available_permits() {
             return None;
         }
         returned(&self.returned, free).await
     }
 
-    /// What the server said last of how many connections it has left.
+    /// How many connections the server had left at its last report.
     pub(crate) fn slots(&self) -> Option<Slots> {
         *lock_of(&self.slots)
     }
@@ -141,14 +142,14 @@ impl Pool {
         *lock_of(&self.slots) = slots;
     }
 
-    /// All that rest are closed, and nobody is told of it.
+    /// Closes all idle connections, without a report to the listener.
     pub(crate) fn let_go(&self) {
         for (conn, _) in lock_of(&self.idle).drain(..) {
             conn.hush();
         }
     }
 
-    /// Those that rested for long are closed, but for one: the one that listens, or was used last.
+    /// Closes connections that were idle for long, except for one: the listening one, or the one used last.
     pub(crate) fn rest(&self) {
         let mut idle = lock_of(&self.idle);
         let now = runtime::now();
@@ -157,7 +158,7 @@ impl Pool {
         idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < REST);
     }
 
-    /// Where another server answers now, what is still connected to the one before it is of no use.
+    /// Where another server answers now, connections to its predecessor are useless.
     fn leads_to(&self, conn: &Conn) {
         if !conn.can_lock() {
             return;
@@ -177,19 +178,19 @@ impl Pool {
     }
 }
 
-/// The one that was used last of those that hear nothing.
+/// The connection used last among those that do not listen.
 fn deaf(idle: &[(Conn, Instant)]) -> Option<usize> {
     idle.iter().rposition(|(conn, _)| !conn.listens())
 }
 
 impl Lent<'_> {
-    /// It is free for others.
+    /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers by now: what this one said does not count.
+    /// If another server answers by now: the answers of this one do not count.
     pub(crate) fn back(self) -> Result<(), Failed> {
         let Self { conn, pool, _room } = self;
-        // Whoever locks finds it neither without tables nor at a replica.
+        // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
             return Ok(());
         }

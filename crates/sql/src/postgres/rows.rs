@@ -1,4 +1,4 @@
-//! Rows as the server gives and takes them.
+//! Converts rows of the server to and from our types.
 
 use leasehold_core::ClaimId;
 use tokio_postgres::{Row, types::FromSql};
@@ -9,7 +9,7 @@ use crate::{
     slots::Slots,
 };
 
-/// What is in a column. One that is of another kind than ours is not passed over: what it says may be that somebody holds the name.
+/// The value of a column. A value of a wrong type is an error, not skipped: it may say that the name is held.
 pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Failed> {
     row.try_get(at).map_err(|error| {
         let name = row.columns().get(at).map_or("?", |column| column.name());
@@ -20,7 +20,7 @@ pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, F
     })
 }
 
-/// The row of a name, from the column at `at` on.
+/// The row of a name, from the columns at `at`.
 pub(crate) fn lock_row(row: &Row, at: usize) -> Result<LockRow, Failed> {
     let token: i64 = column(row, at)?;
     let tokens: i32 = column(row, at + 2)?;
@@ -55,7 +55,7 @@ pub(crate) fn lock_row(row: &Row, at: usize) -> Result<LockRow, Failed> {
     })
 }
 
-/// The row of a claim, from the column at `at` on; `None` where there is none.
+/// The row of a claim, from the columns at `at`; `None` where there is none.
 pub(crate) fn claim_row(row: &Row, at: usize) -> Result<Option<ClaimRow>, Failed> {
     let Some(id) = id(row, at)? else { return Ok(None) };
     Ok(Some(ClaimRow {
@@ -85,7 +85,7 @@ pub(crate) fn id(row: &Row, at: usize) -> Result<Option<ClaimId>, Failed> {
     Ok(Some(ClaimId(id)))
 }
 
-/// How many connections are left: in use, of how many, for each limit.
+/// The connections in use and the limit, for each of the three limits.
 pub(crate) fn slots(row: &Row) -> Result<Slots, Failed> {
     let limit = |at| Ok::<_, Failed>((column(row, at)?, column(row, at + 1)?));
     Ok(Slots::new([limit(0)?, limit(2)?, limit(4)?]))

@@ -1,4 +1,4 @@
-//! A server, or several of which one is the primary, as a URL of libpq names them
+//! A server, or several of which one is the primary, from a URL as libpq writes it
 //! (<https://www.postgresql.org/docs/current/libpq-connect.html>).
 
 use std::{
@@ -11,10 +11,10 @@ use tokio_postgres::config::{ChannelBinding, Host};
 
 use crate::Encryption;
 
-/// Where a server listens by default.
+/// The default port of a server.
 const DEFAULT_PORT: u16 = 5432;
 
-/// The parameters of libpq that are understood in a URL, beside those of encryption.
+/// The parameters of libpq that a URL may have, beside those of encryption.
 pub const PARAMETERS: [&str; 18] = [
     "host",
     "port",
@@ -36,7 +36,7 @@ pub const PARAMETERS: [&str; 18] = [
     "tcp_user_timeout",
 ];
 
-/// How this program is known to the server, unless the URL says otherwise.
+/// The application name that the server sees, unless the URL sets one.
 const APPLICATION: &str = "leasehold";
 
 /// A server, or several of which one is the primary.
@@ -44,31 +44,31 @@ const APPLICATION: &str = "leasehold";
 pub(crate) struct Server {
     pub(crate) driver: tokio_postgres::Config,
     pub(crate) encryption: Encryption,
-    /// The next one is asked where this one only reads.
+    /// Whether a read-only server is skipped, and the next one tried.
     pub(crate) writes: bool,
-    /// In place of that in the URL.
+    /// The password, in place of that in the URL.
     pub(crate) password: Option<Password>,
-    /// Where passwords stand, if not where libpq looks for them.
+    /// The file of passwords, if not the default one of libpq.
     pub(crate) passfile: Option<PathBuf>,
-    /// The one of the hosts that served last.
+    /// The index of the host that served last.
     pub(crate) served: Arc<AtomicUsize>,
-    /// For messages.
+    /// The address, for messages.
     pub(crate) place: String,
 }
 
 impl Server {
-    /// Reads a URL up to its query, behind its scheme, and the parameters of its query.
+    /// Parses a URL without its scheme, up to its query, and the parameters of its query.
     pub(crate) fn read(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
         let known =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
         let place = known.rsplit_once('@').map_or(known, |(_, place)| place);
         let place = place.split('/').next().unwrap_or(place).to_owned();
-        // What is wrong may be the password, so the parser's own words are not repeated.
+        // The error may quote the password, so the parser's message is not repeated.
         let driver = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
         let (encryption, writes, password, passfile, served) = Default::default();
         let mut server = Self { driver, encryption, writes, password, passfile, served, place };
         server.driver.application_name(APPLICATION);
-        // The port belongs to the host, which may stand behind it.
+        // The port belongs to the host, which may come after it.
         let value =
             |name| parameters.iter().rfind(|(known, _)| *known == name).map(|(_, value)| value.as_str());
         server.hosts(value("host"), value("port"))?;
@@ -92,7 +92,7 @@ impl Server {
             self.driver.port(port.parse().map_err(|_| malformed())?);
         }
         let (hosts, ports) = (self.driver.get_hosts(), self.driver.get_ports());
-        // A name with an @ in it is the end of a password in which it was not escaped.
+        // A host name with an @ is the end of a password in which the @ was not escaped.
         let wrong = |host: &Host| matches!(host, Host::Tcp(name) if name.is_empty() || name.contains('@'));
         if hosts.iter().any(wrong) || ports.len() > 1 && ports.len() != hosts.len() {
             return Err(malformed());
@@ -163,7 +163,7 @@ impl Server {
                     return Err(unknown("GSSAPI is not spoken, so disable and prefer are known"));
                 }
             }
-            // Ours stay as short as leases need them.
+            // Our own keepalives stay, as short as leases need them.
             "keepalives"
             | "keepalives_idle"
             | "keepalives_interval"

@@ -1,16 +1,16 @@
-//! What is said to the server. Each statement stands in a file of its own, with its contract.
+//! The statements. Each is in a file of its own, with its contract.
 
 use tokio_postgres::types::Type;
 
-/// A statement, and the types of what is given to it.
+/// A statement, and the types of its parameters.
 pub(crate) struct Sql {
-    /// Its place among all, for what is prepared on a connection.
+    /// Its index among all statements, for the statements prepared on a connection.
     pub(crate) at: usize,
     pub(crate) text: &'static str,
     pub(crate) types: &'static [Type],
 }
 
-/// How many statements there are.
+/// The number of statements.
 pub(crate) const COUNT: usize = 16;
 
 const NAMES: Type = Type::TEXT_ARRAY;
@@ -24,7 +24,7 @@ const INT: Type = Type::INT4;
 const SHORT: Type = Type::INT2;
 const ID: Type = Type::BYTEA;
 
-/// All statements, each as `about` has it.
+/// The text of all statements, each as `about` rewrites it.
 pub(crate) fn texts(about: impl Fn(&str) -> String) -> [String; COUNT] {
     let mut texts = [const { String::new() }; COUNT];
     for sql in ALL {

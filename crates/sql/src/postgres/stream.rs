@@ -1,4 +1,4 @@
-//! The connection under the driver, which keeps the bound on the size of one answer, and tells a password in no way that can be read.
+//! The stream under the driver: bounds the size of one answer, and refuses login methods that expose the password.
 
 use std::{
     convert::Infallible,
@@ -14,26 +14,26 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
 use super::messages::{Login, Messages};
 
-/// Any connection to a server.
+/// Any stream to a server.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A connection whose answers are bounded.
+/// A stream with bounded answers.
 pub(crate) struct Followed {
     stream: Bounded<Box<dyn Stream>, Messages>,
-    /// What tells this server from one between, where it is encrypted.
+    /// The channel binding data of an encrypted stream, which distinguishes the server from a man in the middle.
     end_point: Option<Vec<u8>>,
 }
 
 impl Followed {
-    /// The server is told a password in no weaker way than this.
+    /// Accepts no login method weaker than this.
     pub(crate) fn new(stream: Box<dyn Stream>, weakest: Login, end_point: Option<Vec<u8>>) -> Self {
         Self { stream: Bounded::new(stream, Messages::new().no_weaker_than(weakest)), end_point }
     }
 }
 
-/// The connection is encrypted already, or is not to be: the driver, which would do so itself, is told that this does.
+/// Tells the driver, which would encrypt by itself, that the stream is encrypted already or is meant to be plain.
 pub(crate) struct NoEncryption;
 
 impl TlsConnect<Followed> for NoEncryption {

@@ -1,10 +1,12 @@
-//! Which tables a connection leads to, and whether they are what we made and nobody but their owner can change what they do.
+//! Finds the tables of a connection, and checks that they are as leasehold makes them and that only their owner can
+//! change what they do.
 //!
-//! Names are found in the schemas of a session's `search_path`, and others may be allowed to make functions and operators there:
-//! one that fits better than that of the system wins
-//! (<https://www.postgresql.org/docs/16/typeconv-oper.html>, <https://wiki.postgresql.org/wiki/A_Guide_to_CVE-2018-1058>). So
-//! the first question names everything with its schema, and finds out where the tables are. From then on only the system's names
-//! are found by themselves, and those of the tables are written with their schema.
+//! A name is looked up in the schemas of the session's `search_path`, where other users may be allowed to create
+//! functions and operators; one with a better match wins over that of the system
+//! (<https://www.postgresql.org/docs/16/typeconv-oper.html>,
+//! <https://wiki.postgresql.org/wiki/A_Guide_to_CVE-2018-1058>). So the first statement qualifies everything with its
+//! schema, and finds the schema of the tables. After it the `search_path` only has the schemas of the system, and the
+//! names of the tables are qualified.
 
 use leasehold_core::{Fault, Lineage};
 use tokio_postgres::{
@@ -27,18 +29,20 @@ use crate::{
 /// The version of the tables.
 const VERSION: i32 = 1;
 const SCHEMA: &str = include_str!("sql/schema.sql");
-/// Only the system's functions, operators and types are found by name. Behind a pooler each transaction says so.
+/// Restricts lookup by name to functions, operators and types of the system. Behind a pooler each transaction sets
+/// it.
 pub(crate) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 pub(crate) const OWN_PATH_ONCE: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// In which schema the tables are; where they would be made; a setting of ours, if nobody stands between who drops it.
+/// Asks for the schema of the tables, the schema in which they would be created, and one setting of ours, to detect a
+/// pooler that drops it.
 const PLACE: &str = include_str!("sql/place.sql");
-/// What is in them about themselves and the server.
+/// Asks for what the tables say about themselves, and for the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
-/// How they are made.
+/// Asks for the definition of the tables.
 const MADE: &str = include_str!("sql/made.sql");
 
-/// The columns that are read and written, of each table.
+/// The columns that are read and written, per table.
 const COLUMNS: [(&str, Columns); 3] = [
     ("leasehold_meta", &[("smallint", &["one"]), ("integer", &["version"]), ("text", &["lineage"])]),
     (
@@ -66,16 +70,16 @@ const COLUMNS: [(&str, Columns); 3] = [
 
 /// The tables that a connection leads to.
 pub(crate) struct Tables {
-    /// Which run of numbers theirs are; `None` on a replica, which is only looked at.
+    /// The lineage of their tokens; `None` on a replica, which is only inspected.
     pub(crate) lineage: Option<Lineage>,
     /// How many connections the server had left.
     pub(crate) slots: Option<Slots>,
-    /// The statements, about these tables.
+    /// The statements, with the qualified names of these tables.
     pub(crate) texts: [String; COUNT],
 }
 
 impl Tables {
-    /// Finds them, if they are there or to be made.
+    /// Finds the tables; creates missing ones if `absent` says so.
     pub(crate) async fn find(conn: &Conn, config: &Config, absent: Absent) -> Result<Option<Self>, Failed> {
         let begin = if conn.keeps() { "SELECT 1" } else { "BEGIN" };
         let path = if conn.keeps() { OWN_PATH } else { OWN_PATH_ONCE };
@@ -120,11 +124,11 @@ impl Tables {
         }
         let before = |error| sort(&error, At::Before);
         let made = conn.ask(MADE, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
-        // Reading a view would run what somebody else wrote.
+        // Reading a view would execute code of another user.
         check_trust(&made)?;
         let meta = about(&quoted, META);
         let (meta, left) = tokio::join!(biased; conn.ask(&meta, &[]), conn.ask(SLOTS.text, &[]));
-        // Who cannot be told does without.
+        // A user without the right to read this does without.
         let slots = left.ok().and_then(|rows| slots(rows.first()?).ok());
         let meta = match meta {
             Err(error) if is_no_column(&error) => None,
@@ -139,7 +143,7 @@ impl Tables {
     }
 }
 
-/// A statement, about the tables in this schema, which may be called like one of them.
+/// A statement with the names of the tables qualified by this schema, which may itself have the name of a table.
 fn about(quoted: &str, text: &str) -> String {
     let tables = || COLUMNS.iter().map(|(table, _)| *table).zip('\u{1}'..);
     let marked = tables().fold(text.to_owned(), |text, (table, mark)| text.replace(table, &mark.to_string()));
@@ -150,7 +154,7 @@ fn foreign() -> Failed {
     Failed::new(Fault::Misconfigured, "its table leasehold_meta was not made by leasehold")
 }
 
-/// Where a replica was named.
+/// The error for a replica where a primary was expected.
 pub(crate) fn replica() -> Failed {
     Failed::new(Fault::Retry, "it is a replica, which is only read: name the primary")
 }
@@ -159,7 +163,7 @@ fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
     row.try_get(at).map_err(|_| foreign())
 }
 
-/// Makes the tables. Several clients may do so at once, and wait for each other for longer than for a row.
+/// Creates the tables. Several clients may do so at once; they wait for each other for longer than for a row.
 async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     let schema = about(quoted, SCHEMA);
     let (begin, end) = if conn.keeps() { ("BEGIN;", "COMMIT;") } else { ("", "") };
@@ -178,7 +182,7 @@ async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     })
 }
 
-/// Whether the tables do what we say to them and nothing else, whoever else may do what in this database.
+/// Checks that the tables do only what leasehold writes to them, whatever rights other users of this database have.
 fn check_trust(made: &[Row]) -> Result<(), Failed> {
     for row in made {
         let table = text(row, 0)?.unwrap_or_default();
@@ -203,7 +207,7 @@ fn check_trust(made: &[Row]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether they have the columns that are read and written.
+/// Checks that the tables have exactly the columns that are read and written.
 fn check_columns(made: &[Row]) -> Result<(), Failed> {
     for (table, columns) in COLUMNS {
         let is_it = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
@@ -226,7 +230,7 @@ fn check_columns(made: &[Row]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// `None` on a replica, which does not know the newest piece of its log.
+/// The lineage; `None` on a replica, which does not know the newest segment of its log.
 fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
     let (Ok(version), Ok(lineage)) = (meta.try_get::<_, i32>(0), meta.try_get::<_, &str>(1)) else {
         return Err(foreign());
@@ -252,7 +256,7 @@ fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
         ));
     }
     let tables = u128::from_str_radix(lineage, 16).map_err(|_| foreign())?;
-    // Another server with a copy of the tables, or this one after another was promoted and came back, counts anew.
+    // Another server with a copy of the tables, or this one after a promotion and a return, starts a new lineage.
     let server = u128::from(system.parse::<u64>().unwrap_or(0)) << 32
         | u128::from(u32::from_str_radix(timeline.get(..8).unwrap_or("0"), 16).unwrap_or(0));
     Ok((!is_replica).then(|| Lineage::new(tables ^ server)))

@@ -1,4 +1,4 @@
-//! How a connection to a server is encrypted.
+//! Encrypts a connection to a server.
 
 use leasehold_core::Fault;
 use leasehold_tls::{Tls, TlsError, TlsStream};
@@ -9,10 +9,10 @@ use tokio::{
 
 use crate::database::Failed;
 
-/// What a client asks first that wants its connection encrypted.
+/// The message by which a client asks for encryption.
 const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// Encrypts a connection, or gives it back if the server does not.
+/// Encrypts a connection; returns the plain stream if the server does not support TLS.
 pub(crate) async fn encrypted(
     tls: &Tls,
     name: &str,
@@ -33,7 +33,7 @@ pub(crate) async fn encrypted(
     })
 }
 
-/// The two have no way of TLS in common, or do not trust each other: no better the next time.
+/// The two sides have no TLS version or cipher in common, or do not trust each other: a retry does not help.
 pub(crate) fn by_tls(what: &str) -> Failed {
     Failed::new(Fault::Misconfigured, format!("by TLS: {what}"))
 }

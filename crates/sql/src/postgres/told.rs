@@ -1,4 +1,4 @@
-//! What clients tell each other: one word, the claim, and what came of it.
+//! The text of notifications between clients: one word, the id of the claim, and the details.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) fn channel(client: ClientId) -> String {
     format!("leasehold_{:016x}", client.0)
 }
 
-/// In words.
+/// Encodes a notification.
 pub(crate) fn write(told: &Outgoing) -> String {
     let Outgoing { id, what, .. } = told;
     match what {
@@ -28,7 +28,7 @@ pub(crate) fn write(told: &Outgoing) -> String {
     }
 }
 
-/// Reads it again; `None` for what nobody of ours wrote.
+/// Decodes a notification; `None` for text that leasehold did not write.
 pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Outgoing> {
     let (word, rest) = said.split_once(' ')?;
     let (id, rest) = rest.split_once(' ')?;

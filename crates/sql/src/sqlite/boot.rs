@@ -1,4 +1,4 @@
-//! Which start of the machine this is: what times are counted from.
+//! The id of the current boot of the machine, from which times are counted.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::database::Failed;
 
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Tells this start of the machine from all others.
+/// Identifies the current boot.
 pub(super) fn boot() -> Result<String, Failed> {
     let boot = fs::read_to_string(BOOT).map_err(|error| {
         Failed::new(

@@ -1,4 +1,4 @@
-//! What the engine asks of a database, said to SQLite.
+//! The `Database` trait for SQLite.
 
 use std::{
     path::PathBuf,
@@ -56,7 +56,7 @@ impl Sqlite {
         let worker = Worker::start(file).map_err(|error| {
             Failed::new(Fault::Retry, format!("no thread for {}: {error}", self.path.display()))
         })?;
-        // Where another was started at the same moment, this one ends at once, having opened nothing.
+        // If another thread was started at the same moment, this one ends at once, without opening anything.
         Ok(self.worker.get_or_init(|| worker))
     }
 
@@ -68,7 +68,7 @@ impl Sqlite {
         self.worker()?.run(need, work).await
     }
 
-    /// Does to each of `what` what is done to a hold that nobody of ours waits behind; where that is not so, nothing.
+    /// Applies a verb to each of `what`, for holds without waiters of this client; for others does nothing.
     async fn each<Q: Send + 'static>(
         &self,
         what: Vec<Q>,
@@ -79,7 +79,7 @@ impl Sqlite {
             let (name, verb) = verb(question);
             let done = step(scope, &name, &verb)?;
             let well = matches!(done.said, Reply::Released(true) | Reply::Renewed(Ok(())));
-            // There is no word for it in the answer.
+            // The answer has no room for such a notification.
             if !well || done.told.iter().any(|told| told.client == id) {
                 return Ok(None);
             }
@@ -94,7 +94,7 @@ fn snapshot(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Failed> {
     read(scope, name).map_err(before)
 }
 
-/// What comes of a verb. Nothing is written yet.
+/// Applies a verb to a snapshot. Writes nothing yet.
 fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> {
     if let Verb::Renew { token, .. } = verb
         && token.lineage != scope.file.lineage
@@ -115,7 +115,7 @@ fn keep(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result<
     Ok(())
 }
 
-/// Takes a name that nobody holds or wants.
+/// Takes a name that has neither holder nor waiter.
 fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
     let snapshot = snapshot(scope, &claim.name)?;
     if snapshot.lock.holder.is_some() || snapshot.lock.claims > 0 {
@@ -134,7 +134,7 @@ fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Tim
     Ok(Some(Timed { now: scope.now, it }))
 }
 
-/// Lets places in line live on.
+/// Extends queue entries.
 fn spoke(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<(), Failed> {
     let of = || {
         let mut said = scope.file.connection.prepare_cached(
@@ -257,7 +257,7 @@ impl Database for Sqlite {
 
     fn ping(&self) -> Answered<'_, ()> {
         Box::pin(async move {
-            // Of a file that can be used, or made.
+            // Checks that the file can be used, or created.
             judge(&self.path)?;
             self.run(Need::Read, |_| Ok(())).await
         })
@@ -265,7 +265,7 @@ impl Database for Sqlite {
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {
         Box::pin(async move {
-            // Of a file that can be used, or made.
+            // Checks that the file can be used, or created.
             judge(&self.path)?;
             self.run(Need::Read, |_| Ok(guarantee())).await
         })

@@ -1,14 +1,14 @@
-//! What errors of SQLite mean.
+//! Sorts errors of SQLite into faults.
 
 use leasehold_core::Fault;
 use rusqlite::{Error, ErrorCode};
 
 use crate::database::{Failed, unlike};
 
-/// What was being done when an error came.
+/// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// Something that a rollback undoes, or that changes nothing.
+    /// A step that a rollback undoes, or that changes nothing.
     Before,
     /// The commit.
     Commit,
@@ -18,7 +18,7 @@ pub(super) enum At {
 pub(super) fn sort(error: &Error, at: At) -> Failed {
     let fault = match (code(error), at) {
         (Some(code), at) => fault(code, at),
-        // What stands in a row is not what leasehold writes there; or the path is none.
+        // The value in a row is not one that leasehold writes, or the path is invalid.
         (None, _) => match error {
             Error::FromSqlConversionFailure(..)
             | Error::IntegralValueOutOfRange(..)
@@ -31,14 +31,14 @@ pub(super) fn sort(error: &Error, at: At) -> Failed {
     };
     let message = match error {
         Error::InvalidColumnType(_, column, kind) => return unlike(column, &format!("it is {kind}")),
-        // Without the statement, which says nothing to who did not write it.
+        // Without the statement, which means nothing to the user.
         Error::SqlInputError { msg, .. } => msg.clone(),
         _ => error.to_string(),
     };
     Failed::new(fault, message)
 }
 
-/// What SQLite says, if it is SQLite that says it.
+/// The error code of SQLite, if the error comes from SQLite.
 pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     match error {
         Error::SqlInputError { error, .. } => Some(error.code),
@@ -46,7 +46,7 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// The same, for what is done before a commit.
+/// The same, for a step before a commit.
 pub(super) fn before(error: Error) -> Failed {
     sort(&error, At::Before)
 }
@@ -61,7 +61,7 @@ fn fault(code: ErrorCode, at: At) -> Fault {
             | ErrorCode::SchemaChanged,
             _,
         ) => Fault::Retry,
-        // SQLite writes the mark of a commit last, so without room there is none.
+        // SQLite writes the commit mark last, so without space there is none.
         (ErrorCode::DiskFull | ErrorCode::TooBig | ErrorCode::OutOfMemory, _) => Fault::Refused,
         (
             ErrorCode::PermissionDenied
@@ -70,12 +70,12 @@ fn fault(code: ErrorCode, at: At) -> Fault {
             | ErrorCode::CannotOpen,
             _,
         ) => Fault::Denied,
-        // `Unknown` is what SQLite says of statements that do not fit the tables: they are not ours.
+        // `Unknown` is the code for statements that do not fit the tables: they are not ours.
         (ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown, _) => {
             Fault::Misconfigured
         }
         (ErrorCode::SystemIoFailure, At::Before) => Fault::Retry,
-        // A mark that was written and could not be brought to the disk may be found there after a crash.
+        // A commit mark that was written but could not be synced may be on the disk after a crash.
         (ErrorCode::SystemIoFailure, At::Commit) => Fault::Unknown,
         _ => Fault::Internal,
     }

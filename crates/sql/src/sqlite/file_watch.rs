@@ -1,9 +1,10 @@
-//! The bell by which processes tell each other that something was granted to a claim that waits.
+//! The file watch: by it processes signal each other that a waiting claim was granted.
 //!
-//! A watch on the log would ring with the first page of a commit, which nobody can see before it is on the disk; and with every
-//! commit, whomever it is about. So who granted something sets the times of the file after the commit, which all who wait see:
-//! that leaves nothing behind, opens nothing (closing a file would drop the locks of SQLite on it), and needs no more than
-//! the right to write. It is a hint: who has no watch, or does not see others', looks as often as the pace says.
+//! A watch on the log would report the first page of a commit, which no reader can see before it is on the disk, and
+//! every commit, whatever it is about. So a process that granted to another one sets the times of the database file
+//! after its commit, and all waiting processes watch those (inotify). This leaves nothing behind, opens nothing
+//! (closing a file would drop the locks of SQLite on it), and needs only the right to write. It is a hint: a process
+//! without a watch, or without a view of the others' changes, polls at its poll interval.
 
 use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
@@ -28,21 +29,21 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{client::lock_of, runtime};
 
-/// How long an inotify instance is kept that nobody needs: a user has few.
+/// How long an unused inotify instance is kept: a user has few.
 const KEPT: Duration = Duration::from_secs(10);
-/// How often in a row the bell may ring for others before one listens less closely: where hundreds wait for many locks, each would
-/// look at each hand-over of all.
+/// How many signals for others in a row are handled one by one. After that they are handled together: where hundreds
+/// of processes wait for many locks, each would check at every hand-over of all of them.
 const PATIENCE: u32 = 8;
-/// Then one look serves all that rang meanwhile.
+/// How long signals are then collected for one check.
 const SELDOM: Duration = Duration::from_millis(4);
 
 pub(super) struct FileWatch {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     watch: Mutex<Option<(Arc<Inotify>, Instant)>>,
-    /// It rang, and nobody has looked since.
+    /// A signal arrived; not checked since.
     rung: AtomicBool,
-    /// How often in a row it rang for others.
+    /// How many signals in a row were for others.
     others: AtomicU32,
 }
 
@@ -52,10 +53,10 @@ impl FileWatch {
         Self { path, clock, watch, rung, others }
     }
 
-    /// Returns when it rang since this returned last. Loses nothing when it is dropped.
+    /// Returns when a signal arrived since the last return. Dropping the future loses nothing.
     pub(super) async fn rang(&self) {
         match self.watch() {
-            // What came before there was a watch is looked at now.
+            // Check now for events from before the watch existed.
             Some((_, true)) => {}
             Some((watch, false)) => {
                 heard(&watch).await;
@@ -69,7 +70,7 @@ impl FileWatch {
         self.rung.store(true, Ordering::Relaxed);
     }
 
-    /// Somebody looked, and found something or not.
+    /// Records the result of a check: whether it found a grant.
     pub(super) fn looked(&self, found: bool) {
         if found {
             self.others.store(0, Ordering::Relaxed);
@@ -78,7 +79,7 @@ impl FileWatch {
         }
     }
 
-    /// Nobody waits.
+    /// No claim waits: closes the watch after a while.
     pub(super) fn rest(&self) {
         let now = self.clock.now();
         lock_of(&self.watch).take_if(|(_, used)| now.since(*used) >= KEPT);
@@ -108,7 +109,7 @@ impl FileWatch {
         }
     }
 
-    /// Takes all events. A watch that ended with its file is made anew.
+    /// Reads all events. A watch that ended with its file is created again.
     fn drain(&self, watch: &Inotify) {
         let ends = AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF;
         while let Ok(events) = watch.read_events() {
@@ -120,7 +121,7 @@ impl FileWatch {
     }
 }
 
-/// Rings.
+/// Signals the other processes.
 pub(super) fn ring(path: &Path) {
     let now = TimeSpec::UTIME_NOW;
     if let Err(errno) = utimensat(AT_FDCWD, path, &now, &now, UtimensatFlags::FollowSymlink) {
@@ -140,7 +141,7 @@ async fn heard(watch: &Arc<Inotify>) {
     }
 }
 
-/// Keeps the descriptor open, and the same, for as long as it is registered.
+/// Keeps the same descriptor open while it is registered.
 struct Owned(Arc<Inotify>);
 
 impl AsRawFd for Owned {
@@ -178,10 +179,10 @@ mod tests {
         ring(&path);
         assert!(rang(LATE));
         assert!(!rang(SOON), "heard once");
-        // While nobody listens, too.
+        // Also while nobody waits.
         ring(&path);
         assert!(rang(LATE));
-        // Another file in its place is heard of, and listened to.
+        // A replaced file is noticed, and the new one is watched.
         fs::write(dir.path().join("new"), "x").unwrap();
         fs::rename(dir.path().join("new"), &path).unwrap();
         assert!(rang(LATE));

@@ -1,9 +1,9 @@
-//! What a file on this machine promises.
+//! The guarantee of a file on this machine.
 
 use leasehold_core::{Guarantee, Level};
 
-/// Every commit is on the disk before it counts, for each connection says so itself; the clock knows no steps. So nothing about it is
-/// to be configured, and nothing to be asked.
+/// Every commit is on the disk before it counts, because each connection sets that itself; the clock has no steps. So
+/// there is nothing to configure and nothing to check.
 pub(super) fn guarantee() -> Guarantee {
     let notes = [
         "all who use the file have to run on one machine, under one kernel",

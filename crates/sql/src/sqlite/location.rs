@@ -1,4 +1,4 @@
-//! Where a database lies: whether locks can be kept there at all.
+//! The location of a database: whether it can be shared by several processes there, and which files it consists of.
 
 use std::{
     fs, io,
@@ -14,20 +14,20 @@ use nix::{
 
 use crate::database::Failed;
 
-/// Refuses a path at which no database can be shared. What SQLite itself would say of it names neither cause nor cure.
+/// Refuses a path at which a database cannot be shared. SQLite's own errors name neither cause nor cure.
 pub(super) fn judge(path: &Path) -> Result<(), Failed> {
     judge_as(path, network_file_system)?;
     may_write(path)
 }
 
-/// What this user may do with a database.
+/// The right of this user to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Read,
     Write,
 }
 
-/// The same for a look, which does without the right to write.
+/// The same for inspection, which does not need the right to write.
 pub(super) fn judge_look(path: &Path) -> Result<Right, Failed> {
     judge_as(path, network_file_system)?;
     if may_write(path).is_ok() {
@@ -67,7 +67,8 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
             "it is {}: give the path of an SQLite database, or of a file that is not there yet",
             if file.is_dir() { "a directory" } else { "no regular file" }
         ))),
-        // The log of a database is found by its name: who came by another name would find another log.
+        // SQLite derives the name of the log from that of the file: a process that uses another name would use
+        // another log.
         Ok(file) if file.nlink() > 1 => Err(wrong(format!(
             "it has {} names (hard links), and processes that use different ones would not exclude each other: leave it one",
             file.nlink()
@@ -79,7 +80,7 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
     }
 }
 
-/// Whether this user may write the file, if it is there, and its directory.
+/// Checks that this user may write the file, if it exists, and its directory.
 fn may_write(path: &Path) -> Result<(), Failed> {
     if path.exists() {
         writable(path, AccessFlags::W_OK | AccessFlags::R_OK)?;
@@ -87,7 +88,7 @@ fn may_write(path: &Path) -> Result<(), Failed> {
     path.parent().map_or(Ok(()), |dir| writable(dir, AccessFlags::W_OK | AccessFlags::X_OK))
 }
 
-/// Refuses what this user cannot write: the file, and its directory, where SQLite keeps two more.
+/// Refuses a path that this user cannot write: the file, or its directory, where SQLite creates two more files.
 fn writable(path: &Path, how: AccessFlags) -> Result<(), Failed> {
     match eaccess(path, how) {
         Ok(()) => Ok(()),
@@ -115,7 +116,7 @@ fn wrong(message: String) -> Failed {
     Failed::new(Fault::Misconfigured, message)
 }
 
-/// Which files a database is in: itself, its log, and the memory that its users share.
+/// The identity of the files of a database: the file itself, its log, and its shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity([Option<(u64, u64)>; 3]);
 
@@ -124,14 +125,14 @@ pub(super) struct Identity([Option<(u64, u64)>; 3]);
 pub(super) struct Names([PathBuf; 3]);
 
 impl Identity {
-    /// Whether somebody uses it, or ended in the midst of that: there is a log beside it.
+    /// Whether there is a log: a process uses the database, or ended while using it.
     pub(super) const fn has_log(&self) -> bool {
         self.0[1].is_some()
     }
 }
 
 impl Names {
-    /// `whole`: the name without symbolic links, by which SQLite names the others.
+    /// `whole`: the path without symbolic links, from which SQLite derives the other names.
     pub(super) fn new(path: &Path, whole: &Path) -> Self {
         let beside = |ending: &str| {
             let mut name = whole.as_os_str().to_owned();
@@ -141,7 +142,7 @@ impl Names {
         Self([path.to_owned(), beside("-wal"), beside("-shm")])
     }
 
-    /// Where the names lead to now.
+    /// The files that the names lead to now.
     pub(super) fn identity(&self) -> Identity {
         let one = |path: &PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
         Identity(self.0.each_ref().map(one))

@@ -1,4 +1,4 @@
-//! Looks that change nothing: what was granted, which names there are, what is over.
+//! Queries that only read: grants, names, expired rows; and the sweep of unused rows.
 
 use leasehold_core::{Grant, Name, Token, lock_state::EntryKind};
 use rusqlite::{Error, params};
@@ -15,11 +15,11 @@ use crate::{
     step::{Message, Outgoing},
 };
 
-/// How much longer than now its tokens are kept in the row of a name that nobody uses.
+/// How much older than now, in microseconds, the newest token of an unused name must be before its row is deleted.
 const KEPT: i64 = 3_600_000_000;
 
-/// What was granted to claims of a client in line, and not confirmed since; and names that are kept taken while one of its claims is
-/// the first in line.
+/// The unconfirmed grants to waiting claims of a client, and the times at which names held by nobody become free,
+/// where one of its claims is the head of the queue.
 pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Outgoing>, Failed> {
     let of = || {
         let text = format!(
@@ -46,7 +46,8 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Outgoing
     Ok(told.collect())
 }
 
-/// What each of these claims is by now, and whether its place is to be written anew; `None` for one that is not there.
+/// The current state of each of these claims, and whether its queue entry has to be extended; `None` if it does not
+/// exist.
 pub(super) fn stands(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
     let of = || {
         let mut found = scope.file.connection.prepare_cached(
@@ -56,8 +57,8 @@ pub(super) fn stands(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<Vec<Opt
             let mut rows = found.query(params![place.name.as_str(), place.id.0.as_slice(), scope.now])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);
-            // A quarter of its life ago: so a place is written four times in its life and lasts for three quarters of it at
-            // least.
+            // More than a quarter of its life has passed: so an entry is written up to four times in its life, and
+            // always lasts for three quarters of it at least.
             Ok(Some((stand, expires < scope.now.saturating_add(place.life / 4 * 3))))
         };
         places.iter().map(one).collect::<Result<Vec<_>, Error>>()
@@ -65,7 +66,7 @@ pub(super) fn stands(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<Vec<Opt
     of().map_err(before)
 }
 
-/// Of each of these names that somebody holds: in how many microseconds the first of its holds is over.
+/// For each of these names that is held: in how many microseconds the first of its holds ends.
 pub(super) fn lapses(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
     let of = || {
         let mut found = scope.file.connection.prepare_cached(
@@ -81,7 +82,7 @@ pub(super) fn lapses(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64
     of().map_err(before)
 }
 
-/// The names that are held or wanted and begin so.
+/// The names with this prefix that are held or wanted.
 pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed> {
     let of = || {
         let mut found = scope.file.connection.prepare_cached(
@@ -94,12 +95,12 @@ pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed
     Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
 }
 
-/// What is to be swept of so many names behind one.
+/// The names to sweep, out of one part of the table.
 #[derive(Default)]
 pub(super) struct Leftovers {
-    /// Names of which nothing is left to be known.
+    /// Names whose rows carry no information any more.
     pub(super) idle: Vec<String>,
-    /// Names of which something is over.
+    /// Names with something expired.
     pub(super) stale: Vec<Name>,
     pub(super) last: Option<String>,
 }
@@ -134,7 +135,7 @@ pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Le
     of().map_err(before)
 }
 
-/// Deletes rows, and keeps in mind that no smaller tokens are minted for their names. What has come to life since stays.
+/// Deletes rows, and stores their largest token, so that their names get larger ones later. Rows in use again stay.
 pub(super) fn forget(scope: &Scope<'_>, names: &[String]) -> Result<(), Failed> {
     let floor = format!(
         "UPDATE leasehold_meta SET floor = max(floor, coalesce((SELECT token FROM leasehold_lock WHERE name = ?3 AND {IDLE}), 0))"

@@ -1,5 +1,5 @@
-//! Whether the tables in a file are those that we make, word by word. Who made the file may have written anything under our names:
-//! triggers, views, and columns, checks and defaults that are expressions.
+//! Checks that the tables in a file are word for word as leasehold makes them. The creator of the file may have put
+//! anything under our names: triggers, views, and columns, checks and defaults with expressions.
 
 use leasehold_core::Fault;
 use rusqlite::{Connection, Error};
@@ -11,18 +11,18 @@ const FOUND: &str = "SELECT type, name, tbl_name, rootpage > 0, coalesce(sql, ''
     WHERE lower(name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim', 'leasehold_called') \
     OR lower(tbl_name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim') ORDER BY type DESC, name";
 
-/// Something that stands in a file.
+/// An object in the schema of a file.
 struct Thing {
-    /// A table, an index, a view, a trigger.
+    /// A table, an index, a view or a trigger.
     kind: String,
     name: String,
     table: String,
-    /// Whether its rows stand in the file: neither a view nor a table that a module makes up.
+    /// Whether its rows are stored in the file: not so for a view or a virtual table.
     has_rows: bool,
     words: Vec<String>,
 }
 
-/// What stands under the names of our tables, and about them.
+/// The objects with the names of our tables, and those attached to our tables.
 pub(super) struct Made(Vec<Thing>);
 
 impl Made {
@@ -39,7 +39,7 @@ impl Made {
         !self.0.is_empty()
     }
 
-    /// Whether the table that tells of the others can be read without running what somebody else wrote.
+    /// Checks that `leasehold_meta` can be read without executing code of another user.
     pub(super) fn check_trust(&self) -> Result<(), Failed> {
         for Thing { kind, name, table, has_rows, .. } in &self.0 {
             match kind.as_str() {
@@ -58,12 +58,12 @@ impl Made {
         Ok(())
     }
 
-    /// Whether the table that tells of the others is there.
+    /// Whether the table `leasehold_meta` exists.
     pub(super) fn has_meta(&self) -> bool {
         self.0.iter().any(|thing| thing.kind == "table" && thing.name == "leasehold_meta")
     }
 
-    /// Whether all is as we make it, and nothing is missing or added.
+    /// Checks that every object is as leasehold makes it, and that none is missing or added.
     pub(super) fn check_words(&self) -> Result<(), Failed> {
         let ours = Self::ours().map_err(|error| Failed::new(Fault::Internal, error.to_string()))?;
         let named = |thing: &Thing| (thing.kind.clone(), thing.name.clone());
@@ -103,7 +103,7 @@ fn wrong(what: &str) -> Failed {
     misconfigured(&format!("{what}; {or}"))
 }
 
-/// The words of a text as SQLite reads it: without comments and spaces, which do not count.
+/// The tokens of a text as SQLite reads it, without comments and spaces, which have no meaning.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(words("a -- b\n (c/*, d*/,\te)"), ["a", "(", "c", ",", "e", ")"]);
     }
 
-    /// Else somebody could hide in a text what SQLite takes for a part of the table.
+    /// Otherwise a string literal could hide words that SQLite takes for a part of the table.
     #[test]
     fn a_comment_in_a_text_is_text() {
         assert_eq!(words("x '--' CHECK (1) '\n',"), ["x", "'--'", "CHECK", "(", "1", ")", "'\n'", ","]);

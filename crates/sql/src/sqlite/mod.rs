@@ -1,7 +1,7 @@
 //! SQLite: a file on this machine.
 //!
-//! Every process has one thread that writes, and what many tasks want at once is one transaction. Times are those of the clock that
-//! counts since the machine was started, which all its processes share and nobody can set.
+//! Each process has one thread that uses the file, and requests of many tasks share one transaction. Times are those
+//! of the clock that counts since the boot of the machine, which all its processes share and no user can set.
 
 mod boot;
 mod database;
@@ -26,11 +26,13 @@ use leasehold_core::{Env, Error};
 use self::database::Sqlite;
 use crate::{SqlEngine, client::Client, row::ClientId};
 
-/// Locks in the tables of an SQLite database, which is made if it is not there. It is opened at the first request, not here.
+/// Locks in the tables of an SQLite database, which is created if it does not exist. The first request opens it, not
+/// this function.
 ///
-/// A database that is there may have other tables; it keeps its locks in a write-ahead log from then on, as all else in it.
+/// An existing database may have other tables. From then on it has a write-ahead log, which applies to all its
+/// tables.
 ///
-/// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+/// The futures of this engine need a tokio runtime with timers and I/O, like the keeper's.
 ///
 /// # Errors
 /// [`is_misconfigured`](Error::is_misconfigured) for a path that is not absolute.
@@ -46,5 +48,5 @@ pub fn engine(path: &Path, env: &Env) -> Result<SqlEngine, Error> {
     Ok(SqlEngine::of(Client::new(Arc::new(sqlite), id, env), "sqlite", None))
 }
 
-/// What makes the tables, for who does so otherwise.
+/// The statements that create the tables, for users who create them in another way.
 pub const SCHEMA: &str = include_str!("sql/schema.sql");

@@ -1,4 +1,4 @@
-//! A database that was opened.
+//! An open database.
 
 use std::{os::unix::ffi::OsStrExt, path::Path, time::Duration};
 
@@ -15,9 +15,9 @@ use super::{
 };
 use crate::database::Failed;
 
-/// How many statements stay prepared: all there are.
+/// How many statements stay prepared: all of ours.
 const STATEMENTS: usize = 40;
-/// How long one attempt to open it may wait for others who are about to make it.
+/// How long one attempt to open it may wait for other processes that are creating it.
 const OPENING: Duration = Duration::from_secs(2);
 
 pub(super) struct Opened {
@@ -25,12 +25,12 @@ pub(super) struct Opened {
     pub(super) lineage: Lineage,
     names: Names,
     identity: Identity,
-    /// What was asked for when it was opened, and allowed.
+    /// The right with which it was opened.
     right: Right,
 }
 
 impl Opened {
-    /// Opens it. Where the file or the tables are not there, who is to write makes them; who only looks finds nothing.
+    /// Opens it. If the file or the tables do not exist, a writer creates them; a reader finds nothing.
     pub(super) fn open(path: &Path, clock: &dyn Clock, need: Need) -> Result<Self, Failed> {
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
         if need == Need::Read && !is_there(path) && path.parent().is_some_and(is_there) {
@@ -49,7 +49,7 @@ impl Opened {
     }
 
     fn open_now(path: &Path, clock: &dyn Clock, need: Need) -> Result<Self, Failed> {
-        // Not SQLITE_OPEN_URI: a path is a path, whatever its characters.
+        // Not SQLITE_OPEN_URI: a path is taken literally, whatever its characters.
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
@@ -69,7 +69,7 @@ impl Opened {
                 format!("it has to have a write-ahead log, and SQLite keeps it in journal mode {mode:?}"),
             ));
         }
-        // A lock that was granted is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
+        // A granted lock is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
         connection.execute_batch("PRAGMA synchronous = FULL").map_err(before)?;
         let lineage = tables::ready(&connection, clock)?;
         let whole = connection.path().map_or(path, Path::new);
@@ -78,8 +78,9 @@ impl Opened {
         Ok(Self { connection, lineage, names, identity, right: Right::Write })
     }
 
-    /// Opens it where this user may only read. Nothing is made beside it: without a log nobody uses it, and all of it is in the file.
-    /// Where somebody comes meanwhile, it is not the same any more at the end of the look, which is in vain.
+    /// Opens it for a user who may only read. Nothing is created beside it: without a log no process uses it, and the
+    /// file has all data. If a process starts to use it meanwhile, its identity has changed at the end of the look,
+    /// which then fails.
     fn open_to_look(path: &Path) -> Result<Self, Failed> {
         let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let names = Names::new(path, &whole);
@@ -100,7 +101,7 @@ impl Opened {
         }
     }
 
-    /// Tables without rows, in the place of those that nobody has made yet.
+    /// Empty tables, in place of tables that do not exist yet.
     fn nothing(path: &Path) -> Result<Self, Failed> {
         let connection = Connection::open_in_memory().map_err(before)?;
         connection.execute_batch(SCHEMA).map_err(before)?;
@@ -110,21 +111,21 @@ impl Opened {
         Ok(Self { connection, lineage: Lineage::new(0), names, identity, right: Right::Read })
     }
 
-    /// Whether they are those of the file.
+    /// Whether these are the tables of the file.
     pub(super) fn is_real(&self) -> bool {
         self.lineage != Lineage::new(0)
     }
 
-    /// Whether it serves for more than one look.
+    /// Whether it can be used for more than one look.
     pub(super) fn lasts(&self) -> bool {
         self.is_real() && self.right == Right::Write
     }
 
-    /// Begins to read, or to write. An error leaves nothing begun.
+    /// Begins a transaction that reads or writes. After an error no transaction is open.
     pub(super) fn begin(&self, need: Need) -> Result<(), Failed> {
         let begin = if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
         let begun = self.connection.prepare_cached(begin).and_then(|mut begin| begin.execute([]));
-        // What a reader sees is decided by its first look.
+        // The first query of a reader decides which state it sees.
         let same = begun.map_err(before).and_then(|_| tables::is_of(&self.connection, self.lineage));
         if same.is_err() && !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -132,7 +133,7 @@ impl Opened {
         same
     }
 
-    /// Whether the path still leads to it, and to its log: who opens it now finds the same locks.
+    /// Whether the path still leads to this file and its log: a process that opens it now finds the same locks.
     pub(super) fn is_there(&self) -> bool {
         self.names.identity() == self.identity
     }
@@ -141,13 +142,13 @@ impl Opened {
 fn set_up(connection: &Connection) -> Result<(), Failed> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before)?;
-    // SQLite's own patience sleeps ever longer and lets others pass: see `patiently`.
+    // SQLite's own busy timeout sleeps ever longer and lets others pass: see `patiently`.
     connection.busy_timeout(Duration::ZERO).map_err(before)?;
     trust_nothing(connection).map_err(before)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(not_ours)
 }
 
-/// What SQLite calls a file that nobody changes (<https://sqlite.org/uri.html>).
+/// The URI by which SQLite opens a file that nobody changes (<https://sqlite.org/uri.html>).
 fn at_rest(path: &Path) -> String {
     let byte = |byte: &u8| match byte {
         b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
@@ -157,7 +158,7 @@ fn at_rest(path: &Path) -> String {
     format!("file:{}?immutable=1", path.as_os_str().as_bytes().iter().map(byte).collect::<String>())
 }
 
-/// Nothing in the file runs, whoever wrote it there, also when it was written after we looked.
+/// Nothing in the file is executed, whoever wrote it there, even if it was written after our check.
 fn trust_nothing(connection: &Connection) -> Result<(), rusqlite::Error> {
     for (setting, on) in [
         (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),

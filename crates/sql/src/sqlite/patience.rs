@@ -1,4 +1,4 @@
-//! Waiting for a file that others are using.
+//! Waits for a file that other processes are using.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use leasehold_core::{Clock, Fault};
 
 use crate::{database::Failed, runtime};
 
-/// Between two attempts: about what a commit takes, and the same for who waits long and who comes. So of four processes that write
-/// without a pause none waits twenty times longer than usual (measured: five times), as it does where the pauses grow; with half
-/// of it the attempts cost what the commits need, with twice as much those who write again at once win.
+/// The pause between two attempts: about the time of a commit, the same for old and new waiters. So of four processes
+/// that write without a pause none waits twenty times longer than usual (measured: five times), as it happens where
+/// pauses grow. With half of this pause the attempts take the time that commits need; with twice as much, processes
+/// that write again at once win.
 const SHORTEST: Duration = Duration::from_micros(150);
-/// Once others write for so long, there is no hurry any more.
+/// A pause is this part of the time waited so far, at most [`LONGEST`]: after a long wait there is no hurry any more.
 const SHARE: u32 = 64;
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// Tries again while others are in the way, for `limit`.
+/// Repeats an attempt while others are in the way, for `limit`.
 pub(super) fn patiently<T>(
     clock: &dyn Clock,
     limit: Duration,
     mut attempt: impl FnMut() -> Result<T, Failed>,
 ) -> Result<T, Failed> {
     let begin = clock.now();
-    // Beside the clock, for one that stands still.
+    // Counted beside the clock, for a clock that stands still.
     let mut paused = Duration::ZERO;
     loop {
         match attempt() {

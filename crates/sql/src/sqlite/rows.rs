@@ -1,4 +1,4 @@
-//! Rows of one name, read and written.
+//! Reads and writes the rows of one name.
 
 use leasehold_core::{ClaimId, Name, Room};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
@@ -13,7 +13,7 @@ use super::transaction::Scope;
 
 const LOCK: &str = "SELECT token, holder, tokens, previous, substr(owner, 1, 512) AS owner, since, expires, client, claims, ended, ended_upto, ended_until \
     FROM leasehold_lock WHERE name = ?1";
-/// What [`claim_row`] reads.
+/// The columns that [`claim_row`] reads.
 pub(super) const CLAIM_COLUMNS: &str = "id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, since, \
     expires, claim_time, place_since, place_expires, client";
 const CLAIMS: &str = "SELECT id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, \
@@ -28,7 +28,7 @@ const PUT_CLAIM: &str = "INSERT OR REPLACE INTO leasehold_claim VALUES \
     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
 const DROP_CLAIM: &str = "DELETE FROM leasehold_claim WHERE name = ?1 AND id = ?2";
 
-/// What the tables hold of a name.
+/// Reads the snapshot of a name.
 pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Error> {
     let Scope { file, now, .. } = scope;
     let within = &file.connection;
@@ -38,7 +38,7 @@ pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Error> {
         Some(lock) if lock.claims > 0 => claims(within, name)?,
         Some(_) => Vec::new(),
         None => {
-            // Its row may have been swept, with the newest token in it.
+            // Its row may have been swept, together with its newest token.
             let swept: i64 = within.prepare_cached(FLOOR)?.query_row([], |row| row.get(0))?;
             floor = floor.max(swept.saturating_add(1));
             Vec::new()
@@ -61,7 +61,7 @@ fn claims(within: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
     Ok(claims)
 }
 
-/// Writes what changed.
+/// Writes the changes.
 pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Changes) -> Result<(), Error> {
     let (within, name) = (&scope.file.connection, name.as_str());
     if let Some(lock) = &done.lock {

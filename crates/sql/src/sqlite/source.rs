@@ -1,4 +1,4 @@
-//! What the thread of the database uses: the file at a path, and the clock.
+//! The file at a path and the clock, for the thread of the database.
 
 use std::{
     path::PathBuf,
@@ -16,24 +16,25 @@ use super::{
 };
 use crate::{client::lock_of, database::Failed, row::micros};
 
-/// How long others may write before one who wants to gives up. A request may wait for one that waits, and is answered in time even so.
+/// How long other processes may write before a writer gives up. Even a request behind a waiting one is answered in
+/// time.
 const BUSY: Duration = Duration::from_secs(2);
 
 pub(super) struct File {
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
-    /// That of the file that is there now.
+    /// The lineage of the current file.
     pub(super) lineage: Arc<Mutex<Lineage>>,
 }
 
 impl Source for File {
     fn begin(&mut self, file: &mut Option<Opened>, need: Need) -> Result<i64, Failed> {
-        // A file in the place of another is another one: what is in it, those who come find.
+        // A replaced file is another database: use what other processes find there.
         file.take_if(|opened| !opened.is_there() || !opened.lasts());
         let fresh = file.is_none();
         let mut begun = self.begin_now(file, need);
         if !fresh && begun.as_ref().is_err_and(|failed| failed.fault == Fault::Misconfigured) {
-            // Its tables are others now; whether they can be used, opening it tells.
+            // Its tables have changed; opening it again checks whether they can be used.
             *file = None;
             begun = self.begin_now(file, need);
         }

@@ -1,4 +1,4 @@
-//! The tables: whether they are there, ours, of this version, and of this start of the machine.
+//! The tables: whether they exist, are ours, have this version, and belong to the current boot of the machine.
 
 use leasehold_core::{Clock, Fault, Lineage, lock_state::ENDED_LIFE};
 use rusqlite::{Connection, params};
@@ -23,7 +23,7 @@ pub(super) struct Known {
     boot: String,
 }
 
-/// Makes the tables where there are none, and says which they are. Writes only what has to be written.
+/// Creates missing tables, and returns their lineage. Writes only what has to be written.
 pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineage, Failed> {
     let boot = boot()?;
     if let Some(known) = known(connection)?
@@ -38,13 +38,13 @@ pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineag
     known
 }
 
-/// Which they are, if they are there and what they say is of this start of the machine: nobody holds anything from before it.
+/// Their lineage, if they exist and are of the current boot: no hold from an earlier boot exists any more.
 pub(super) fn of_this_boot(connection: &Connection) -> Result<Option<Lineage>, Failed> {
     let boot = boot()?;
     Ok(known(connection)?.filter(|known| known.boot == boot).map(|known| known.lineage))
 }
 
-/// What they say of themselves, if they are there.
+/// What they say about themselves, if they exist.
 pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
     let made = Made::read(connection).map_err(before)?;
     if !made.is_there() {
@@ -55,7 +55,7 @@ pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
         made.check_words()?;
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, String>(2)?));
-    // The version first: another one may have other columns.
+    // The version first: another version may have other columns.
     let version: i64 = connection
         .query_row("SELECT version FROM leasehold_meta", [], |row| row.get(0))
         .map_err(|error| foreign(&error))?;
@@ -74,7 +74,7 @@ pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
     Ok(Some(Known { lineage: Lineage::new(lineage), boot }))
 }
 
-/// Whether the tables are still those: a version that is newer may have come, or somebody made them anew.
+/// Whether the tables are still the same: they may have a newer version by now, or have been created again.
 pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Failed> {
     let mut look = connection.prepare_cached(META).map_err(|error| foreign(&error))?;
     let (version, said): (i64, String) =
@@ -86,7 +86,7 @@ pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Fai
 }
 
 fn make(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
-    // Another may have made them meanwhile, of whatever version.
+    // Another process may have created them meanwhile, in any version.
     if known(connection)?.is_none() {
         connection.execute_batch(super::SCHEMA).map_err(|error| foreign(&error))?;
     }
@@ -97,7 +97,7 @@ fn make(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed
     Ok(known.lineage)
 }
 
-/// Whoever held or waited is gone with the machine as it was, and its times mean nothing now.
+/// Removes holders and waiters of an earlier boot: they are gone, and their times mean nothing now.
 fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite::Error> {
     const LAPSED: i16 = 2;
     let until = now.saturating_add(micros_in(ENDED_LIFE));
@@ -111,7 +111,7 @@ fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite:
     Ok(())
 }
 
-/// An error about tables that have our names.
+/// Sorts an error about tables that have our names.
 pub(super) fn foreign(error: &rusqlite::Error) -> Failed {
     let failed = sort(error, At::Before);
     match code(error) {

@@ -1,4 +1,4 @@
-//! Many jobs in one transaction, of which each is done as a whole or not at all.
+//! Many jobs in one transaction, each done as a whole or not at all.
 
 use std::cell::Cell;
 
@@ -10,30 +10,30 @@ use super::{
 };
 use crate::database::Failed;
 
-/// What a job has: the database, at a time.
+/// The context of a job: the database, and the time.
 pub(super) struct Scope<'a> {
     pub(super) file: &'a Opened,
-    /// The time: read when nobody else could write any more.
+    /// The time, read when no other process could write any more.
     pub(super) now: i64,
     rings: Cell<bool>,
 }
 
 impl Scope<'_> {
-    /// Something was granted to who is elsewhere.
+    /// Records a grant to another process.
     pub(super) fn ring(&self) {
         self.rings.set(true);
     }
 }
 
-/// Says whether the transaction was committed.
+/// Reports whether the transaction was committed.
 type Tell = Box<dyn FnOnce(&Result<(), Failed>) + Send>;
 
-/// Does its part in a transaction, or hears that there is none.
+/// Does its part of a transaction, or gets the reason why there is none.
 pub(super) type Job = Box<dyn FnOnce(Result<&Scope<'_>, &Failed>) -> After + Send>;
 
-/// What is left to do when the transaction was committed, or not.
+/// What is left to do once the transaction was committed, or not.
 pub(super) struct After {
-    /// Why the job came to nothing.
+    /// Why the job failed.
     pub(super) failed: Option<Failed>,
     pub(super) tell: Tell,
 }
@@ -44,12 +44,12 @@ impl After {
     }
 }
 
-/// Does the jobs in the transaction that was begun, and commits it; false if the connection is of no use any more.
+/// Does the jobs in the transaction that has begun, and commits it; false if the connection cannot be used any more.
 pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, ring: impl FnOnce()) -> bool {
     let scope = Scope { file, now, rings: Cell::new(false) };
     let alone = jobs.len() == 1;
     let mut afters = Vec::with_capacity(jobs.len());
-    // Why the transaction ended before its time: some errors end it as a whole.
+    // Why the transaction ended early: some errors end it as a whole.
     let mut ended: Option<Failed> = None;
     for job in jobs {
         if let Some(failed) = &ended {
@@ -70,7 +70,7 @@ pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, ring: impl FnOnc
         None => commit(file),
     };
     if !file.connection.is_autocommit() {
-        // Whoever is told of an error is told right: nothing of it stays.
+        // A reported error must be true: nothing of the transaction stays.
         let _ = file.connection.execute_batch("ROLLBACK");
     }
     if committed.is_ok() && scope.rings.get() {
@@ -83,7 +83,7 @@ pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, ring: impl FnOnc
     well
 }
 
-/// Does one of several jobs; an error if the transaction cannot go on.
+/// Does one of several jobs; an error if the transaction cannot continue.
 fn whole(scope: &Scope<'_>, job: Job) -> (After, Result<(), Failed>) {
     let say = |text: &str| {
         let mut said = scope.file.connection.prepare_cached(text)?;
@@ -98,7 +98,7 @@ fn whole(scope: &Scope<'_>, job: Job) -> (After, Result<(), Failed>) {
         None => say("RELEASE job"),
         Some(_) => say("ROLLBACK TO job").and_then(|()| say("RELEASE job")),
     };
-    // What could not be undone takes the others with it.
+    // A job that could not be undone fails the whole transaction.
     let left = left.map_err(|error| after.failed.clone().unwrap_or_else(|| before(error)));
     (after, left)
 }
@@ -109,7 +109,7 @@ fn commit(file: &Opened) -> Result<(), Failed> {
     if file.is_there() {
         return Ok(());
     }
-    // Who opens the path now knows nothing of it.
+    // A process that opens the path now does not see this commit.
     Err(rolled_back("the file was replaced at this moment"))
 }
 
@@ -128,7 +128,7 @@ mod tests {
 
     type Results = Arc<Mutex<Vec<Result<(), Fault>>>>;
 
-    /// A job that does these statements one by one.
+    /// A job that executes these statements one by one.
     fn job(said: &Results, texts: &'static [&'static str]) -> Job {
         let said = Arc::clone(said);
         Box::new(move |scope| {
@@ -145,7 +145,7 @@ mod tests {
         })
     }
 
-    /// What the jobs were told, and which numbers are in the file in the end.
+    /// The results reported to the jobs, and the numbers in the file at the end.
     fn run(jobs: &[&'static [&'static str]]) -> (Vec<Result<(), Fault>>, String) {
         let dir = tempfile::tempdir().unwrap();
         let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock, Need::Write).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     const TWO: &[&str] = &["INSERT INTO t VALUES (2)"];
     /// Fails in the middle.
     const HALF: &[&str] = &["INSERT INTO t VALUES (3)", "INSERT INTO nothing VALUES (4)"];
-    /// As a full disk does it: all that was done in the transaction is undone.
+    /// Like a full disk: the whole transaction is rolled back.
     const ALL: &[&str] = &["INSERT INTO t VALUES (5)", "INSERT OR ROLLBACK INTO t VALUES (5)"];
 
     #[test]

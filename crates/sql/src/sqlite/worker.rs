@@ -1,5 +1,6 @@
-//! The one thread of a process that uses the database. What came while it worked is done in one transaction, which waits for the disk
-//! once. Like a connection it does things in the order in which they were asked, but that looks come before changes.
+//! The one thread of a process that uses the database. Jobs that arrive while it works share one transaction, which
+//! waits for the disk once. Like a connection it does jobs in the order of their requests, except that reads come
+//! before writes.
 
 use std::{
     io,
@@ -16,28 +17,29 @@ use super::{
 };
 use crate::{database::Failed, engine::REQUEST_TIMEOUT, runtime};
 
-/// How much is done at once.
+/// The maximum number of jobs in one transaction.
 const MOST: usize = 256;
 
 /// What a job does to the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Looks: waits for nobody, and nobody waits for it.
+    /// Reads: waits for no writer, and no writer waits for it.
     Read,
     Write,
 }
 
-/// Hands work to the thread, which ends when this is dropped.
+/// Passes jobs to the thread, which ends when this is dropped.
 pub(super) struct Worker {
     jobs: Sender<(Need, Job)>,
 }
 
-/// What the thread uses.
+/// The resources of the thread.
 pub(super) trait Source: Send + 'static {
-    /// Begins to read, or to write: then others wait. Opens the database if it is not open, or is another one now. Says the time.
+    /// Begins to read, or to write, which makes other writers wait. Opens the database if it is not open or was
+    /// replaced. Returns the time.
     fn begin(&mut self, file: &mut Option<Opened>, need: Need) -> Result<i64, Failed>;
 
-    /// Tells other processes to look what was granted to them.
+    /// Signals other processes to check for grants to their claims.
     fn ring(&self);
 }
 
@@ -48,7 +50,7 @@ impl Worker {
         Ok(Self { jobs })
     }
 
-    /// What comes of `work`, once it is committed.
+    /// The result of `work`, once it is committed.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         need: Need,
@@ -56,7 +58,7 @@ impl Worker {
     ) -> Result<T, Failed> {
         let (tx, rx) = oneshot::channel();
         let job: Job = Box::new(move |scope| {
-            // Nobody waits for it any more, or nobody can know of it: it is not done later than that.
+            // No caller waits any more, so nobody would learn the result: the job is not done this late.
             if tx.is_closed() {
                 return After::nothing();
             }
@@ -83,7 +85,7 @@ fn late(need: Need) -> Failed {
     Failed::new(fault, format!("the database did not answer within {REQUEST_TIMEOUT:?}"))
 }
 
-/// Goes on after a panic, with the database opened anew: whoever waited for what it met hears that there is no answer.
+/// Restarts after a panic, with the database opened again; the callers of the affected jobs get no answer.
 fn keep_on(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
     while catch_unwind(AssertUnwindSafe(|| run(orders, &mut source))).is_err() {
         tracing::error!("the thread of the database met a bug and goes on: please report what it said");
@@ -111,7 +113,7 @@ fn run(orders: &Receiver<(Need, Job)>, source: &mut impl Source) {
                 (begun, _) => {
                     let failed =
                         begun.err().unwrap_or_else(|| Failed::new(Fault::Internal, "it is not open"));
-                    // Those who came meanwhile waited, too: so nobody waits twice.
+                    // Jobs that arrived meanwhile have waited, too: refuse them as well, so that none waits twice.
                     let waited = orders.try_iter().map(|(_, job)| job);
                     refuse(jobs.into_iter().chain(waited), &failed);
                 }

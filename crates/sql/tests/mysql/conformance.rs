@@ -18,10 +18,6 @@ impl Harness for Rig {
         Box::pin(async move { engine as Arc<dyn Engine> })
     }
 
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
         match kind {
             Disturbance::Forget => {

@@ -23,7 +23,7 @@ use crate::{
 
 /// A panic of who looks whether claims in line were granted, which nobody else does.
 #[test]
-fn a_minder_that_died_is_begun_anew() {
+fn a_maintenance_that_died_is_begun_anew() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_sql::minder::run");
     let url = format!("//root@127.0.0.1:{}/locks", rig.server.port());

@@ -55,10 +55,6 @@ impl Harness for Hostile {
         Box::pin(async move { engine as Arc<dyn Engine> })
     }
 
-    fn advance(&self, time: std::time::Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, _: Disturbance) -> BoxFuture<'_, bool> {
         Box::pin(std::future::ready(false))
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, Env, Guard, Inspect, Locks, Name, Previous, Release, View};
+use leasehold_core::{Claim, Env, Guard, Inspect, Locks, Name, View};
 use leasehold_sql::{
     SqlEngine,
     postgres::{Config, engine},
@@ -11,6 +11,8 @@ use leasehold_testkit::{
     claims,
     server::{PostgresServer, Proxy},
 };
+
+pub(crate) use leasehold_testkit::claims::release_of;
 
 pub(crate) use crate::until::{PATIENCE, until};
 
@@ -96,10 +98,4 @@ impl Rig {
             self.server.says("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
         counted[0].parse().unwrap()
     }
-}
-
-/// The order to leave no trace of a claim.
-pub(crate) fn release_of(claim: &Claim) -> [Release; 1] {
-    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
 }

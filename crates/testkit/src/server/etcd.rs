@@ -1,22 +1,18 @@
 //! A private etcd.
 
+use std::process::Output;
+
 #[cfg(feature = "tls")]
-use std::path::PathBuf;
-use std::process::{Command, Output};
-
-use nix::sys::signal::Signal;
-
-use super::etcd_node::{Node, etcdctl, lines};
+use super::node::Node;
+use super::{
+    etcd_node::{EtcdNode, etcdctl},
+    standalone::Standalone,
+};
 
 /// A private etcd of one node.
 ///
 /// It does not wait for the disk, but for a [durable](Self::durable) one: a kill loses nothing, a fall of the machine may.
-pub struct EtcdServer {
-    node: Node,
-    encrypted: bool,
-    /// Who operates it, where it has users.
-    login: Option<String>,
-}
+pub type EtcdServer = Standalone<EtcdNode>;
 
 impl EtcdServer {
     /// Starts one, with more arguments of `etcd`.
@@ -37,11 +33,11 @@ impl EtcdServer {
     /// When it cannot be started.
     #[must_use]
     pub fn durable(arguments: &[&str]) -> Self {
-        let mut node = Node::new();
+        let mut node = EtcdNode::new();
         let url = format!("http://127.0.0.1:{}", node.port);
         node.arguments =
             with_timing(&["--listen-client-urls", &url, "--advertise-client-urls", &url], arguments);
-        Self { node, encrypted: false, login: None }.started()
+        Self::started(node)
     }
 
     /// Starts one that takes encrypted connections only, of clients with a certificate of its authority.
@@ -51,8 +47,9 @@ impl EtcdServer {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted() -> Self {
-        let mut node = Node::new();
-        super::certificates::write(node.directory());
+        let mut node = EtcdNode::new();
+        super::certificates::write(node.instance().directory());
+        node.encrypted = true;
         node.health_port = super::child::free_port();
         let listen = format!("https://127.0.0.1:{}", node.port);
         let advertise = format!("https://localhost:{}", node.port);
@@ -68,88 +65,18 @@ impl EtcdServer {
             "--unsafe-no-fsync",
         ];
         node.arguments = with_timing(&addresses, &certificates);
-        Self { node, encrypted: true, login: None }.started()
-    }
-
-    fn started(mut self) -> Self {
-        self.restart();
-        self
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.node.port
+        Self::started(node)
     }
 
     /// Where it listens, as an encrypted one's certificate names it.
     #[must_use]
     pub fn url(&self) -> String {
         let port = self.port();
-        if self.encrypted { format!("etcds://localhost:{port}") } else { format!("etcd://127.0.0.1:{port}") }
-    }
-
-    /// A file of an encrypted one: `ca.pem`, its authority; `server.pem` for `localhost`, `client.pem`, and their keys,
-    /// `server.key` and `client.key`.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn certificate(&self, name: &str) -> PathBuf {
-        self.node.directory().join(name)
-    }
-
-    /// Starts it again, with the data that it has.
-    ///
-    /// # Panics
-    /// When it cannot be started.
-    pub fn restart(&mut self) {
-        self.node.start();
-        self.node.wait_until_healthy();
-    }
-
-    /// Kills it. It keeps its data.
-    pub fn kill(&mut self) {
-        self.node.kill();
-    }
-
-    /// Kills it and throws its data away: after a [`restart`](Self::restart) it is as new, under the same identity.
-    ///
-    /// # Panics
-    /// When its data cannot be removed.
-    pub fn forget(&mut self) {
-        self.node.forget();
-    }
-
-    /// Kills it and keeps a copy of its data for [`restore`](Self::restore).
-    ///
-    /// # Panics
-    /// When its data cannot be copied.
-    pub fn save(&mut self) {
-        self.node.save();
-    }
-
-    /// Kills it and puts back what was [saved](Self::save), as an operator would who has an old copy: after a
-    /// [`restart`](Self::restart) its revisions have gone backwards.
-    ///
-    /// # Panics
-    /// When nothing was saved.
-    pub fn restore(&mut self) {
-        self.node.restore();
-    }
-
-    /// Stops its process from running at all, until [`resume`](Self::resume).
-    ///
-    /// # Panics
-    /// When it is not running.
-    pub fn pause(&self) {
-        self.node.signal(Signal::SIGSTOP);
-    }
-
-    /// Lets it run again.
-    ///
-    /// # Panics
-    /// When it is not running.
-    pub fn resume(&self) {
-        self.node.signal(Signal::SIGCONT);
+        if self.node.encrypted {
+            format!("etcds://localhost:{port}")
+        } else {
+            format!("etcd://127.0.0.1:{port}")
+        }
     }
 
     /// From now on it has users: none but `root`, who may do everything and is its operator.
@@ -163,30 +90,7 @@ impl EtcdServer {
         {
             self.command(command);
         }
-        self.login = Some(login);
-    }
-
-    /// Runs `etcdctl` as an operator would, and answers what it said, line by line.
-    ///
-    /// # Panics
-    /// When it says that something is wrong.
-    pub fn command(&self, arguments: &[&str]) -> Vec<String> {
-        lines(self.operator().args(arguments))
-    }
-
-    fn operator(&self) -> Command {
-        let mut command = if self.encrypted {
-            let mut command = etcdctl(&format!("https://localhost:{}", self.port()));
-            command.current_dir(self.node.directory());
-            command.args(["--cacert=ca.pem", "--cert=client.pem", "--key=client.key"]);
-            command
-        } else {
-            etcdctl(&format!("127.0.0.1:{}", self.port()))
-        };
-        if let Some(login) = &self.login {
-            command.env("ETCDCTL_USER", login);
-        }
-        command
+        self.node.login = Some(login);
     }
 }
 

@@ -1,29 +1,25 @@
-//! One process of etcd, with its ports and its data.
+//! One etcd, with its ports and its data.
 
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use nix::sys::signal::Signal;
-use tempfile::TempDir;
-
 use super::{
-    child::{Server, free_port},
-    directory::{copy, remove, scratch},
+    child::free_port,
+    node::{Instance, Node},
+    standalone::DataDirectory,
     system,
 };
 
 /// How long one question may take: a server that is short of a leader answers within a second.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// One process of etcd.
-pub(super) struct Node {
-    process: Option<Server>,
-    directory: TempDir,
+/// One etcd.
+pub struct EtcdNode {
+    instance: Instance,
     /// Where its clients come in.
     pub(super) port: u16,
     /// Where its peers come in.
@@ -32,87 +28,85 @@ pub(super) struct Node {
     pub(super) health_port: u16,
     /// What its owner wants beside directory, ports and log.
     pub(super) arguments: Vec<String>,
+    /// Whether its clients come in by TLS.
+    pub(super) encrypted: bool,
+    /// Who operates it, where it has users.
+    pub(super) login: Option<String>,
 }
 
-impl Node {
+impl EtcdNode {
     /// One that does not run yet.
     pub(super) fn new() -> Self {
         let port = free_port();
         Self {
-            process: None,
-            directory: scratch(),
+            instance: Instance::new(),
             port,
             peer_port: free_port(),
             health_port: port,
             arguments: Vec::new(),
+            encrypted: false,
+            login: None,
         }
     }
 
-    /// Its own directory, in which it runs.
-    pub(super) fn directory(&self) -> &Path {
-        self.directory.path()
+    fn operator(&self) -> Command {
+        let mut command = if self.encrypted {
+            let mut command = etcdctl(&format!("https://localhost:{}", self.port));
+            command.current_dir(self.instance.directory());
+            command.args(["--cacert=ca.pem", "--cert=client.pem", "--key=client.key"]);
+            command
+        } else {
+            etcdctl(&format!("127.0.0.1:{}", self.port))
+        };
+        if let Some(login) = &self.login {
+            command.env("ETCDCTL_USER", login);
+        }
+        command
+    }
+}
+
+impl Node for EtcdNode {
+    fn instance(&self) -> &Instance {
+        &self.instance
     }
 
-    /// Starts it, with the data that it has.
-    pub(super) fn start(&mut self) {
+    fn instance_mut(&mut self) -> &mut Instance {
+        &mut self.instance
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn start(&mut self) {
         let peers = format!("http://127.0.0.1:{}", self.peer_port);
         let own = ["--data-dir", "data", "--logger=zap", "--log-level=error", "--listen-peer-urls", &peers];
         let all: Vec<String> =
             own.into_iter().map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
-        self.kill();
         let program = system::program("etcd").unwrap_or_else(|| "etcd".to_owned());
-        self.process = Some(Server::start(&program, self.directory.path(), &all, &[]));
+        self.instance.start(&program, &all, &[]);
     }
 
-    /// Waits until it takes writes.
-    pub(super) fn wait_until_healthy(&mut self) {
+    /// Until it takes writes.
+    fn wait_until_serving(&mut self) {
         let health = self.health_port;
         let healthy =
             || ask(health, "GET /health").is_some_and(|answer| answer.contains(r#""health":"true""#));
-        self.process.as_mut().expect("the server is running").wait_until(healthy);
+        self.instance.wait_until(healthy);
     }
 
-    pub(super) const fn is_running(&self) -> bool {
-        self.process.is_some()
-    }
-
-    /// Sends a signal to it.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.process.as_ref().expect("the server is running").signal(signal);
-    }
-
-    /// Kills it, if it runs.
-    pub(super) fn kill(&mut self) {
-        self.process = None;
-    }
-
-    /// Kills it and throws its data away.
-    pub(super) fn forget(&mut self) {
-        self.kill();
-        remove(&self.data());
-    }
-
-    /// Kills it and keeps a copy of its data: nobody writes while it is made.
-    pub(super) fn save(&mut self) {
-        self.kill();
-        remove(&self.saved());
-        copy(&self.data(), &self.saved());
-    }
-
-    /// Kills it and puts the copy in the place of its data.
-    pub(super) fn restore(&mut self) {
-        self.forget();
-        copy(&self.saved(), &self.data());
-    }
-
-    fn data(&self) -> PathBuf {
-        self.directory.path().join("data")
-    }
-
-    fn saved(&self) -> PathBuf {
-        self.directory.path().join("saved")
+    fn command(&self, words: &[&str]) -> Vec<String> {
+        let mut command = self.operator();
+        let output = command.args(words).output();
+        let output = output.unwrap_or_else(|error| panic!("cannot start etcdctl: {error}: run setup/debian"));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {text}{complaint}");
+        text.lines().map(str::to_owned).collect()
     }
 }
+
+impl DataDirectory for EtcdNode {}
 
 /// What a server answers to a request without encryption, such as `GET /health`; `None` when it does not.
 pub(super) fn ask(port: u16, request: &str) -> Option<String> {
@@ -133,14 +127,4 @@ pub(super) fn etcdctl(endpoint: &str) -> Command {
     // By itself it gives a server two seconds, which a busy machine may not have.
     command.args(["--dial-timeout=30s", "--command-timeout=30s"]);
     command
-}
-
-/// Runs it, and answers what it said, line by line; panics when it says that something is wrong.
-pub(super) fn lines(command: &mut Command) -> Vec<String> {
-    let output = command.output();
-    let output = output.unwrap_or_else(|error| panic!("cannot start etcdctl: {error}: run setup/debian"));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {text}{complaint}");
-    text.lines().map(str::to_owned).collect()
 }

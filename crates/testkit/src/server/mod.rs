@@ -4,6 +4,7 @@
 mod certificates;
 mod child;
 mod clock;
+mod cluster;
 mod directory;
 mod etcd;
 mod etcd_cluster;
@@ -14,6 +15,7 @@ mod java;
 mod liar;
 mod mariadb;
 mod mysql_programs;
+mod node;
 mod pgbouncer;
 mod postgres;
 mod postgres_programs;
@@ -32,6 +34,7 @@ mod redis_slots;
 #[cfg(feature = "tls")]
 mod redis_tls;
 mod redis_wire;
+mod standalone;
 mod switch;
 mod system;
 mod template;
@@ -40,6 +43,7 @@ mod zookeeper_ensemble;
 mod zookeeper_node;
 
 pub use clock::WallClock;
+pub use cluster::{Cluster, ClusterNode};
 pub use etcd::{EtcdServer, etcd_command};
 pub use etcd_cluster::EtcdCluster;
 pub use go::interop_program;
@@ -56,5 +60,6 @@ pub use redis_cluster::{RedisCluster, RedisClusterOptions, RedisFailover};
 pub use redis_sentinel_options::RedisSentinelOptions;
 pub use redis_sentinels::RedisSentinels;
 pub use redis_wire::RedisAnswer;
+pub use standalone::Standalone;
 pub use zookeeper::ZookeeperServer;
 pub use zookeeper_ensemble::ZookeeperEnsemble;

@@ -6,9 +6,10 @@ use std::{collections::BTreeSet, net::TcpListener, process::Command, time::Durat
 use super::redis_tls::{Bus, encrypt};
 use super::{
     child::free_port,
+    cluster::wait_for,
     redis_cluster_view::{Known, Role, read},
-    redis_group::{Group, wait, wait_for},
-    redis_node::Node,
+    redis_group::{Group, wait},
+    redis_node::RedisNode,
     redis_wire::RedisAnswer,
 };
 
@@ -288,7 +289,7 @@ impl RedisCluster {
 
     /// Starts one more node, that knows no other.
     pub(super) fn admit(&mut self) {
-        let mut node = Node::new(self.arguments.clone());
+        let mut node = RedisNode::new(self.arguments.clone());
         let bus = choose_bus(&mut node);
         #[cfg(feature = "tls")]
         if let Some(ports) = &mut self.tls {
@@ -367,7 +368,7 @@ fn arguments(options: RedisClusterOptions<'_>) -> Vec<String> {
 }
 
 /// Where a node's fellows come in: a free port, which before 7.0 is at a certain distance from its own.
-fn choose_bus(node: &mut Node) -> u16 {
+fn choose_bus(node: &mut RedisNode) -> u16 {
     if takes_a_bus_port(&node.program()) {
         let bus = free_port();
         node.arguments.extend(["--cluster-port".to_owned(), bus.to_string()]);

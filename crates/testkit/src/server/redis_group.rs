@@ -1,28 +1,22 @@
 //! Several processes of Redis that speak with each other, any of which can be cut off from the others.
 
-use std::{
-    io,
-    path::PathBuf,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{io, path::PathBuf, time::Duration};
 
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
+    cluster::{Member, wait_for},
     directory::scratch,
+    node::Node,
     proxy::Proxy,
     redirect::Redirect,
-    redis_node::Node,
+    redis_node::RedisNode,
     redis_wire::{RedisAnswer, Wire},
 };
 
 /// How long the processes may take to agree: some seconds by their timing, and on a busy machine more than the 30 for which a Sentinel
 /// does nothing that missed two.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How often they are asked.
-const LOOK: Duration = Duration::from_millis(20);
 /// How long one that is asked what it knows may take.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one that is told to do something may take.
@@ -33,7 +27,7 @@ pub(super) struct Group {
     links: Vec<Link>,
     /// Between which two nothing passes, beside those that are cut off.
     parted: Vec<[usize; 2]>,
-    members: Vec<Member>,
+    peers: Vec<Peer>,
     library: PathBuf,
     #[cfg_attr(
         not(feature = "tls"),
@@ -42,13 +36,11 @@ pub(super) struct Group {
     directory: TempDir,
 }
 
-struct Member {
-    node: Node,
+struct Peer {
+    member: Member<RedisNode>,
     password: Option<String>,
     /// Where others come in: its port, and in a cluster another.
     addresses: Vec<u16>,
-    paused: bool,
-    cut: bool,
 }
 
 /// The way from one to a door of another.
@@ -64,17 +56,17 @@ impl Group {
     pub(super) fn new() -> Self {
         let directory = scratch();
         let library = Redirect::build(directory.path());
-        let (links, parted, members) = (Vec::new(), Vec::new(), Vec::new());
-        Self { links, parted, members, library, directory }
+        let (links, parted, peers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { links, parted, peers, library, directory }
     }
 
     /// Takes in a process that does not run yet, with more doors than its port, and answers its index.
-    pub(super) fn admit(&mut self, mut node: Node, password: Option<&str>, addresses: &[u16]) -> usize {
-        let index = self.members.len();
+    pub(super) fn admit(&mut self, mut node: RedisNode, password: Option<&str>, addresses: &[u16]) -> usize {
+        let index = self.peers.len();
         node.with_redirect(&self.library);
         let addresses = std::iter::once(node.port).chain(addresses.iter().copied()).collect();
         let password = password.map(str::to_owned);
-        self.members.push(Member { node, password, addresses, paused: false, cut: false });
+        self.peers.push(Peer { member: Member::new(node), password, addresses });
         for other in 0..index {
             self.link(index, other);
             self.link(other, index);
@@ -102,21 +94,21 @@ impl Group {
 
     /// How many members it has.
     pub(super) const fn len(&self) -> usize {
-        self.members.len()
+        self.peers.len()
     }
 
     pub(super) fn indices(&self) -> std::ops::Range<usize> {
-        0..self.members.len()
+        0..self.peers.len()
     }
 
     /// Where clients reach a member.
     pub(super) fn port(&self, member: usize) -> u16 {
-        self.members[member].node.port
+        self.node(member).port
     }
 
     /// Where others reach a member: its port, and another.
     pub(super) fn addresses(&self, member: usize) -> [u16; 2] {
-        let addresses = &self.members[member].addresses;
+        let addresses = &self.peers[member].addresses;
         [addresses[0], *addresses.last().expect("the first is its port")]
     }
 
@@ -127,39 +119,31 @@ impl Group {
 
     /// Whether it runs and reaches the others.
     pub(super) fn is_present(&self, member: usize) -> bool {
-        let Member { node, paused, cut, .. } = &self.members[member];
-        node.is_running() && !paused && !cut
+        self.peers[member].member.is_present()
     }
 
     /// Starts a member, again if it runs, with the data that it has, and waits until it has read it.
     pub(super) fn start(&mut self, member: usize) {
-        self.kill(member);
-        let node = &mut self.members[member].node;
-        node.start();
-        node.wait_until_loaded();
+        let Peer { member, .. } = &mut self.peers[member];
+        member.start();
+        member.node.wait_until_serving();
     }
 
     pub(super) fn kill(&mut self, member: usize) {
-        let member = &mut self.members[member];
-        member.node.kill();
-        member.paused = false;
+        self.peers[member].member.kill();
     }
 
     pub(super) fn pause(&mut self, member: usize) {
-        let member = &mut self.members[member];
-        member.node.signal(Signal::SIGSTOP);
-        member.paused = true;
+        self.peers[member].member.pause();
     }
 
     pub(super) fn resume(&mut self, member: usize) {
-        let member = &mut self.members[member];
-        member.node.signal(Signal::SIGCONT);
-        member.paused = false;
+        self.peers[member].member.resume();
     }
 
     /// Cuts a member off from the others: connections end, also those to come.
     pub(super) fn cut(&mut self, member: usize) {
-        self.members[member].cut = true;
+        self.peers[member].member.cut = true;
         self.arrange();
     }
 
@@ -171,14 +155,14 @@ impl Group {
 
     /// Lets a member reach the others again, but for those that are cut off themselves.
     pub(super) fn heal(&mut self, member: usize) {
-        self.members[member].cut = false;
+        self.peers[member].member.cut = false;
         self.parted.retain(|pair| !pair.contains(&member));
         self.arrange();
     }
 
     /// Sets a member's clock this many seconds away from the machine's.
     pub(super) fn set_clock(&self, member: usize, seconds: i64) {
-        self.members[member].node.set_clock(seconds);
+        self.node(member).set_clock(seconds);
     }
 
     /// What a member answers to commands on one connection, to the last of them.
@@ -213,9 +197,13 @@ impl Group {
         (kind == "slave" && state == "connected").then(|| port.clone())
     }
 
+    fn node(&self, member: usize) -> &RedisNode {
+        &self.peers[member].member.node
+    }
+
     fn exchange(&self, member: usize, commands: &[&[&str]], patience: Duration) -> io::Result<RedisAnswer> {
-        let Member { node, password, .. } = &self.members[member];
-        let mut wire = Wire::connect(node.port, password.as_deref(), patience)?;
+        let password = self.peers[member].password.as_deref();
+        let mut wire = Wire::connect(self.port(member), password, patience)?;
         let mut answer = Ok(Vec::new());
         for words in commands {
             answer = wire.ask(words)?;
@@ -224,7 +212,7 @@ impl Group {
     }
 
     fn link(&mut self, from: usize, to: usize) {
-        let addresses = &self.members[to].addresses;
+        let addresses = &self.peers[to].addresses;
         let link = |&address: &u16| Link { from, to, address, proxy: Proxy::start(address) };
         self.links.extend(addresses.iter().map(link));
     }
@@ -240,7 +228,7 @@ impl Group {
     }
 
     fn set_redirect(&self, member: usize, ways: impl Iterator<Item = (u16, u16)>) {
-        self.members[member].node.redirect().expect("each member has one").set(ways);
+        self.node(member).redirect().expect("each member has one").set(ways);
     }
 
     /// Shuts and opens the ways as the members are.
@@ -248,7 +236,7 @@ impl Group {
         for Link { from, to, proxy, .. } in &self.links {
             let ends = [*from, *to];
             let parted = self.parted.iter().any(|pair| ends.iter().all(|end| pair.contains(end)));
-            if parted || ends.iter().any(|&end| self.members[end].cut) {
+            if parted || ends.iter().any(|&end| self.peers[end].member.cut) {
                 proxy.sever();
             } else {
                 proxy.mend();
@@ -263,16 +251,4 @@ impl Group {
 /// When that takes far too long.
 pub(super) fn wait<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_for(LIMIT, look).unwrap_or_else(|| panic!("{what}: not after {LIMIT:?}"))
-}
-
-/// As [`wait`], but not longer than this.
-pub(super) fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let limit = Instant::now() + limit;
-    loop {
-        let found = look();
-        if found.is_some() || Instant::now() > limit {
-            return found;
-        }
-        sleep(LOOK);
-    }
 }

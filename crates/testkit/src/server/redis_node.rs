@@ -1,4 +1,4 @@
-//! One process of Redis, with its port and its data.
+//! One Redis, or one Sentinel, with its port and its data.
 
 use std::{
     fs,
@@ -8,22 +8,19 @@ use std::{
     time::Duration,
 };
 
-use nix::sys::signal::Signal;
-use tempfile::TempDir;
-
 use super::{
-    child::{Server, free_port},
+    child::free_port,
     clock::WallClock,
-    directory::scratch,
+    node::{Instance, Node},
     preload,
     redirect::Redirect,
+    redis::redis_command,
     system,
 };
 
-/// One process of Redis, or of a Sentinel: no persistence unless its arguments say so.
-pub(super) struct Node {
-    process: Option<Server>,
-    directory: TempDir,
+/// One Redis, or one Sentinel: no persistence unless its arguments say so.
+pub struct RedisNode {
+    instance: Instance,
     /// Where it listens.
     pub(super) port: u16,
     /// What its owner wants beside directory and port.
@@ -32,36 +29,41 @@ pub(super) struct Node {
     file: Option<PathBuf>,
     clock: Option<WallClock>,
     redirect: Option<Redirect>,
+    /// Where one that stands alone takes encrypted connections, if it does.
+    #[cfg(feature = "tls")]
+    pub(super) tls_port: Option<u16>,
 }
 
-impl Node {
+impl RedisNode {
     /// One that does not run yet.
     pub(super) fn new(arguments: Vec<String>) -> Self {
-        let (directory, port) = (scratch(), free_port());
-        Self { process: None, directory, port, arguments, file: None, clock: None, redirect: None }
-    }
-
-    /// Its own directory, in which it runs.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only certificates are looked for there"))]
-    pub(super) fn directory(&self) -> &Path {
-        self.directory.path()
+        Self {
+            instance: Instance::new(),
+            port: free_port(),
+            arguments,
+            file: None,
+            clock: None,
+            redirect: None,
+            #[cfg(feature = "tls")]
+            tls_port: None,
+        }
     }
 
     /// Gives it a file of configuration, with these lines at first. What [`arguments`](Self::arguments) say goes before it.
     pub(super) fn configure(&mut self, lines: &[String]) {
-        let file = self.directory.path().join("redis.conf");
+        let file = self.instance.directory().join("redis.conf");
         fs::write(&file, lines.join("\n") + "\n").expect("a private directory takes a file");
         self.file = Some(file);
     }
 
     /// Gives it a clock of its own.
     pub(super) fn with_clock(&mut self) {
-        self.clock = Some(WallClock::new(self.directory.path()));
+        self.clock = Some(WallClock::new(self.instance.directory()));
     }
 
     /// Lets connections that it makes be led elsewhere.
     pub(super) fn with_redirect(&mut self, library: &Path) {
-        self.redirect = Some(Redirect::new(self.directory.path(), library));
+        self.redirect = Some(Redirect::new(self.instance.directory(), library));
     }
 
     /// Where its connections go.
@@ -76,39 +78,13 @@ impl Node {
 
     /// Its unix socket.
     pub(super) fn socket(&self) -> PathBuf {
-        self.directory.path().join("redis.sock")
-    }
-
-    /// Starts it, with the data that it has.
-    pub(super) fn start(&mut self) {
-        let directory = self.directory.path().display().to_string();
-        let (socket, port) = (self.socket().display().to_string(), self.port.to_string());
-        let own = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir", &directory];
-        let rest = ["--unixsocket", &socket, "--unixsocketperm", "700"];
-        let quiet = ["--daemonize", "no", "--loglevel", "warning"];
-        let file = self.file.iter().map(|file| file.display().to_string());
-        let own = own.into_iter().chain(rest).chain(quiet).map(str::to_owned);
-        let all: Vec<String> = file.chain(own).chain(self.arguments.iter().cloned()).collect();
-        let clock = self.clock.iter().flat_map(WallClock::environment);
-        let redirect = self.redirect.iter().flat_map(Redirect::environment);
-        let environment = preload::environment(clock.chain(redirect));
-        self.kill();
-        self.process = Some(Server::start(&self.program(), self.directory.path(), &all, &environment));
-    }
-
-    /// Waits until it has read its data.
-    pub(super) fn wait_until_loaded(&mut self) {
-        self.wait_until(|port| has_loaded(port).unwrap_or(false));
+        self.instance.directory().join("redis.sock")
     }
 
     /// Waits until it listens, which it does before it has read its data.
     pub(super) fn wait_until_listening(&mut self) {
-        self.wait_until(|port| TcpStream::connect(("127.0.0.1", port)).is_ok());
-    }
-
-    fn wait_until(&mut self, ready: fn(u16) -> bool) {
         let port = self.port;
-        self.process.as_mut().expect("the server is running").wait_until(|| ready(port));
+        self.instance.wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
     /// The server is found in the path, or is what Debian calls the checker of its files: one program, which does what its
@@ -123,32 +99,56 @@ impl Node {
         if let Some(found) = find("redis-server") {
             return found.display().to_string();
         }
-        let named = self.directory.path().join("redis-server");
+        let named = self.instance.directory().join("redis-server");
         let checker = find("redis-check-rdb").expect("redis-server is missing: run setup/debian");
         if !named.exists() {
             std::os::unix::fs::symlink(checker, &named).expect("a private directory takes a link");
         }
         named.display().to_string()
     }
+}
 
-    pub(super) const fn is_running(&self) -> bool {
-        self.process.is_some()
+impl Node for RedisNode {
+    fn instance(&self) -> &Instance {
+        &self.instance
     }
 
-    /// Sends a signal to it.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.process.as_ref().expect("the server is running").signal(signal);
+    fn instance_mut(&mut self) -> &mut Instance {
+        &mut self.instance
     }
 
-    /// Kills it, if it runs: what it did not save is lost.
-    pub(super) fn kill(&mut self) {
-        self.process = None;
+    fn port(&self) -> u16 {
+        self.port
     }
 
-    /// Ends it in order, so that it saves what it is to save.
-    pub(super) fn stop(&mut self) {
-        let mut process = self.process.take().expect("the server is running");
-        process.end(Signal::SIGTERM).expect("a child can be waited for");
+    fn start(&mut self) {
+        let directory = self.instance.directory().display().to_string();
+        let (socket, port) = (self.socket().display().to_string(), self.port.to_string());
+        let own = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir", &directory];
+        let rest = ["--unixsocket", &socket, "--unixsocketperm", "700"];
+        let quiet = ["--daemonize", "no", "--loglevel", "warning"];
+        let file = self.file.iter().map(|file| file.display().to_string());
+        let own = own.into_iter().chain(rest).chain(quiet).map(str::to_owned);
+        let all: Vec<String> = file.chain(own).chain(self.arguments.iter().cloned()).collect();
+        let clock = self.clock.iter().flat_map(WallClock::environment);
+        let redirect = self.redirect.iter().flat_map(Redirect::environment);
+        let environment = preload::environment(clock.chain(redirect));
+        let program = self.program();
+        self.instance.start(&program, &all, &environment);
+    }
+
+    /// Until it has read its data.
+    fn wait_until_serving(&mut self) {
+        let port = self.port;
+        self.instance.wait_until(|| has_loaded(port).unwrap_or(false));
+    }
+
+    fn command(&self, words: &[&str]) -> Vec<String> {
+        let output = redis_command(self.port, words);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {text}{complaint}");
+        text.lines().map(str::to_owned).collect()
     }
 }
 

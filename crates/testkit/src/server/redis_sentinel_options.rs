@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::redis_node::Node;
+use super::redis_node::RedisNode;
 
 /// How many of them make a majority, and the quorum.
 pub(super) const MAJORITY: usize = 2;
@@ -46,13 +46,13 @@ impl Default for RedisSentinelOptions<'_> {
 }
 
 /// A node, that follows the master with this port at first, if there is one.
-pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) -> Node {
+pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) -> RedisNode {
     let mut arguments = vec!["--repl-diskless-sync-delay", "0"];
     if let Some(password) = options.password {
         arguments.extend(["--requirepass", password, "--masterauth", password]);
     }
     arguments.extend(options.arguments);
-    let mut node = Node::new(arguments.into_iter().map(str::to_owned).collect());
+    let mut node = RedisNode::new(arguments.into_iter().map(str::to_owned).collect());
     let follow = master.map(|port| format!("replicaof 127.0.0.1 {port}"));
     node.configure(follow.as_slice());
     if options.clocks {

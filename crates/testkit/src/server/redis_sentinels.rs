@@ -4,7 +4,7 @@
 use super::redis_tls::{Bus, encrypt};
 use super::{
     redis_group::{Group, wait},
-    redis_node::Node,
+    redis_node::RedisNode,
     redis_sentinel_options::{MAJORITY, MASTER, RedisSentinelOptions, data_node, sentinel_lines},
     redis_wire::RedisAnswer,
 };
@@ -49,19 +49,20 @@ impl RedisSentinels {
         #[cfg(feature = "tls")]
         super::certificates::write(&certificates);
         #[cfg(feature = "tls")]
-        let mut encrypted = |node: &mut Node| {
+        let mut encrypted = |node: &mut RedisNode| {
             if options.tls {
                 tls.push(encrypt(node, &certificates, "server", Bus::Plain));
             }
         };
         #[cfg(not(feature = "tls"))]
-        let encrypted = |_: &mut Node| {};
+        let encrypted = |_: &mut RedisNode| {};
         for index in 0..NODES {
             let mut node = data_node(index.checked_sub(1).map(|_| group.port(0)), options);
             encrypted(&mut node);
             group.admit(node, options.password, &[]);
         }
-        let sentinels: Vec<_> = (0..SENTINELS).map(|_| Node::new(vec!["--sentinel".to_owned()])).collect();
+        let sentinels: Vec<_> =
+            (0..SENTINELS).map(|_| RedisNode::new(vec!["--sentinel".to_owned()])).collect();
         let data: Vec<_> = group.indices().map(|node| group.port(node)).collect();
         let ports: Vec<_> = sentinels.iter().map(|node| node.port).collect();
         for mut node in sentinels {

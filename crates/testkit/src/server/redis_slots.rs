@@ -1,9 +1,10 @@
 //! The slots of a private Redis Cluster, and their way from node to node.
 
 use super::{
+    cluster::wait_for,
     redis_cluster::{CHANGE_LIMIT, RedisCluster, SLOTS},
     redis_cluster_view::Moving,
-    redis_group::{wait, wait_for},
+    redis_group::wait,
 };
 
 /// How long one step may take, in milliseconds, before the node gives up.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{child::free_port, redis_node::Node};
+use super::{child::free_port, redis_node::RedisNode};
 
 /// Who else speaks TLS than clients.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Bus {
 
 /// Gives a node that does not run yet a port for encrypted connections of clients with a certificate of its authority. It shows the
 /// certificate `own`.
-pub(super) fn encrypt(node: &mut Node, certificates: &Path, own: &str, bus: Bus) -> u16 {
+pub(super) fn encrypt(node: &mut RedisNode, certificates: &Path, own: &str, bus: Bus) -> u16 {
     let port = free_port();
     let file = |name: &str| certificates.join(name).display().to_string();
     let mut options = vec![

@@ -1,20 +1,19 @@
-//! One process of ZooKeeper, with its ports and its data.
+//! One ZooKeeper, with its ports and its data.
 
 use std::{
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
-use nix::sys::signal::Signal;
-use tempfile::TempDir;
-
 use super::{
-    child::{Server, free_port},
-    directory::{copy, remove, scratch},
+    child::free_port,
     java::{class_path, java, java_arguments, server_class_path},
+    node::{Instance, Node},
+    standalone::DataDirectory,
+    switch::Switch,
 };
 
 /// How long a question may take.
@@ -40,16 +39,19 @@ const USUAL: [&str; 10] = [
 /// Its own, and what that needs of others but does not name.
 const LIBRARIES: [&str; 3] = ["zookeeper", "netty-codec", "netty-resolver"];
 
-/// One process of ZooKeeper.
-pub(super) struct Node {
-    process: Option<Server>,
-    directory: TempDir,
+/// One ZooKeeper.
+pub struct ZookeeperNode {
+    instance: Instance,
     /// Where it answers without encryption.
     pub(super) port: u16,
     /// What its owner wants: lines of its configuration and, with a `-` before them, options of `java`.
     pub(super) lines: Vec<String>,
+    /// Where encrypted connections come in, if they do.
+    pub(super) secure_port: Option<u16>,
     /// Which of several it is.
     pub(super) id: Option<usize>,
+    /// Through it one of several calls the others.
+    pub(super) switch: Option<Switch>,
 }
 
 /// What one that serves says of itself.
@@ -60,41 +62,17 @@ pub(super) struct Status {
     pub(super) zxid: u64,
 }
 
-impl Node {
+impl ZookeeperNode {
     /// One that does not run yet.
     pub(super) fn new() -> Self {
-        let directory = scratch();
-        Self { process: None, directory, port: free_port(), lines: Vec::new(), id: None }
-    }
-
-    /// Its own directory, in which it runs.
-    pub(super) fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// Starts it, with the data that it has.
-    pub(super) fn start(&mut self) {
-        self.kill();
-        let (options, lines): (Vec<_>, Vec<_>) =
-            self.lines.iter().cloned().partition(|line| line.starts_with('-'));
-        let port = format!("clientPort={}", self.port);
-        let lines = USUAL.into_iter().chain([&*port]).chain(lines.iter().map(String::as_str));
-        self.write("zoo.cfg", &lines.collect::<Vec<_>>().join("\n"));
-        if let Some(id) = self.id {
-            fs::create_dir_all(self.data()).expect("a private directory takes another");
-            self.write("data/myid", &id.to_string());
+        Self {
+            instance: Instance::new(),
+            port: free_port(),
+            lines: Vec::new(),
+            secure_port: None,
+            id: None,
+            switch: None,
         }
-        let mut arguments = java_arguments(&server_class_path(&LIBRARIES), self.directory());
-        arguments.extend(options);
-        arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"].map(str::to_owned));
-        self.process = Some(Server::start("java", self.directory.path(), &arguments, &[]));
-    }
-
-    /// Waits until it serves.
-    pub(super) fn wait_until_serving(&mut self) {
-        let port = self.port;
-        let serving = || status(port).is_some();
-        self.process.as_mut().expect("the server is running").wait_until(serving);
     }
 
     /// What it says of itself, if it serves.
@@ -102,42 +80,9 @@ impl Node {
         status(self.port)
     }
 
-    pub(super) const fn is_running(&self) -> bool {
-        self.process.is_some()
-    }
-
-    /// Sends a signal to it.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.process.as_ref().expect("the server is running").signal(signal);
-    }
-
-    /// Kills it, if it runs.
-    pub(super) fn kill(&mut self) {
-        self.process = None;
-    }
-
-    /// Kills it and throws its data away.
-    pub(super) fn forget(&mut self) {
-        self.kill();
-        remove(&self.data());
-    }
-
-    /// Kills it and keeps a copy of its data: nobody writes while it is made.
-    pub(super) fn save(&mut self) {
-        self.kill();
-        remove(&self.saved());
-        copy(&self.data(), &self.saved());
-    }
-
-    /// Kills it and puts the copy in the place of its data.
-    pub(super) fn restore(&mut self) {
-        self.forget();
-        copy(&self.saved(), &self.data());
-    }
-
     /// Kills it and makes this number the next that a sequence below `path` uses.
     pub(super) fn set_child_counter(&mut self, path: &str, counter: i32) {
-        self.kill();
+        self.instance.kill();
         self.write("SetChildCounter.java", include_str!("SetChildCounter.java"));
         let mut arguments = java_arguments(&class_path(&LIBRARIES), self.directory());
         let counter = counter.to_string();
@@ -148,14 +93,6 @@ impl Node {
     /// What it answers to one of its words of four letters; `None` when it does not.
     pub(super) fn four_letters(&self, word: &str) -> Option<String> {
         ask(self.port, word, ANSWER_LIMIT)
-    }
-
-    /// Runs the operator's command, and answers what it said, line by line; panics when it says that something is wrong.
-    pub(super) fn command(&self, words: &[&str]) -> Vec<String> {
-        let mut said = java(self.directory(), &self.shell(words), "");
-        // Before it does anything it tells that it is connected.
-        let connected = said.iter().position(|line| line.contains("state:SyncConnected"));
-        said.split_off(connected.map_or(0, |line| line + 1))
     }
 
     /// Has the operator's command do what these lines say.
@@ -176,14 +113,55 @@ impl Node {
         fs::write(self.directory().join(name), text).expect("a private directory takes a file");
     }
 
-    fn data(&self) -> PathBuf {
-        self.directory.path().join("data")
-    }
-
-    fn saved(&self) -> PathBuf {
-        self.directory.path().join("saved")
+    fn directory(&self) -> &Path {
+        self.instance.directory()
     }
 }
+
+impl Node for ZookeeperNode {
+    fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    fn instance_mut(&mut self) -> &mut Instance {
+        &mut self.instance
+    }
+
+    fn port(&self) -> u16 {
+        self.secure_port.unwrap_or(self.port)
+    }
+
+    fn start(&mut self) {
+        self.instance.kill();
+        let (options, lines): (Vec<_>, Vec<_>) =
+            self.lines.iter().cloned().partition(|line| line.starts_with('-'));
+        let port = format!("clientPort={}", self.port);
+        let lines = USUAL.into_iter().chain([&*port]).chain(lines.iter().map(String::as_str));
+        self.write("zoo.cfg", &lines.collect::<Vec<_>>().join("\n"));
+        if let Some(id) = self.id {
+            fs::create_dir_all(self.instance.data()).expect("a private directory takes another");
+            self.write("data/myid", &id.to_string());
+        }
+        let mut arguments = java_arguments(&server_class_path(&LIBRARIES), self.directory());
+        arguments.extend(options);
+        arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"].map(str::to_owned));
+        self.instance.start("java", &arguments, &[]);
+    }
+
+    fn wait_until_serving(&mut self) {
+        let port = self.port;
+        self.instance.wait_until(|| status(port).is_some());
+    }
+
+    fn command(&self, words: &[&str]) -> Vec<String> {
+        let mut said = java(self.directory(), &self.shell(words), "");
+        // Before it does anything it tells that it is connected.
+        let connected = said.iter().position(|line| line.contains("state:SyncConnected"));
+        said.split_off(connected.map_or(0, |line| line + 1))
+    }
+}
+
+impl DataDirectory for ZookeeperNode {}
 
 fn status(port: u16) -> Option<Status> {
     let answer = ask(port, "srvr", EARLY_LIMIT)?;

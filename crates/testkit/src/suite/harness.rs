@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{BoxFuture, Engine, Name};
 
+use crate::rig::{AT_ONCE, PATIENCE};
+
 /// Places in line end after a minute at the latest.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -13,8 +15,10 @@ pub trait Harness: Sync {
     /// A new client, independent of all others, of the same system.
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>>;
 
-    /// Lets time pass for the system: moves a manual clock, or really waits.
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()>;
+    /// Lets time pass for the system: moves a manual clock, or really waits, as by default.
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
 
     /// Disturbs the system; `false`: cannot, and nothing happened.
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool>;
@@ -22,7 +26,7 @@ pub trait Harness: Sync {
     /// How many cases may run at once, which shortens a run where time really passes: each case has names of its own, but
     /// they share the clock, and what lets time pass for one must do no more for the others.
     fn at_once(&self) -> usize {
-        1
+        AT_ONCE
     }
 
     /// How many claims wait on one name in the largest case. By default as many as one name meets in a flash sale.
@@ -36,7 +40,9 @@ pub trait Harness: Sync {
     }
 
     /// How long, in real time, news may take before they count as lost: not a measure of speed.
-    fn patience(&self) -> Duration;
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
 
     /// What is left on the system (keys, entries, files that should be gone, ...), after everything that may lapse by
     /// itself has lapsed. Asked after each case, or after all that run at once, when every claim was released; must then be

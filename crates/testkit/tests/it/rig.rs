@@ -74,6 +74,10 @@ impl Harness for Rig {
         Box::pin(ready(can))
     }
 
+    fn at_once(&self) -> usize {
+        1
+    }
+
     fn patience(&self) -> Duration {
         // News of the memory engine are there before anybody can ask for them.
         Duration::from_millis(200)

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Broken, Engine, How, Locks, Loss};
+use leasehold_core::{Answer, Broken, Engine, How, Locks};
+use leasehold_testkit::scenarios::broken_hold;
 
 use crate::{
     peers::Program,
@@ -14,13 +15,7 @@ use crate::{
 fn a_holder_hears_at_once_that_its_hold_was_broken() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
-    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
-    let other = acquire(&locks, "b");
-    let token = guard.token().number;
-    assert_eq!(rig.run(operator.break_hold("a", token, false)).unwrap(), Broken::Done);
-    let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
-    assert_eq!(lost, Loss::Broken);
-    assert!(other.check(), "another hold of the same session stays");
+    let guard = broken_hold(&locks, &operator, &rig.runtime);
     assert!(guard.release_blocking().is_err());
     acquire(&operator, "a").release_blocking().unwrap();
 }

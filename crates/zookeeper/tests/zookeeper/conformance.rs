@@ -3,7 +3,6 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
 };
 
 use leasehold_core::{BoxFuture, Engine, Env};
@@ -13,16 +12,12 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{AT_ONCE, PATIENCE, Rig, ephemerals, place};
+use crate::rig::{Rig, ephemerals, local};
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        let config = self.config.clone().servers(vec![place(self.proxy.port())]);
+        let config = self.config.clone().servers(vec![local(self.proxy.port())]);
         Box::pin(async move { Arc::new(ZookeeperEngine::new(config, &Env::system())) as Arc<dyn Engine> })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
@@ -32,14 +27,6 @@ impl Harness for Rig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -60,24 +47,12 @@ impl Harness for Three {
         })
     }
 
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
         let forgets = kind == Disturbance::Forget;
         if forgets {
             self.forget();
         }
         Box::pin(std::future::ready(forgets))
-    }
-
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -107,7 +82,7 @@ fn the_zookeeper_engine_conforms() {
 #[test]
 fn the_zookeeper_engine_conforms_on_three_servers() {
     let ensemble = ZookeeperEnsemble::start();
-    let config = Config::new(ensemble.ports().map(place).to_vec());
+    let config = Config::new(ensemble.ports().map(local).to_vec());
     let report = suite::engine(&Three { ensemble, config });
     assert!(report.passed.len() > 80, "{report}");
 }

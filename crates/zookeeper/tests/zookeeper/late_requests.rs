@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, Notification, Released};
-use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
+use leasehold_testkit::{
+    scenarios::neighbour_gives_up,
+    server::{Proxy, ZookeeperEnsemble},
+};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, place, release_of};
+use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, local, release_of};
 
 /// R12: who hears that nothing was done does not undo it.
 #[test]
@@ -43,9 +46,9 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
     let (ports, leader) = (ensemble.ports(), ensemble.leader());
     let (one, two) = (Proxy::start(ports[(leader + 1) % 3]), Proxy::start(ports[(leader + 2) % 3]));
     two.sever();
-    let config = Config::new(vec![place(one.port()), place(two.port())]);
+    let config = Config::new(vec![local(one.port()), local(two.port())]);
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
-    let other = Arc::new(ZookeeperEngine::new(Config::new(vec![place(ports[leader])]), &Env::system()));
+    let other = Arc::new(ZookeeperEngine::new(Config::new(vec![local(ports[leader])]), &Env::system()));
     let claim = |name| Claim { ttl: Duration::from_secs(30), ..exclusive(name) };
     let (only, next, rival) = (claim("a"), claim("b"), claim("b"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -166,16 +169,7 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
-        assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
-        assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
-        engine.release(&release_of(&leaves)).await;
-        let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
-        assert!(
-            matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == stays.id),
-            "{notification:?}"
-        );
-        assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
+        neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
         let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
         assert!(

@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Engine, EngineError, Env, Fault, How};
 use leasehold_testkit::server::{Liar, Talk};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{exclusive, place};
+use crate::rig::{exclusive, local};
 
 /// The code of a request, and what is answered to it: an error, and what follows.
 type Answers = dyn Fn(i32) -> (i32, Vec<u8>) + Send + Sync;
@@ -66,7 +66,7 @@ fn claimed(
     answers: impl Fn(i32) -> (i32, Vec<u8>) + Send + Sync + 'static,
 ) -> Result<Answer, EngineError> {
     let liar = Liar::start(move |talk| serves(talk, millis, &answers));
-    let config = Config::new(vec![place(liar.port())]);
+    let config = Config::new(vec![local(liar.port())]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     runtime.block_on(engine.claim(&exclusive("a"), How::Create))

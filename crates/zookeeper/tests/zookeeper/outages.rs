@@ -13,7 +13,7 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, acquire, place};
+use crate::rig::{PATIENCE, Rig, acquire, local};
 
 /// A session gets what the server grants, which is less than was asked for.
 #[test]
@@ -44,7 +44,7 @@ fn a_longer_time_than_was_asked_for_is_not_believed_in() {
 fn without_a_quorum_nothing_is_granted_and_with_one_again_the_same_session_goes_on() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
-    let config = Config::new(ensemble.ports().map(place).to_vec());
+    let config = Config::new(ensemble.ports().map(local).to_vec());
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     let locks = Locks::builder(engine).connect_timeout(Duration::from_secs(2)).build();
     let held = locks.mutex("held").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
@@ -64,7 +64,7 @@ fn without_a_quorum_nothing_is_granted_and_with_one_again_the_same_session_goes_
 fn a_look_without_a_quorum_is_refused_and_says_why() {
     for lines in [&[][..], &["-Dreadonlymode.enabled=true"]] {
         let mut ensemble = ZookeeperEnsemble::start_with(lines);
-        let config = Config::new(vec![place(ensemble.ports()[2])]);
+        let config = Config::new(vec![local(ensemble.ports()[2])]);
         let client = || Locks::new(Arc::new(ZookeeperEngine::new(config.clone(), &Env::system())));
         let holder = client();
         let held = holder.mutex("a").ttl(PATIENCE).blocking().acquire().unwrap();
@@ -90,7 +90,7 @@ fn a_look_without_a_quorum_is_refused_and_says_why() {
 #[test]
 fn a_leader_that_is_killed_takes_no_hold_with_it() {
     let mut ensemble = ZookeeperEnsemble::start();
-    let config = Config::new(ensemble.ports().map(place).to_vec());
+    let config = Config::new(ensemble.ports().map(local).to_vec());
     let client = || Locks::builder(Arc::new(ZookeeperEngine::new(config.clone(), &Env::system()))).build();
     let (one, two) = (client(), client());
     let ttl = Duration::from_secs(30);
@@ -111,7 +111,7 @@ fn a_server_that_hangs_is_left_for_another() {
     let hangs = (leader + 1) % 3;
     let ports = ensemble.ports();
     // The first is the one to begin with, for one session out of two at least.
-    let config = Config::new(vec![place(ports[hangs]), place(ports[leader])]);
+    let config = Config::new(vec![local(ports[hangs]), local(ports[leader])]);
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build();
     let ttl = Duration::from_secs(30);
     let held = locks.mutex("held").ttl(ttl).blocking().acquire().unwrap();
@@ -129,7 +129,7 @@ fn a_server_that_hangs_is_left_for_another() {
 fn a_server_that_is_not_there_is_unreachable_within_the_limit_and_found_later() {
     let mut server = ZookeeperServer::start(&[]);
     server.kill();
-    let config = Config::new(vec![place(server.port())]);
+    let config = Config::new(vec![local(server.port())]);
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     let locks = Locks::builder(engine).connect_timeout(Duration::from_millis(500)).build();
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
@@ -153,7 +153,7 @@ fn something_else_that_listens_is_told_from_a_server() {
             let _ = stream.write_all(b"\x00\x00\x00\x03abc");
         }
     });
-    let engine = Arc::new(ZookeeperEngine::new(Config::new(vec![place(port)]), &Env::system()));
+    let engine = Arc::new(ZookeeperEngine::new(Config::new(vec![local(port)]), &Env::system()));
     let locks = Locks::builder(engine).build();
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("no ZooKeeper"), "{error}");

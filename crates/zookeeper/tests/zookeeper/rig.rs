@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{
-    Claim, Endpoint, Engine, Env, Guard, Inspect, Locks, Name, Previous, Release, Released, View,
-};
+use leasehold_core::{Claim, Engine, Env, Inspect, Locks, Name, Released, View};
 use leasehold_testkit::{
     claims,
     server::{Proxy, ZookeeperServer},
+};
+pub(crate) use leasehold_testkit::{
+    claims::release_of,
+    rig::{PATIENCE, acquire, local},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -17,22 +19,7 @@ pub(crate) struct Rig {
     /// Through which the clients of the suite come, so that they can be cut off.
     pub(crate) proxy: Proxy,
     pub(crate) config: Config,
-    runtime: tokio::runtime::Runtime,
-}
-
-/// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How many cases of the suite run at once: most of them wait, and more would keep the machine from what else runs.
-pub(crate) const AT_ONCE: usize = 16;
-
-/// Acquires a mutex, as a program without an executor does.
-pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
-    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
-}
-
-pub(crate) fn place(port: u16) -> Endpoint {
-    Endpoint { host: "127.0.0.1".to_owned(), port }
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Rig {
@@ -42,7 +29,7 @@ impl Rig {
 
     pub(crate) fn with(lines: &[&str]) -> Self {
         let server = ZookeeperServer::start(lines);
-        let config = Config::new(vec![place(server.port())]);
+        let config = Config::new(vec![local(server.port())]);
         let proxy = Proxy::start(server.port());
         Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }
     }
@@ -54,7 +41,7 @@ impl Rig {
     /// A client that reaches the server through a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<ZookeeperEngine>) {
         let proxy = Proxy::start(self.server.port());
-        let config = Config::new(vec![place(proxy.port())]);
+        let config = Config::new(vec![local(proxy.port())]);
         (proxy, Arc::new(ZookeeperEngine::new(config, &Env::system())))
     }
 
@@ -150,10 +137,4 @@ pub(crate) async fn certain(engine: &ZookeeperEngine, claim: &Claim) -> Vec<Rele
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// The order to leave no trace of a claim.
-pub(crate) fn release_of(claim: &Claim) -> [Release; 1] {
-    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
 }

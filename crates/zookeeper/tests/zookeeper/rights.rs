@@ -10,7 +10,7 @@ use leasehold_core::{Env, Locks};
 use leasehold_testkit::suite;
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, acquire, place};
+use crate::rig::{PATIENCE, Rig, acquire, local};
 
 /// The rights that docs/engines/zookeeper.md tells operators to give.
 const ACL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/zookeeper-acl.sh");
@@ -72,7 +72,7 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
 #[test]
 fn what_others_hide_from_a_viewer_hides_nothing_else() {
     let rig = with_users();
-    let hides = locks_of(Config::new(vec![place(rig.server.port())]).login(LOCKER.0, LOCKER.1));
+    let hides = locks_of(Config::new(vec![local(rig.server.port())]).login(LOCKER.0, LOCKER.1));
     let (_hidden, held) = (acquire(&hides, "hidden"), acquire(&rig.locks(), "held"));
     rig.server.command_as_super(
         "create /locks/held/_c_00000000-0000-0000-0000-000000000001-lock-0000000007 me digest:nobody:AAAAAAAAAAAAAAAAAAAAAAAAAAA=:r",
@@ -94,7 +94,7 @@ fn what_others_hide_from_a_viewer_hides_nothing_else() {
 fn who_has_another_password_or_none_is_told_so_without_it() {
     let rig = with_users();
     let guard = acquire(&rig.locks(), "held");
-    let stranger = Config::new(vec![place(rig.server.port())]);
+    let stranger = Config::new(vec![local(rig.server.port())]);
     for config in [stranger.clone().login(LOCKER.0, "hunter2"), stranger] {
         let locks = locks_of(config);
         for name in ["held", "free"] {

@@ -14,7 +14,7 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, acquire, certain, place, release_of};
+use crate::rig::{PATIENCE, Rig, acquire, certain, local, release_of};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -31,9 +31,9 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
 
 /// A panic of who keeps sessions alive, which nobody else does.
 #[test]
-fn a_minder_that_died_is_begun_anew() {
+fn a_maintenance_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (clock, env) = PanicClock::new("leasehold_zookeeper::minder::run");
+    let (clock, env) = PanicClock::new("leasehold_core::maintenance::rounds");
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();
@@ -173,7 +173,7 @@ fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
     let follower = (leader + 1) % 3;
     let ports = ensemble.ports();
     let client = |server: usize| {
-        let config = Config::new(vec![place(ports[server])]);
+        let config = Config::new(vec![local(ports[server])]);
         Locks::builder(Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()))).build()
     };
     let (cut, other) = (client(follower), client(leader));
@@ -206,7 +206,7 @@ fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
     let (leader, ports) = (ensemble.leader(), ensemble.ports());
     let followers = [(leader + 1) % 3, (leader + 2) % 3];
     let (rig, proxy) = (Rig::new(), Proxy::start(ports[leader]));
-    let config = Config::new(vec![place(proxy.port())]);
+    let config = Config::new(vec![local(proxy.port())]);
     let engine = ZookeeperEngine::new(config, &leasehold_core::Env::system());
     let (first, claim) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {

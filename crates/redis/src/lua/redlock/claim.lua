@@ -1,14 +1,16 @@
--- Locks this node for claims, and tells all that decides whether its vote counts.
+-- Locks this node for claims, and answers with all facts that decide whether its vote counts.
 --
--- KEYS[i] lock · ARGV, 3 each: side · id · "<how> <attempt> <ttl ms> <first> <tokens> <waits> <longest ttl ms> <channel> <owner>"
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<how> <attempt> <ttl ms> <first> <tokens> <waits> <longest ttl ms>
+--      <channel> <owner>"
 --   how      "create", or "ask", which creates nothing
---   first    a token to be written in the same step, if it is larger than the one that is there; 0 for none
---   waits    1: if the name is taken, this claim is to hear of its release; 2: it may have been told so before
+--   first    a token to write in the same step, if it is larger than the present one; 0 for none
+--   waits    1: if the name is taken, notify this claim of its release; 2: it may have asked for that before
 -- Answers "<word> <us> <newest token> <how that ended> <first> <tokens> <us since born> <longest ttl ms> <left ms>"
---   word     "locked", "stood" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed" (something else than a string is there)
---   first    of the block that is written here for this claim; 0 if there is none
---   left     of a lock that is in the way; -1 if it never ends
--- Writes, of what is not ours, nothing.
+--   word     "locked", "stood" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed"
+--            (the value is no string)
+--   first    the first token of the block that is written here for this claim; 0 if there is none
+--   left     of the lock that is in the way; -1 if it never ends
+-- Never writes a foreign key.
 local since, longest_known -- as text, the same for all items
 
 local function known_age(longest)
@@ -72,7 +74,7 @@ local function one(lock, side, id, text)
   elseif is_dead(side .. 'D' .. lock, id) then
     word = 'dead'
   else
-    -- An empty string is another program's, too.
+    -- An empty string is a foreign lock, too.
     word = call('SET', lock, id .. '-' .. attempt, 'NX', 'PX', ttl) and 'locked' or 'taken'
   end
   local mine = word == 'locked' or word == 'stood'

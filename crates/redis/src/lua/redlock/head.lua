@@ -1,26 +1,27 @@
--- One name on one node of a Redlock. Stands before every verb of it.
+-- One name on one node of a Redlock. Precedes every verb of it.
 --
--- A node knows of no other. Who holds is decided by the clients, from what a majority of the nodes say (`src/redlock`). Keys of a name
--- (<side> is "leasehold:{tag}"):
---   <lock>           STRING  "<id>-<attempt>" while a claim has the vote of this node; "broken-<id>" once an operator broke its hold.
---                            Expires with the lease. Anything else is another program's, and never touched.
---   <side>T<lock>    STRING  the newest token that was written here, and by whom: "<last> <first> <id> <end> <before> <since us> <owner>".
---                            <end> is "-" while that hold stands, or how it ended; <before> is how the one before it did.
---   <side>W<lock>    ZSET    claims that were told "taken" and listen, by when they first were
+-- A node knows no other node. The clients decide who holds, from the answers of a majority of the nodes
+-- (`src/redlock`). Keys of a name (<side> is "leasehold:{tag}"):
+--   <lock>           STRING  "<id>-<attempt>" while a claim has the vote of this node; "broken-<id>" once an operator
+--                            broke its hold. Expires with the lease. Anything else is foreign, and never touched.
+--   <side>T<lock>    STRING  the newest token that was written here:
+--                            "<last> <first> <id> <end> <before> <since us> <owner>".
+--                            <end> is "-" while its hold lasts, or how it ended; <before> is how the one before ended.
+--   <side>W<lock>    ZSET    claims that were answered "taken" and listen, by the time of their first answer
 --   <side>V<lock>    HASH    claim id -> "<since us> <channel> <owner>" of those
---   <side>D<lock>    STRING  ids of dead claims: no request of one may create anything
+--   <side>D<lock>    STRING  tombstones: ids of claims of which no request may create anything
 -- and for the node
---   leasehold:{}B    STRING  "<born us> <longest ttl ms>": since when the node has what it has, and what its locks may last
+--   leasehold:{}B    STRING  "<born us> <longest ttl ms>": since when the node has its data, and its longest lease
 --
--- Invariant: a token is written only where the lock of its claim stands, and only if it is larger than the one that is there.
+-- Invariant: a token is written only where the lock of its claim is, and only if it is larger than the present one.
 --
--- Answers {server us, an answer for each item}. ARGV holds so many words for each item, and the floor, which is not used here.
+-- Answers {server us, an answer for each item}. ARGV holds the words of each item, and the unused floor.
 local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: later ones are larger by the clock alone
 local DEAD_LIFE = 10000     -- how long a request may still arrive after its claim was ended, in ms
-local WAIT_LIFE = 10000     -- a waiter that is to hear of a release asks more often than this, in ms
+local WAIT_LIFE = 10000     -- a waiter that wants notifications asks more often than this, in ms
 local MAX_WAITERS = 4096
-local RUNG = '1'            -- up to this one in line, from 0, waiters are told of a release: one may be gone
-local LONGEST = 4096        -- no string of ours is as long, in bytes
+local RUNG = '1'            -- waiters up to this position, from 0, are notified of a release: one may be gone
+local LONGEST = 4096        -- all our strings are shorter, in bytes
 local LAST_BYTE = '4095'
 
 local BORN = 'leasehold:{}B'
@@ -29,7 +30,7 @@ local call = redis.call
 local clock = call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 
--- Where integers have 64 bits, the quicker one is as exact; '..' alone would round.
+-- Where integers have 64 bits, the faster format is as exact; '..' alone would round.
 local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
 local function int(number)
@@ -38,7 +39,7 @@ end
 
 local now = int(us)
 
--- What stands under the lock, false if nothing does; of another type than a string, its type in brackets.
+-- The value of the lock; false if there is none; for another type than a string, the type in brackets.
 local function value_under(lock)
   local value = redis.pcall('GETRANGE', lock, '0', LAST_BYTE)
   if type(value) ~= 'table' then
@@ -64,12 +65,12 @@ local function put(key, t)
     'PX', TOKEN_LIFE)
 end
 
--- How the hold of the newest token ended, as the next one is told.
+-- How the hold of the newest token ended, for the next holder.
 local function ended(t)
   return t.ended == '-' and 'l' or t.ended
 end
 
--- Writes a block of tokens for a claim whose lock stands here, unless as large a one is there; then false.
+-- Writes a block of tokens for a claim that has the lock here. False if the present token is as large.
 local function mint(key, t, first, tokens, id, owner)
   if t.id == id and t.first == first then
     return true
@@ -100,25 +101,25 @@ local function mark_dead(key, id)
   end
 end
 
--- For how long the node has had what it has, in us; false if nobody knows, for it was emptied, or never used.
+-- How long the node has had its data, in us; false if unknown, because it was emptied or never used.
 local function age()
   local born = tonumber((call('GET', BORN) or ''):match('^%d+'))
   return born and born <= us and us - born
 end
 
--- What is missing here may have been forgotten: nobody else has had the vote of the node since.
+-- The node may have forgotten what is missing here; its vote has gone to nobody else since.
 local function is_young(quarantine)
   local has = age()
   return not has or has < quarantine * 1000
 end
 
--- The claim waits no more.
+-- The claim no longer waits.
 local function forget(side, lock, id)
   call('ZREM', side .. 'W' .. lock, id)
   call('HDEL', side .. 'V' .. lock, id)
 end
 
--- The lock is free: some who wait try at once. Whether any waited.
+-- The lock is free: some waiters are notified, and try at once. Returns whether any waited.
 local function ring(side, lock)
   local waiters = call('ZRANGE', side .. 'W' .. lock, '0', RUNG)
   for _, id in ipairs(waiters) do
@@ -131,7 +132,7 @@ local function ring(side, lock)
   return #waiters > 0
 end
 
--- Answers each item by `one`, which is given the lock and its words.
+-- Answers each item by `one`, which gets the lock and the words of the item.
 local function each(words, one)
   local answers = { us }
   for at = 1, #KEYS do

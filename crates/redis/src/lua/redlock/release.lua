@@ -1,10 +1,10 @@
--- Ends what claims have on this node.
+-- Ends claims on this node.
 --
--- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <token> <how it ended> <grave> <quarantine ms>"
---   attempt  "any", or the one attempt whose lock is to go
---   token    0 where it is not known whether the claim holds
---   grave    1: an earlier request of the claim may still arrive
--- Answers "freed", "other" (it had the lock, and another token is written for it) "absent", or "young" (absent, and
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <token> <how it ended> <tombstone> <quarantine ms>"
+--   attempt  "any", or the only attempt whose lock is to be removed
+--   token    0 if it is unknown whether the claim holds
+--   tombstone  1: an earlier request of the claim may still arrive
+-- Answers "freed", "other" (it had the lock, and another token is written for it), "absent", or "young" (absent, and
 -- the node may have forgotten it).
 local function one(lock, side, id, text)
   local attempt, token, how, tombstone, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
@@ -15,7 +15,7 @@ local function one(lock, side, id, text)
     local key = side .. 'T' .. lock
     local t = read(call('GET', key))
     call('DEL', lock)
-    -- A vote that came late, or was given again, may lack the token.
+    -- A late or repeated vote may lack the token.
     word = token ~= 0 and t.id == id and t.first ~= token and 'other' or 'freed'
     if t.id == id and t.ended == '-' then
       t.ended = token ~= 0 and t.first == token and how or t.before

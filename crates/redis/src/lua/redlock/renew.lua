@@ -1,8 +1,9 @@
--- Makes locks last longer; sets one again that is missing, if told to.
+-- Extends locks; sets a missing one again, if asked to.
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <again> <quarantine ms>"
---   again    1: a majority stands elsewhere, so what is missing here is set again
--- Answers "kept <us> <us since born>", "missing", "young" (missing, and the node may have forgotten it), "gone" (another's, another token, or dead) or "broken".
+--   again    1: a majority has the lock elsewhere, so a missing one is set again
+-- Answers "kept <us> <us since born>", "missing", "young" (missing, and the node may have forgotten it), "gone"
+-- (another claim's, another token, or dead) or "broken".
 local has = age()
 if not has then
   call('SET', BORN, int(us) .. ' 0')

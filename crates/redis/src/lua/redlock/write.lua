@@ -1,7 +1,8 @@
 -- Writes the token of claims that have locked this node.
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <first> <tokens> <owner>"
--- Answers "<word> <us> <newest token>": "written"; "raced", if a token as large is there; "lost", if the lock is not that attempt's.
+-- Answers "<word> <us> <newest token>": "written"; "raced", if the present token is as large; "lost", if that attempt
+-- does not have the lock.
 local function one(lock, side, id, text)
   local attempt, first, tokens, owner = text:match('^(%d+) (%d+) (%d+) (.*)$')
   local key = side .. 'T' .. lock

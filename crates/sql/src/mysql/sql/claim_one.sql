@@ -1,10 +1,10 @@
--- Takes one name, as claim_quick does, and brings no rows.
--- In:     name, id, how many tokens, how many of them but one, owner, ttl in microseconds, this client.
--- Out:    as the number of the last row that was inserted: the newest token, if it was taken, and then a row was changed. It is made of
---         the time of the database, so a name whose tokens may be ahead of that is not taken here, nor one whose last hold did not
---         end cleanly.
--- Keeps:  as there. No token is older than its grant, so after the first assignment only a name that is taken now has a time
---         beyond its token, even if the clock goes back meanwhile; that one comes last.
+-- Takes one name, like claim_quick, and returns no rows.
+-- In:     name, id, number of tokens, the same number less one, owner, ttl in microseconds, this client.
+-- Out:    as the last insert id: the newest token, if the name was taken; then a row was changed. It is computed from
+--         the time of the database, so this statement does not take a name whose tokens may be ahead of that, nor one
+--         whose last hold did not end cleanly.
+-- Keeps:  as claim_quick. No token is older than its grant, so after the first assignment only a name that is taken
+--         now has a time beyond its token, even if the clock goes back meanwhile; the token is assigned last.
 :floor;
 INSERT INTO leasehold_lock (name, since, token, holder, tokens, owner, expires, client)
 VALUES (:name, :now,

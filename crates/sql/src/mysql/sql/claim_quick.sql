@@ -1,11 +1,12 @@
--- Takes names that nobody holds or wants, each for one exclusive claim.
--- In:     a row for each name, in order: name, time, newest token, id, how many tokens, owner, end, this client, stamp; names; stamp.
--- Out:    of each that was taken: name, id, newest token, how the hold before it ended, time of the database. For the others nothing
---         is done.
--- Keeps:  a row is locked before its clock is read, so no grant is older than what it follows (R3); tokens grow (R10). What is
---         assigned counts for what is assigned below it, so the claim that holds comes last. The stamp tells what was taken now from
---         what the same claim took before, which nobody extends here. What is not found again, since others were there already, is
---         asked for in a transaction.
+-- Takes names that have neither holder nor waiter, each for one exclusive claim.
+-- In:     per name, sorted, a row: name, time, newest token, id, number of tokens, owner, end, this client, stamp;
+--         names; stamp.
+-- Out:    for each name that was taken: name, id, newest token, how the previous hold ended, time of the database.
+--         For the others nothing is done.
+-- Keeps:  a row is locked before the clock is read, so no grant is older than the hold that it follows (R3); tokens
+--         grow (R10). An assignment affects those below it, so the holder is assigned last. The stamp distinguishes a
+--         grant of this statement from an earlier one to the same claim, which is not extended here. A claim that the
+--         last statement does not find, because the name was in use, is asked for in a transaction.
 :floor;
 INSERT INTO leasehold_lock (name, since, token, holder, tokens, owner, expires, client, stamp) VALUES :rows
 ON DUPLICATE KEY UPDATE

@@ -1,2 +1,2 @@
--- Deletes rows of claims of a locked name.
+-- Deletes claim rows of a locked name.
 DELETE FROM leasehold_claim WHERE name = :name AND id IN (:ids)

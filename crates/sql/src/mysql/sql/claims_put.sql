@@ -1,4 +1,4 @@
--- Writes rows of claims of a locked name.
+-- Writes claim rows of a locked name.
 INSERT INTO leasehold_claim (name, id, stand, place, mode, count, most, token, tokens, previous, owner, since, expires, claim_time,
     place_since, place_expires, client) VALUES :rows
 ON DUPLICATE KEY UPDATE stand = VALUES(stand), place = VALUES(place), mode = VALUES(mode), count = VALUES(count), most = VALUES(most),

@@ -1,4 +1,5 @@
--- Makes the row of a name, if it is not there, and locks it.
--- Keeps:  who finds it locks it as who changes it does: with a shared lock, as INSERT IGNORE takes, two would wait for each other.
+-- Creates the row of a name if it does not exist, and locks it.
+-- Keeps:  an existing row is locked as by a change. With a shared lock, as INSERT IGNORE takes it, two clients would
+--         deadlock.
 :floor;
 INSERT INTO leasehold_lock (name, token) VALUES (:name, @floor) ON DUPLICATE KEY UPDATE token = token

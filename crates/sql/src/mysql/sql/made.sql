@@ -1,6 +1,6 @@
--- What stands under the names of our tables, as far as this user may see it. Triggers are seen on MariaDB by who may
--- write the table, on MySQL by who may make some.
--- Out:    tables and what they are; columns and what they hold; the columns of each unique key; triggers.
+-- The objects with the names of our tables, as far as this user may see them. A trigger is visible on MariaDB to
+-- users who may write its table, on MySQL to users who may create triggers.
+-- Out:    tables and their kinds; columns and their types; the columns of each unique key; triggers.
 SELECT table_name, table_type, engine FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim');
 SELECT table_name, column_name, column_type, extra FROM information_schema.columns

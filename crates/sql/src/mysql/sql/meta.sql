@@ -1,2 +1,2 @@
--- Which tables these are.
+-- The identity of the tables.
 SELECT version, lineage FROM leasehold_meta WHERE one = 1

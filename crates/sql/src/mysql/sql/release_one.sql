@@ -1,6 +1,6 @@
--- Ends one hold, as release_quick does.
+-- Releases one hold, like release_quick.
 -- In:     name, id and first token; how it ended.
--- Out:    as the number of the last row that was inserted: the time of the database, if it was ended, and then a row was changed.
+-- Out:    as the last insert id: the time of the database, if the hold was released; then a row was changed.
 UPDATE leasehold_lock SET
     holder = NULL,
     owner = '',

@@ -1,6 +1,7 @@
--- Ends holds that were taken in one statement and that nobody waits behind.
--- In:     names, in order; for each its name, id and first token; how all of them ended; stamp.
--- Keeps:  only the very hold is ended (R4), and only while it stands: one that lapsed is ended by who finds that (R8).
+-- Releases fast-path holds that have no waiters.
+-- In:     names, sorted; for each its name, id and first token; how all of them ended; stamp.
+-- Keeps:  only this very hold is released (R4), and only while it is valid: an expired hold is ended by the client
+--         that finds it (R8).
 UPDATE leasehold_lock SET
     holder = NULL,
     owner = '',

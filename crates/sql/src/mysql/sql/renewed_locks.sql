@@ -1,2 +1,2 @@
--- Which holds were extended, and the time of the database.
+-- The holds that were extended, and the time of the database.
 SELECT name, holder, :now FROM leasehold_lock WHERE name IN (:names) AND stamp = :stamp

@@ -1,4 +1,4 @@
--- What the server is, as far as it knows: MySQL and MariaDB have different ones of these.
+-- Variables and status values of the server. MySQL and MariaDB each have only some of them.
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_id', 'server_uuid', 'read_only', 'innodb_read_only', 'wsrep_on',
     'group_replication_group_name', 'idle_transaction_timeout', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog',
     'rpl_semi_sync_master_wait_point', 'rpl_semi_sync_source_wait_point');

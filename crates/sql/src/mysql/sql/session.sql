@@ -1,6 +1,6 @@
--- How a connection is set up. Whatever the server or its proxy is set to, this is what the other statements are written for.
--- A transaction that its client does not go on with is ended by the server: MariaDB has a limit for that, MySQL only the one for
--- connections that say nothing, which a transaction makes smaller for its time.
+-- Sets up a connection. The other statements rely on these settings, whatever the defaults of the server or its proxy
+-- are. The server ends an abandoned transaction: MariaDB has a timeout for that, MySQL only the one for silent
+-- connections, which a transaction shortens while it lasts.
 SET NAMES utf8mb4;
 SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION time_zone = '+00:00', SESSION autocommit = 1,
     SESSION completion_type = NO_CHAIN, SESSION sql_select_limit = 18446744073709551615, SESSION sql_safe_updates = 0,

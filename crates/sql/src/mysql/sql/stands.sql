@@ -1,2 +1,2 @@
--- What the claims of a client are by now, and the time of the database.
+-- The current state of the claims of a client, and the time of the database.
 SELECT id, stand, :now FROM leasehold_claim WHERE client = :client AND expires > :now

@@ -1,7 +1,7 @@
--- Takes one name, as claim_quick does: that one costs the server twice the work where there is but one.
--- In:     name, id, how many tokens, ttl in microseconds, owner, this client.
--- Keeps:  tokens grow, also across what was forgotten: the row without a name has the largest token of those (R10).
--- Out:    if it was taken: newest token, how the hold before it ended, time of the database.
+-- Takes one name, like claim_quick, which costs the server twice the work for a single name.
+-- In:     name, id, number of tokens, ttl in microseconds, owner, this client.
+-- Keeps:  tokens grow, also across forgotten names: the row without a name has the largest of their tokens (R10).
+-- Out:    if the name was taken: newest token, how the previous hold ended, time of the database.
 INSERT INTO leasehold_lock AS l (name, token, holder, tokens, owner, since, expires, client)
 VALUES ($1, greatest((date_part('epoch', clock_timestamp()) * 1000000)::bigint,
         (SELECT f.token + 1 FROM leasehold_lock AS f WHERE f.name = '')) + $3 - 1, $2, $3, $5,

@@ -1,9 +1,9 @@
--- Takes names that nobody holds or wants, each for one exclusive claim.
--- In:     names, in order, each once; ids; how many tokens; ttl in microseconds; owners; this client.
--- Out:    a row for each that was taken: name, newest token, how the hold before it ended, time of the database. For the others
---         nothing is done.
--- Keeps:  a row is locked before its clock is read, so no grant is older than what it follows (R3); tokens grow (R10), also across
---         what was forgotten: the row without a name has the largest token of those.
+-- Takes names that have neither holder nor waiter, each for one exclusive claim.
+-- In:     names, sorted, each once; ids; numbers of tokens; ttls in microseconds; owners; this client.
+-- Out:    a row for each name that was taken: name, newest token, how the previous hold ended, time of the database.
+--         For the other names nothing is done.
+-- Keeps:  a row is locked before the clock is read, so no grant is older than the hold that it follows (R3); tokens
+--         grow (R10), also across forgotten names: the row without a name has the largest of their tokens.
 INSERT INTO leasehold_lock AS l (name, token, holder, tokens, owner, since, expires, client)
 SELECT a.name, greatest(t.now, t.floor + 1) + a.tokens - 1, a.id, a.tokens, a.owner, t.now, t.now + a.ttl, $6
 FROM unnest($1::text[], $2::bytea[], $3::integer[], $4::bigint[], $5::text[]) AS a (name, id, tokens, ttl, owner),

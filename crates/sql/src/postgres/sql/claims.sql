@@ -1,6 +1,7 @@
--- The claims of a locked name. Those that hold are locked, for they are extended without the lock of their name. Then the others, whose
--- places are extended without it too: at their end one may be lost though its claim just spoke. In the last column of these, and of one
--- without a claim if there are none, the time of the database, read after all locks were had.
+-- The claims of a locked name. First those that hold: they are locked, because they are extended without the lock of
+-- their name. Then the others, whose queue entries are extended without that lock, too: an entry that expires now may
+-- be lost although its claim has just extended it. The last column of these rows (or of one row without a claim, if
+-- there are none) is the time of the database, read after all locks were taken.
 WITH holds AS MATERIALIZED (
     SELECT id, stand, place, mode, count, most, token, tokens, previous, left(owner, 512) AS owner, since, expires, claim_time, place_since, place_expires,
         client

@@ -1,5 +1,5 @@
--- Deletes rows of names that nobody has used for an hour, and remembers the largest of their tokens in the row without a name: by a clock
--- that was set forward meanwhile, they may be larger than what the clock says now (R10).
+-- Deletes rows of names that were unused for an hour, and stores the largest of their tokens in the row without a
+-- name: if the clock was ahead meanwhile, that token may be larger than the time now (R10).
 WITH gone AS (
     DELETE FROM leasehold_lock
     WHERE name = ANY ($1) AND holder IS NULL AND claims = 0

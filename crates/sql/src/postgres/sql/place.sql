@@ -1,6 +1,8 @@
--- Where the tables are, asked with the session's own search_path: everything is named with its schema.
+-- Finds the tables by the search_path of the session, which may be any; so everything here is qualified with its
+-- schema.
 -- In:     the schema of the URL, if it names one.
--- Out:    the schema that has leasehold_meta, if there is one; the schema where it would be made; a setting of our sessions.
+-- Out:    the schema that has leasehold_meta, if there is one; the schema in which it would be created; a setting of
+--         our sessions.
 SELECT
     (SELECT n.nspname::pg_catalog.text FROM pg_catalog.pg_class AS c, pg_catalog.pg_namespace AS n
      WHERE n.oid OPERATOR(pg_catalog.=) c.relnamespace

@@ -1,6 +1,6 @@
--- Ends one hold, as release_quick does.
+-- Releases one hold, like release_quick.
 -- In:     name, id, first token, how it ended.
--- Out:    if it was ended: the time of the database.
+-- Out:    if it was released: the time of the database.
 UPDATE leasehold_lock AS l SET
     holder = NULL,
     owner = '',

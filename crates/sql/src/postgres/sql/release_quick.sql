@@ -1,7 +1,8 @@
--- Ends holds that were taken in one statement and that nobody waits behind.
--- In:     names, in order, each once; ids; first tokens; how each ended.
--- Out:    the names of those that were ended, and the time of the database. For the others nothing is done.
--- Keeps:  only the very hold is ended (R4), and only while it stands: one that lapsed is ended by who finds that (R8).
+-- Releases fast-path holds that have no waiters.
+-- In:     names, sorted, each once; ids; first tokens; how each ended.
+-- Out:    the names of the released holds, and the time of the database. For the others nothing is done.
+-- Keeps:  only this very hold is released (R4), and only while it is valid: an expired hold is ended by the client
+--         that finds it (R8).
 UPDATE leasehold_lock AS l SET
     holder = NULL,
     owner = '',

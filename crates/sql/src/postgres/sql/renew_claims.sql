@@ -1,7 +1,7 @@
--- Extends holds that stand in rows of claims; one that was granted to who waited is confirmed by it. A row that another has locked is
--- passed over.
--- In:     names, in order; ids; first tokens; ttl in microseconds.
--- Out:    names and ids of those that stand, and the time of the database.
+-- Extends holds in claim rows; for a hold that was granted to a waiter this is the confirmation. Skips a row that
+-- another transaction has locked.
+-- In:     names, sorted; ids; first tokens; ttls in microseconds.
+-- Out:    names and ids of the extended holds, and the time of the database.
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) AS a (name, id, first, ttl)
 ), free AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Extends holds that stand in the rows of their names; never shortens one. A row that another has locked is passed over.
--- In:     names, in order; ids; first tokens; ttl in microseconds.
--- Out:    names and ids of those that stand, and the time of the database.
+-- Extends holds in the rows of their names; never shortens one. Skips a row that another transaction has locked.
+-- In:     names, sorted; ids; first tokens; ttls in microseconds.
+-- Out:    names and ids of the extended holds, and the time of the database.
 WITH free AS MATERIALIZED (SELECT name FROM leasehold_lock WHERE name = ANY ($1) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE leasehold_lock AS l SET
     expires = greatest(l.expires, (date_part('epoch', clock_timestamp()) * 1000000)::bigint + a.ttl)

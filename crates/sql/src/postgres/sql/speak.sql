@@ -1,7 +1,8 @@
--- Lets places in line live on, and says which of the claims hold by now.
--- In:     names, in order; ids; for how many microseconds a place lasts; and a grant of which nobody has heard.
--- Out:    of each that stands: id, stand, the time of the database, in how many microseconds the first hold of its name is over,
---         unless it is extended, and how many wait before it.
+-- Extends queue entries, and reads the current state of their claims.
+-- In:     names, sorted; ids; how many microseconds an entry lasts; and how long a grant without a confirmation
+--         lasts.
+-- Out:    for each claim that exists: id, state, the time of the database, in how many microseconds the first hold of
+--         its name ends, unless it is extended, and how many claims wait ahead of it.
 WITH spoken AS (
     UPDATE leasehold_claim AS c SET
         expires = CASE WHEN c.stand IN (4, 5)

@@ -1,5 +1,5 @@
--- Writes what changed of a locked name, and tells clients once the transaction is committed.
--- In:     name; its row, without a token if that is as it was; rows of claims; ids of claims that are no more; channels; what to say there.
+-- Writes the changes of a locked name, and notifies clients at the commit.
+-- In:     name; its row, without a token if it is unchanged; claim rows; ids of claims to delete; channels; payloads.
 WITH locked AS (
     UPDATE leasehold_lock SET token = $2, holder = $3, tokens = $4, previous = $5, owner = $6, since = $7, expires = $8, client = $9,
         claims = $10, ended = $11, ended_upto = $12, ended_until = $13

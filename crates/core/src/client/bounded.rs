@@ -1,0 +1,158 @@
+//! The size limit of one reply. Client libraries reserve as much memory as the header of a reply asks for. So the limit
+//! is checked below them: a connection fails before it passes on a header that asks for too much.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The largest reply accepted from a server, on every engine, in bytes. A name with the largest number of waiters needs
+/// far less.
+pub const LONGEST_REPLY: usize = 64 << 20;
+
+/// Finds the boundaries of replies in the bytes that a server sends.
+pub trait Frames: Send + Unpin + 'static {
+    /// Reads the next bytes. They may begin and end anywhere in a reply.
+    ///
+    /// # Errors
+    /// A reply is larger than [`LONGEST_REPLY`], or malformed.
+    fn follow(&mut self, bytes: &[u8]) -> Result<(), TooLong>;
+}
+
+/// The error for a reply that is larger than [`LONGEST_REPLY`], or malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a reply is larger than 64 MiB or malformed: is it the server that the URL names?")]
+pub struct TooLong;
+
+/// The rest of [`LONGEST_REPLY`] that is left for the reply being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room(u64);
+
+impl Room {
+    /// The whole limit.
+    #[must_use]
+    pub const fn whole() -> Self {
+        Self(LONGEST_REPLY as u64)
+    }
+
+    /// Takes this many bytes from the rest.
+    ///
+    /// # Errors
+    /// Less than that is left.
+    pub fn take(&mut self, much: u64) -> Result<(), TooLong> {
+        self.0 = self.0.checked_sub(much).ok_or(TooLong)?;
+        Ok(())
+    }
+}
+
+/// A connection that fails before it passes on the beginning of a reply that is larger than [`LONGEST_REPLY`].
+#[derive(Debug)]
+pub struct Bounded<S, F> {
+    stream: S,
+    frames: F,
+    failed: bool,
+}
+
+impl<S, F: Frames> Bounded<S, F> {
+    /// Wraps a connection from which nothing has been read yet.
+    pub const fn new(stream: S, frames: F) -> Self {
+        Self { stream, frames, failed: false }
+    }
+
+    /// The parser that follows the replies.
+    pub const fn frames(&self) -> &F {
+        &self.frames
+    }
+}
+
+impl<S: AsyncRead + Unpin, F: Frames> AsyncRead for Bounded<S, F> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = into.filled().len();
+        if !this.failed {
+            ready!(Pin::new(&mut this.stream).poll_read(context, into))?;
+            let read = into.filled().get(before..).unwrap_or_default();
+            this.failed = this.frames.follow(read).is_err();
+        }
+        if this.failed {
+            into.set_filled(before);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, TooLong)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin, F: Frames> AsyncWrite for Bounded<S, F> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each byte is the header of a reply of so many MiB.
+    struct Megabytes;
+
+    impl Frames for Megabytes {
+        fn follow(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+            bytes.iter().try_for_each(|&byte| Room::whole().take(u64::from(byte) << 20))
+        }
+    }
+
+    #[test]
+    fn a_header_that_asks_for_too_much_is_not_handed_on_and_ends_the_connection() {
+        let sent: &[u8] = &[1, 64, 65, 1];
+        let mut connection = Bounded::new(there(sent), Megabytes);
+        let mut read = |length: usize| {
+            let mut room = vec![0; length];
+            let mut into = ReadBuf::new(&mut room);
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            match Pin::new(&mut connection).poll_read(&mut context, &mut into) {
+                Poll::Ready(read) => read.map(|()| into.filled().to_vec()),
+                Poll::Pending => panic!("all bytes have arrived"),
+            }
+        };
+        assert_eq!(read(2).unwrap(), [1, 64]);
+        let error = read(2).unwrap_err();
+        assert!(error.to_string().contains("larger than 64 MiB"), "{error}");
+        assert!(read(1).is_err(), "the connection has failed");
+    }
+
+    /// A connection on which these bytes have arrived.
+    fn there(bytes: &'static [u8]) -> impl AsyncRead + Unpin {
+        bytes
+    }
+}

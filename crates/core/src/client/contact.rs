@@ -1,0 +1,113 @@
+//! The first contact with the servers of an engine: how long connecting may take, and whether it ever succeeded.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{EngineError, Fault};
+
+/// How long to try servers that were never reached, by default.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit of one attempt to connect, to a single server and to one of several. Shorter than that of a request,
+/// so that the request can report why connecting failed.
+pub const LONGEST_DIAL: Duration = Duration::from_secs(3);
+const LONGEST_DIAL_OF_MANY: Duration = Duration::from_millis(1500);
+
+/// The time limit of an attempt to connect to one of so many servers, when all of them together have `connect_timeout`.
+/// A `connect_timeout` of zero sets no limit of its own.
+#[must_use]
+pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
+    let longest = if servers > 1 { LONGEST_DIAL_OF_MANY } else { LONGEST_DIAL };
+    if connect_timeout.is_zero() {
+        return longest;
+    }
+    let share = connect_timeout / u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
+    share.clamp(Duration::from_millis(1), longest)
+}
+
+/// Whether a connection was ever made: before the first one, no request can have arrived. The engine sets it, core
+/// reads it.
+#[derive(Clone, Debug, Default)]
+pub struct Contact(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    made: AtomicBool,
+    /// The error of the last attempt.
+    failed: Mutex<Option<String>>,
+}
+
+impl Contact {
+    /// A connection was made. To be called before anything is sent on it.
+    pub fn made(&self) {
+        self.0.made.store(true, Ordering::Release);
+    }
+
+    /// An attempt failed. A server that is full was reached all the same.
+    pub fn failed(&self, fault: Fault, message: &str) {
+        if fault == Fault::Full {
+            self.made();
+        } else if !self.is_made() {
+            *self.0.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.to_owned());
+        }
+    }
+
+    pub(crate) fn is_made(&self) -> bool {
+        self.0.made.load(Ordering::Acquire)
+    }
+
+    /// The error for servers that were not reached within this time.
+    pub(crate) fn missing(&self, tried: Duration) -> EngineError {
+        let failed = self.0.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        EngineError::new(Fault::Retry, failed.unwrap_or_else(|| format!("not connected within {tried:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_servers_together_have_the_time_for_connecting() {
+        let millis = Duration::from_millis;
+        for (timeout, servers, limit) in [
+            (millis(5000), 1, millis(3000)),
+            (millis(1000), 1, millis(1000)),
+            (millis(500), 1, millis(500)),
+            (millis(60_000), 1, millis(3000)),
+            (millis(5000), 3, millis(1500)),
+            (millis(900), 3, millis(300)),
+            (millis(5000), 5, millis(1000)),
+            (millis(1), 64, millis(1)),
+            (Duration::ZERO, 1, millis(3000)),
+            (Duration::ZERO, 2, millis(1500)),
+            (Duration::MAX, 1, millis(3000)),
+            (millis(700), 0, millis(700)),
+        ] {
+            assert_eq!(dial_limit(timeout, servers), limit, "{timeout:?} for {servers}");
+        }
+    }
+
+    #[test]
+    fn the_newest_failure_is_told_and_none_once_there_was_contact() {
+        let contact = Contact::default();
+        assert!(contact.missing(CONNECT_TIMEOUT).message.contains("not connected within 5s"));
+        contact.failed(Fault::Retry, "one");
+        contact.clone().failed(Fault::Retry, "two");
+        assert_eq!((contact.missing(CONNECT_TIMEOUT).message.as_str(), contact.is_made()), ("two", false));
+        contact.made();
+        contact.failed(Fault::Retry, "three");
+        assert!(contact.is_made() && contact.missing(CONNECT_TIMEOUT).message == "two");
+    }
+
+    #[test]
+    fn a_server_that_is_full_was_reached() {
+        let contact = Contact::default();
+        contact.failed(Fault::Full, "too many connections");
+        assert!(contact.is_made());
+    }
+}

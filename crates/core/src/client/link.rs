@@ -1,0 +1,264 @@
+//! The connection of a client to its server: made when first needed, made again when it breaks, shared by all requests.
+//! It sends nothing twice: a request on a broken connection answers "unknown", and the keeper decides what to do.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the runtime of connections: attempts to make one are tasks of their own"
+)]
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, caught};
+
+/// The first and the longest pause after a failed attempt to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes the connections of a [`Link`].
+pub trait Dial: Send + Sync + 'static {
+    /// One connection. Dropping it closes it.
+    type Conn: Send + Sync + 'static;
+
+    /// Connects, within a bounded time. `broken` must be notified when the connection is gone.
+    fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Self::Conn, EngineError>>;
+
+    /// Whether the connection is no longer usable.
+    fn is_dead(conn: &Self::Conn) -> bool;
+
+    /// The address it leads to, for errors.
+    fn place(conn: &Self::Conn) -> String;
+
+    /// A connection was made. `again`: it is not the first one, and notifications since the last one broke were missed.
+    fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
+}
+
+/// The connection that all requests of a client share.
+pub struct Link<D: Dial>(Arc<Inner<D>>);
+
+struct Inner<D: Dial> {
+    dialer: D,
+    clock: Arc<dyn Clock>,
+    contact: Contact,
+    current: Mutex<Option<Arc<D::Conn>>>,
+    dialing: Mutex<Dialing>,
+    /// Notified when an attempt to connect has ended.
+    dialed: Notify,
+    /// Notified when the current connection is gone.
+    broken: Arc<Notify>,
+}
+
+/// The state of the attempts to connect.
+#[derive(Default)]
+struct Dialing {
+    /// A connection was made before.
+    made: bool,
+    /// Failed attempts in a row; a connection that broke at once counts as failed.
+    failed: u32,
+    /// When the newest connection was made.
+    born: Option<Instant>,
+    under_way: bool,
+    /// Before this instant, requests fail with the last error.
+    not_before: Option<(Instant, Fault, String)>,
+}
+
+impl<D: Dial> Link<D> {
+    /// Connects when it is first asked for a connection, and reports the outcome to `contact`.
+    pub fn new(dialer: D, clock: Arc<dyn Clock>, contact: Contact) -> Self {
+        let (current, dialing, dialed, broken) = Default::default();
+        Self(Arc::new(Inner { dialer, clock, contact, current, dialing, dialed, broken }))
+    }
+
+    /// The dialer of this link.
+    #[must_use]
+    pub fn dialer(&self) -> &D {
+        &self.0.dialer
+    }
+
+    /// The connection, if there is one now.
+    #[must_use]
+    pub fn live(&self) -> Option<Arc<D::Conn>> {
+        self.0.live()
+    }
+
+    /// Closes the connection, if there is one, once no request uses it any more. The next request that needs one
+    /// connects anew.
+    pub fn hang_up(&self) {
+        *self.0.current() = None;
+    }
+
+    /// The connection; a new one if there is none. Each attempt runs in its own task, so that a caller who gives up
+    /// does not end it. Attempts are spaced out: in between, callers get the last error.
+    ///
+    /// # Errors
+    /// That of the last attempt.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn conn(&self) -> Result<Arc<D::Conn>, EngineError> {
+        if let Some(conn) = self.0.live() {
+            return Ok(conn);
+        }
+        let mut dialed = std::pin::pin!(self.0.dialed.notified());
+        dialed.as_mut().enable();
+        {
+            let mut dialing = self.0.dialing();
+            if let Some(conn) = self.0.live() {
+                return Ok(conn);
+            }
+            if !dialing.under_way {
+                let now = self.0.clock.now();
+                if let Some((_, fault, message)) = dialing.not_before.as_ref().filter(|(at, ..)| now < *at) {
+                    return Err(EngineError::new(*fault, message.clone()));
+                }
+                dialing.under_way = true;
+                drop(dialing);
+                // Not under the lock: a runtime that is shut down drops the task at once, and its drop takes the lock.
+                tokio::spawn(Attempt(Arc::clone(&self.0)).run());
+            }
+        }
+        dialed.await;
+        if let Some(conn) = self.0.live() {
+            return Ok(conn);
+        }
+        let dialing = self.0.dialing();
+        Err(match &dialing.not_before {
+            Some((_, fault, message)) => EngineError::new(*fault, message.clone()),
+            None => EngineError::new(Fault::Retry, "cannot connect: the attempt was ended"),
+        })
+    }
+
+    /// Replaces a connection that was made once whenever it breaks. Never returns.
+    pub async fn mend(&self) {
+        loop {
+            let broken = self.0.broken.notified();
+            let was_made = self.0.current().is_some();
+            if self.0.live().is_some() || !was_made {
+                broken.await;
+            } else if self.conn().await.is_err() {
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// An attempt to connect. However it ends, the requests that wait for it are notified.
+struct Attempt<D: Dial>(Arc<Inner<D>>);
+
+impl<D: Dial> Attempt<D> {
+    async fn run(self) {
+        let link = &self.0;
+        let dialing = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
+        // A retry may succeed after a panic: another server may answer.
+        let made = dialing.await.unwrap_or_else(|panicked| {
+            Err(EngineError::new(Fault::Retry, format!("cannot connect: {panicked}")))
+        });
+        let now = link.clock.now();
+        let mut dialing = link.dialing();
+        if dialing.born.take().is_some_and(|born| now.since(born) > LONGEST_PAUSE) {
+            dialing.failed = 0;
+        }
+        // A new connection counts as failed until it has lasted for a while: some servers close a connection at once.
+        let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
+        dialing.failed += 1;
+        match made {
+            Ok(conn) => {
+                let again = std::mem::replace(&mut dialing.made, true);
+                let place = D::place(&conn);
+                dialing.born = Some(now);
+                dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{place} hung up")));
+                tracing::debug!(place, again, "connected");
+                let conn = Arc::new(conn);
+                link.contact.made();
+                *link.current() = Some(Arc::clone(&conn));
+                drop(dialing);
+                link.dialer.connected(&conn, again);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "not connected");
+                link.contact.failed(error.fault, &error.message);
+                dialing.not_before = Some((now.after(pause), error.fault, error.message));
+            }
+        }
+    }
+}
+
+impl<D: Dial> Drop for Attempt<D> {
+    fn drop(&mut self) {
+        self.0.dialing().under_way = false;
+        self.0.dialed.notify_waiters();
+    }
+}
+
+impl<D: Dial> Inner<D> {
+    // No code under these locks can panic in the middle of a change.
+    fn dialing(&self) -> MutexGuard<'_, Dialing> {
+        self.dialing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<D::Conn>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> Option<Arc<D::Conn>> {
+        self.current().as_ref().filter(|conn| !D::is_dead(conn)).cloned()
+    }
+}
+
+impl<D: Dial> Clone for Link<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Dial> std::fmt::Debug for Link<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("connected", &self.live().is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Env;
+
+    /// A dialer for a server that does not exist.
+    struct Nobody;
+
+    impl Dial for Nobody {
+        type Conn = ();
+
+        fn dial(&self, _: Arc<Notify>) -> BoxFuture<'_, Result<(), EngineError>> {
+            Box::pin(async { Err(EngineError::new(Fault::Retry, "nobody is there")) })
+        }
+
+        fn is_dead((): &()) -> bool {
+            false
+        }
+
+        fn place((): &()) -> String {
+            String::new()
+        }
+
+        fn connected(&self, _: &Arc<()>, _: bool) {}
+    }
+
+    /// The runtime drops tasks as soon as they are spawned. This happens when a guard is dropped at the end of a
+    /// program.
+    #[test]
+    fn a_runtime_that_is_shut_down_is_an_error_and_no_hang() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let link = Link::new(Nobody, Env::system().clock, Contact::default());
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _within = handle.enter();
+            tell.send(pollster::block_on(link.conn()).unwrap_err().fault)
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(90)), Ok(Fault::Retry));
+    }
+}

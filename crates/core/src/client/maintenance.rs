@@ -1,0 +1,166 @@
+//! Maintenance: the background upkeep of a client of a server, in rounds while the client exists; and the end of claims
+//! that sent no request in time, retried until it succeeds.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    BoxFuture, ClaimId, Clock, EngineError, Instant, Mailbox, Notification, REQUEST_TIMEOUT,
+    client::runtime::{sleep, spawn, within},
+    driver::tasks::lasting,
+};
+
+/// The longest sleep: timers stop while the machine is suspended, the clock does not.
+pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The shortest sleep: actions that are due within it are done together.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+/// The pause before ending a claim is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A client that needs background upkeep.
+pub trait Maintain: Send + Sync + 'static {
+    /// Does all that is due, and returns when the next round is due.
+    fn round(self: &Arc<Self>, now: Instant) -> Instant;
+
+    /// The mailbox for the engine's notifications.
+    fn mailbox(&self) -> &Mailbox;
+
+    /// Ends a claim that sent no request in time.
+    fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>>;
+}
+
+/// Begins the maintenance of a client, which ends with the client. `sooner` is notified when something is due before
+/// the time that the last round returned. After a round that panicked, all claims are asked for again.
+pub fn maintain<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
+    let rounds = {
+        let client = Weak::clone(&client);
+        move || rounds(Weak::clone(&client), Arc::clone(&clock), Arc::clone(&sooner))
+    };
+    let panicked = move || {
+        if let Some(client) = client.upgrade() {
+            client.mailbox().push(Notification::AskAll);
+        }
+    };
+    spawn(lasting("maintenance", rounds, panicked, sleep));
+}
+
+async fn rounds<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
+    loop {
+        let notified = sooner.notified();
+        let pause = {
+            let Some(client) = client.upgrade() else { return };
+            let now = clock.now();
+            client.round(now).since(now).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+        };
+        tokio::select! {
+            () = notified => {}
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+/// Ends claims that sent no request in time: each in its own task, which retries until the claim is ended or the client
+/// is gone.
+pub fn end_claims<C: Maintain>(client: &Arc<C>, overdue: Vec<ClaimId>) {
+    for id in overdue {
+        let client = Arc::downgrade(client);
+        let end = move || end_claim(Weak::clone(&client), id);
+        spawn(lasting("end of a claim", end, || (), sleep));
+    }
+}
+
+async fn end_claim<C: Maintain>(client: Weak<C>, id: ClaimId) {
+    while let Some(client) = client.upgrade()
+        && !matches!(within(REQUEST_TIMEOUT, client.end_overdue(id)).await, Some(Ok(())))
+    {
+        // The client may end while this sleeps.
+        drop(client);
+        tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
+        sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::pending,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use super::*;
+    use crate::Fault;
+
+    /// A client that counts its rounds and ends.
+    #[derive(Default)]
+    struct Client {
+        mailbox: Mailbox,
+        rounds: AtomicU64,
+        ends: AtomicU64,
+    }
+
+    /// A clock that stands still.
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Instant {
+            Instant::from_nanos(0)
+        }
+    }
+
+    impl Maintain for Client {
+        fn round(self: &Arc<Self>, now: Instant) -> Instant {
+            let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(round, 2, "a bug");
+            now.after(Duration::from_secs(60))
+        }
+
+        fn mailbox(&self) -> &Mailbox {
+            &self.mailbox
+        }
+
+        fn end_overdue(&self, _: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
+            Box::pin(async {
+                match self.ends.fetch_add(1, Ordering::Relaxed) {
+                    0 => Err(EngineError::new(Fault::Retry, "not now")),
+                    1 => pending().await,
+                    2 => panic!("a bug"),
+                    _ => Ok(()),
+                }
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rounds_follow_each_other_until_the_client_is_gone_and_a_panic_asks_for_all() {
+        let (client, sooner): (Arc<Client>, Arc<Notify>) = Default::default();
+        let rounds = || client.rounds.load(Ordering::Relaxed);
+        maintain(Arc::downgrade(&client), Arc::new(Stopped), Arc::clone(&sooner));
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(rounds(), 1, "the next round is a second later at the latest");
+        sooner.notify_one();
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(rounds(), 2);
+        sleep(LONGEST_SLEEP).await;
+        assert_eq!(rounds(), 3);
+        assert!(matches!(client.mailbox.read().await[..], [Notification::AskAll]));
+        sleep(LONGEST_SLEEP).await;
+        assert_eq!(rounds(), 4, "it is begun anew");
+        let gone = Arc::downgrade(&client);
+        drop(client);
+        sleep(LONGEST_SLEEP * 2).await;
+        assert!(gone.upgrade().is_none());
+        assert_eq!(Arc::strong_count(&sooner), 1, "nobody waits any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_is_ended_until_that_succeeds() {
+        let client: Arc<Client> = Arc::default();
+        end_claims(&client, vec![ClaimId([1; 16])]);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(client.ends.load(Ordering::Relaxed), 4, "an error, no answer, a panic, and then the end");
+    }
+}

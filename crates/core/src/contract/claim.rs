@@ -1,0 +1,273 @@
+//! A claim (one attempt to hold a name), and the answers of an engine to it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{EngineError, Instant, Mode, Name, Token};
+
+/// Identifies one claim: 128 random bits from the operating system, made before anything is sent and never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimId(pub [u8; 16]);
+
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl ClaimId {
+    /// Parses the displayed form: 32 hexadecimal digits.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;
+        Some(Self(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One attempt to hold a name.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The id of this claim.
+    pub id: ClaimId,
+    /// The name to hold.
+    pub name: Name,
+    /// The mode in which to hold it.
+    pub mode: Mode,
+    /// The requested lease time; an engine may grant another time and says so in its [`Grant`].
+    pub ttl: Duration,
+    /// How long a grant that is *pushed* to this claim while it waits lasts, until the claim renews it or asks for it;
+    /// at most `ttl`.
+    pub claim_time: Duration,
+    /// Whether the claim may enter the queue when the name is taken.
+    pub may_queue: bool,
+    /// How many tokens the grant shall carry, for hand-over inside the process; engines that mint no blocks of tokens
+    /// give 1.
+    pub tokens: u32,
+    /// The label of the claimant, shown to others.
+    pub owner: Arc<str>,
+    /// Whether the claiming process ends its work under the lock on SIGTERM, as `leasehold run` does. An engine that
+    /// can only ask a holder to stop ([`Breaking::Ask`](crate::Breaking::Ask)) may then signal this process.
+    pub stops_on_term: bool,
+}
+
+/// Whether a call of `claim` may create anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Take the name, or enter the queue.
+    Create,
+    /// Only report the state of the claim. If the claim holds, its lease is extended to the full ttl and the same token
+    /// returned.
+    Ask,
+}
+
+/// The answer of an engine to a claim.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The claim holds the name.
+    Held(Grant),
+    /// The claim is in the queue.
+    Waiting(Hint),
+    /// The name is taken and nothing of the claim remains on the engine.
+    Taken(Hint),
+    /// The engine does not know this claim (or no longer does), or it was released before: it can never be granted.
+    Gone,
+}
+
+/// A hold as granted by the engine.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The first token of the grant.
+    pub token: Token,
+    /// How many tokens in a row the grant carries, `token` included; at least 1.
+    pub tokens: u32,
+    /// The granted time, which the engine counts from the moment of the grant; `None` where holds never lapse.
+    pub ttl: Option<Duration>,
+    /// How the hold before this one ended.
+    pub previous: Previous,
+}
+
+/// How the hold before a grant ended. After anything but `Clean`, the protected data may be half-written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Previous {
+    /// It was released, or there was none.
+    Clean,
+    /// Its code panicked: the guard was dropped while unwinding.
+    Abandoned,
+    /// Its lease ran out, or its process died.
+    Lapsed,
+    /// An operator broke it.
+    Broken,
+    /// The engine cannot tell.
+    Unknown,
+}
+
+impl Previous {
+    /// Of two ends, the one that matters more to the next holder.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        let weight = |how| match how {
+            Self::Clean => 0,
+            Self::Unknown => 1,
+            Self::Abandoned => 2,
+            Self::Lapsed => 3,
+            Self::Broken => 4,
+        };
+        if weight(other) > weight(self) { other } else { self }
+    }
+}
+
+/// What an engine knows about a claim that does not hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hint {
+    /// The time after which asking again may succeed even without a notification (a lease runs out, the minimum hold
+    /// time of a name ends).
+    pub ask_in: Option<Duration>,
+    /// How many claims are ahead of this one in the queue.
+    pub ahead: Option<u32>,
+    /// Why the name may stay taken for ever, if the engine cannot know that its holder will ever let go. A request that
+    /// waits in vain reports it as a misconfiguration.
+    pub obstacle: Option<&'static str>,
+}
+
+/// A granted claim, as passed to `renew`. Engines compare the id *and* the token with what they store.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// The claim.
+    pub id: ClaimId,
+    /// The name held.
+    pub name: Name,
+    /// The mode in which it is held.
+    pub mode: Mode,
+    /// The first token of the grant.
+    pub token: Token,
+    /// The lease time to extend to.
+    pub ttl: Duration,
+}
+
+/// The answer of an engine to the renewal of one hold.
+#[derive(Debug)]
+pub enum Renewed {
+    /// The hold is extended by this time, counted from the engine's answer; `None` where holds never lapse.
+    Kept {
+        /// The time granted.
+        ttl: Option<Duration>,
+    },
+    /// The name is no longer held by this claim.
+    Lost(Loss),
+    /// The engine did not answer. Nothing changes.
+    Unknown(EngineError),
+}
+
+/// Why a hold ended before its guard did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Loss {
+    /// No renewal was acknowledged before the deadline.
+    Lapsed,
+    /// The engine reports that the hold is gone or belongs to another claim.
+    Gone,
+    /// An operator broke the hold.
+    Broken,
+    /// The lock file was replaced or unlinked.
+    Replaced,
+    /// The time limit `max_hold` was reached.
+    MaxHold,
+    /// The token of the grant was not larger than one seen before: the engine lost or restored its state.
+    TokenWentBack,
+    /// The `Locks` was closed, or its keeper has ended.
+    Closed,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lapsed => "its lease ran out before a renewal was acknowledged",
+            Self::Gone => "the engine says that it is gone",
+            Self::Broken => "an operator broke it",
+            Self::Replaced => "its lock file was replaced or unlinked",
+            Self::MaxHold => "its max_hold ended",
+            Self::TokenWentBack => "its token went backwards: the engine lost or restored its state",
+            Self::Closed => "its Locks was closed",
+        })
+    }
+}
+
+/// The request to remove every trace of a claim.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The claim.
+    pub id: ClaimId,
+    /// The name that it claims or holds.
+    pub name: Name,
+    /// The mode of the claim.
+    pub mode: Mode,
+    /// The first token of the grant, when the claim is known to hold; the engine then answers whether the hold with
+    /// that token was there.
+    pub token: Option<Token>,
+    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that nobody used,
+    /// the `previous` of its own grant. Counts only together with `token`: without one, the engine keeps what it knew
+    /// before.
+    pub ended: Previous,
+    /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, held by
+    /// nobody.
+    pub keep: Option<Duration>,
+}
+
+/// The answer of an engine to the release of one claim.
+#[derive(Debug)]
+pub enum Released {
+    /// A hold or a queue entry of the claim was there and is gone; for a release with a token: the hold with that
+    /// token.
+    Freed,
+    /// It was not there, nothing else of the claim is left, and no earlier request with this id can create anything any
+    /// more.
+    NotThere,
+    /// The engine did not answer: the release must be sent again.
+    Unknown(EngineError),
+}
+
+/// A hint from the engine that something changed. Notifications may be lost, doubled and late: only the answers to
+/// `claim` and `renew` are authoritative.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Notification {
+    /// A waiting claim was granted.
+    Granted {
+        /// The name.
+        name: Name,
+        /// The claim.
+        id: ClaimId,
+        /// The grant; its `ttl` is the claim time.
+        grant: Grant,
+        /// A local time certainly not after the moment of the grant. `None`: ask the engine before relying on the
+        /// grant.
+        since: Option<Instant>,
+    },
+    /// Asking for this claim again may succeed now.
+    Recheck {
+        /// The name.
+        name: Name,
+        /// The claim.
+        id: ClaimId,
+    },
+    /// This hold is lost.
+    Lost {
+        /// The name.
+        name: Name,
+        /// The claim.
+        id: ClaimId,
+        /// The reason.
+        loss: Loss,
+    },
+    /// The engine's clock went forward, so leases may have ended there early: no hold is valid until it is renewed.
+    /// Core renews all holds at once.
+    Doubt,
+    /// Notifications may have been missed: ask for every waiting claim and renew every hold.
+    AskAll,
+}

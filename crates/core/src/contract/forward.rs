@@ -1,0 +1,82 @@
+//! Macros that implement the engine traits for engines that leave all verbs to their client.
+
+/// Implements [`Engine`](crate::Engine) for a type with the fields `profile` and `client`, by the client's functions of
+/// the same names. The expression `notification` is the future of the next notifications of the client.
+#[macro_export]
+macro_rules! forward_engine {
+    ($engine:ty, |$client:ident| $notification:expr) => {
+        impl $crate::Engine for $engine {
+            fn profile(&self) -> &$crate::Profile {
+                &self.profile
+            }
+
+            fn group(&self, _: &$crate::Name) -> Option<u16> {
+                None
+            }
+
+            fn claim<'a>(
+                &'a self,
+                claim: &'a $crate::Claim,
+                how: $crate::How,
+            ) -> $crate::BoxFuture<'a, Result<$crate::Answer, $crate::EngineError>> {
+                Box::pin(self.client.claim(claim, how))
+            }
+
+            fn renew<'a>(&'a self, holds: &'a [$crate::Hold]) -> $crate::BoxFuture<'a, Vec<$crate::Renewed>> {
+                Box::pin(self.client.renew(holds))
+            }
+
+            fn release<'a>(
+                &'a self,
+                releases: &'a [$crate::Release],
+            ) -> $crate::BoxFuture<'a, Vec<$crate::Released>> {
+                Box::pin(self.client.release(releases))
+            }
+
+            fn notifications(&self) -> $crate::BoxFuture<'_, Vec<$crate::Notification>> {
+                let $client = &self.client;
+                Box::pin($notification)
+            }
+        }
+    };
+}
+
+/// Implements [`Inspect`](crate::Inspect) for a type with the field `client`, by the client's functions of the same
+/// names.
+#[macro_export]
+macro_rules! forward_inspect {
+    ($engine:ty, $guarantee:path) => {
+        impl $crate::Inspect for $engine {
+            fn ping(&self) -> $crate::BoxFuture<'_, Result<(), $crate::EngineError>> {
+                Box::pin(self.client.ping())
+            }
+
+            fn guarantee(&self) -> $crate::BoxFuture<'_, Result<$crate::Guarantee, $crate::EngineError>> {
+                Box::pin($guarantee(&self.client))
+            }
+
+            fn list<'a>(
+                &'a self,
+                prefix: &'a str,
+            ) -> $crate::BoxFuture<'a, Result<Vec<$crate::View>, $crate::EngineError>> {
+                Box::pin(self.client.list(prefix))
+            }
+
+            fn show<'a>(
+                &'a self,
+                name: &'a $crate::Name,
+            ) -> $crate::BoxFuture<'a, Result<$crate::View, $crate::EngineError>> {
+                Box::pin(self.client.show(name))
+            }
+
+            fn break_hold<'a>(
+                &'a self,
+                name: &'a $crate::Name,
+                token: u64,
+                force: bool,
+            ) -> $crate::BoxFuture<'a, Result<$crate::Broken, $crate::EngineError>> {
+                Box::pin(self.client.break_hold(name, token, force))
+            }
+        }
+    };
+}

@@ -1,0 +1,168 @@
+//! Inspection: listing holders and waiters of names, and breaking a hold on purpose.
+
+use std::time::Duration;
+
+use crate::{BoxFuture, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name};
+
+/// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply; nothing here decides
+/// ownership.
+pub trait Inspect: Send + Sync {
+    /// One round trip that proves that the engine can be reached with the given credentials. It creates nothing, and
+    /// needs no right that a claim does not need.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>>;
+
+    /// What the engine promises, as its server is configured now.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>>;
+
+    /// The names that begin with `prefix` and have a holder or a waiter, or cannot be read, sorted. A name that cannot
+    /// be read hides no other.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>>;
+
+    /// One name; a free one has no holders and no waiters.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>>;
+
+    /// Ends the hold whose block of tokens contains `token`. `force` does not wait for the holder's lease.
+    ///
+    /// # Errors
+    /// As for `claim`; [`Fault::Denied`](crate::Fault::Denied) where the engine cannot break this hold, with the
+    /// reason.
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>>;
+}
+
+/// The longest foreign text shown of a holder or waiter, in characters. Our own texts are never longer.
+const MAX_SHOWN: usize = MAX_OWNER_BYTES;
+
+/// Cuts a foreign text to `most` characters, and marks the cut.
+pub(crate) fn cut(text: &mut String, most: usize) {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+/// A name as seen from outside.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct View {
+    /// The name.
+    pub name: Name,
+    /// How other programs find this name: the lock file, the Redis key, ...
+    pub key: String,
+    /// The mode in which it is held; `None` when it is free.
+    pub mode: Option<Mode>,
+    /// The holders.
+    pub holders: Vec<HolderView>,
+    /// The waiters, in queue order.
+    pub waiters: Vec<WaiterView>,
+    /// The lineage of its holders' tokens; `None` if this read did not see it.
+    pub lineage: Option<Lineage>,
+    /// In a list: why the holders could not be read. The unreadable data blocks claims of this name.
+    pub problem: Option<String>,
+}
+
+impl View {
+    /// A free name.
+    #[must_use]
+    pub fn free(name: Name, key: String) -> Self {
+        let (holders, waiters) = (Vec::new(), Vec::new());
+        Self { name, key, mode: None, holders, waiters, lineage: None, problem: None }
+    }
+
+    /// A name that could not be read, with the error.
+    #[must_use]
+    pub fn unreadable(name: Name, key: String, error: &EngineError) -> Self {
+        Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
+    }
+
+    /// The same, with foreign texts cut to a length that can be shown.
+    pub(crate) fn cut(mut self) -> Self {
+        let holders = self.holders.iter_mut().flat_map(|holder| [&mut holder.id, &mut holder.owner]);
+        let waiters = self.waiters.iter_mut().flat_map(|waiter| [&mut waiter.id, &mut waiter.owner]);
+        holders.chain(waiters).for_each(|text| cut(text, MAX_SHOWN));
+        self
+    }
+
+    /// Adds a holder and its mode.
+    pub fn add_holder(&mut self, mode: Mode, holder: HolderView) {
+        self.mode = Some(self.mode.map_or(mode, |all| all.beside(mode)));
+        self.holders.push(holder);
+    }
+}
+
+/// A holder as seen from outside.
+#[derive(Clone, Debug)]
+pub struct HolderView {
+    /// The claim id, or some other identifier of a foreign holder.
+    pub id: String,
+    /// The label of the holder.
+    pub owner: String,
+    /// The first token of the grant; `None` for a foreign holder.
+    pub token: Option<u64>,
+    /// How long it has held.
+    pub held: Option<Duration>,
+    /// The time until it lapses, unless renewed; `None` where it does not lapse by itself.
+    pub remaining: Option<Duration>,
+    /// Whether it ends with a session that its holder keeps on the server; how long that session lasts cannot be known
+    /// here.
+    pub of_session: bool,
+    /// Whether a program other than leasehold holds it.
+    pub foreign: bool,
+}
+
+/// A waiter as seen from outside.
+#[derive(Clone, Debug)]
+pub struct WaiterView {
+    /// The claim id, or some other identifier of a foreign waiter.
+    pub id: String,
+    /// The label of the waiter.
+    pub owner: String,
+    /// How long it has waited.
+    pub waiting: Option<Duration>,
+}
+
+/// The result of breaking a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The hold was ended, or its holder was asked to stop and released it.
+    Done,
+    /// Nothing is held, or it is held under another token.
+    NotHeld,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fault;
+
+    #[test]
+    fn what_others_wrote_is_cut_between_characters_and_what_is_short_stays() {
+        let mut view = View::free(Name::new("a").unwrap(), "k".into());
+        let (long, short) = ("ä".repeat(MAX_SHOWN + 1), "ä".repeat(MAX_SHOWN));
+        for (id, owner) in [(&long, &short), (&short, &long)] {
+            view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting: None });
+        }
+        let cut = view.cut();
+        let shown = format!("{short}…");
+        assert_eq!((&cut.waiters[0].id, &cut.waiters[0].owner), (&shown, &short));
+        assert_eq!((&cut.waiters[1].id, &cut.waiters[1].owner), (&short, &shown));
+        let error = EngineError::new(Fault::Refused, "ä".repeat(1 << 20));
+        assert!(error.message.chars().count() < 2000 && error.message.ends_with('…'), "it is cut");
+    }
+}

@@ -1,0 +1,15 @@
+//! The vocabulary of locks, and what an engine has to do. No I/O, no clock, no task.
+
+pub(crate) mod claim;
+pub(crate) mod engine;
+pub(crate) mod error;
+pub(crate) mod forward;
+pub(crate) mod inspect;
+pub(crate) mod mode;
+pub(crate) mod name;
+pub(crate) mod observe;
+pub(crate) mod owner;
+pub(crate) mod process;
+pub(crate) mod profile;
+pub(crate) mod time;
+pub(crate) mod token;

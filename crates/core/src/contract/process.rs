@@ -1,0 +1,121 @@
+//! Facts about this process: its label, whether it was forked, and a hook for its exit.
+//!
+//! The only module of this crate with unsafe code. Both unsafe calls only register plain functions.
+#![expect(unsafe_code, reason = "pthread_atfork and atexit have no safe wrapper")]
+
+use std::{
+    io::Read,
+    sync::{
+        Once,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// A number that differs between a process and the children it forks. One atomic load.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// How often this process, or an ancestor of it, was forked since the first `Locks` was made. A file opened before the
+/// last fork may be open in another process, too.
+#[cfg(feature = "file")]
+pub(crate) fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Starts counting forks, and calls `farewell` when the process ends by `exit` or by returning from `main`.
+pub(crate) fn watch(farewell: fn()) {
+    static REGISTERED: Once = Once::new();
+    static FAREWELL: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+    // Counted before and after a fork: a file that another thread opens in between may or may not be inherited.
+    extern "C" fn forks() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    extern "C" fn forked() {
+        // The child has only this thread: only async-signal-safe operations are allowed here.
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    extern "C" fn exiting() {
+        if let Some(farewell) = FAREWELL.get() {
+            farewell();
+        }
+    }
+
+    REGISTERED.call_once(|| {
+        let _ = FAREWELL.set(farewell);
+        // SAFETY: these are plain `extern "C"` functions that live as long as the program and never unwind: `forks` and
+        // `forked` add to an atomic, and a panic in `exiting` aborts at the `extern "C"` border.
+        // Failure (out of memory) only means that forks go unnoticed or releases are not waited for.
+        unsafe {
+            libc::pthread_atfork(Some(forks), Some(forks), Some(forked));
+            libc::atexit(exiting);
+        }
+    });
+}
+
+/// The label of this process, `user@host:pid`, as far as the system knows it.
+pub(crate) fn label() -> String {
+    label_of(std::process::id())
+}
+
+/// The label of a process of this user and host.
+pub(crate) fn label_of(pid: u32) -> String {
+    let uid = nix::unistd::geteuid();
+    let user = local_user(uid.as_raw())
+        .or_else(|| Some(nix::unistd::User::from_uid(uid).ok().flatten()?.name))
+        .unwrap_or_else(|| uid.to_string());
+    let host = nix::unistd::gethostname()
+        .ok()
+        .and_then(|host| host.into_string().ok())
+        .unwrap_or_else(|| "?".into());
+    format!("{user}@{host}:{pid}")
+}
+
+/// The local users of this machine, and how much of that file is read: a name in a label is not worth more.
+const USERS: &str = "/etc/passwd";
+const FIRST_USERS: u64 = 64 << 10;
+
+/// The name of a local user of this machine. The C library would first load the name services of the system and ask
+/// their daemons; for a short-lived command that takes as long as its lock.
+fn local_user(uid: u32) -> Option<String> {
+    let mut users = Vec::with_capacity(4096);
+    std::fs::File::open(USERS).ok()?.take(FIRST_USERS).read_to_end(&mut users).ok()?;
+    user_in(&users, uid)
+}
+
+/// Lines are `name:password:uid:...`; the first entry with this uid counts, as in the C library.
+fn user_in(users: &[u8], uid: u32) -> Option<String> {
+    let users = std::str::from_utf8(users).ok()?;
+    users.split_inclusive('\n').filter(|line| line.ends_with('\n')).find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid) && !name.is_empty()).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_of_this_machine_is_found_and_a_line_that_was_cut_off_is_not() {
+        let users =
+            b"root:x:0:0:root:/root:/bin/sh\n+::::::\nnonsense\ntoor:x:0:0::/:\nme:x:7:7::/:\nlast:x:8:8";
+        let name = |uid| user_in(users, uid);
+        assert_eq!((name(0).as_deref(), name(7).as_deref()), (Some("root"), Some("me")));
+        assert_eq!((name(8), name(9)), (None, None));
+        assert_eq!(user_in(&[0xff, b'\n'], 0), None);
+    }
+
+    #[test]
+    fn a_label_names_the_user_as_the_system_does() {
+        let uid = nix::unistd::geteuid();
+        let user =
+            nix::unistd::User::from_uid(uid).unwrap().map_or_else(|| uid.to_string(), |user| user.name);
+        assert!(label().starts_with(&format!("{user}@")));
+    }
+}

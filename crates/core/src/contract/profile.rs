@@ -1,0 +1,193 @@
+//! The properties of an engine, as configured, which core and users base decisions on.
+
+use std::{fmt, ops::RangeInclusive, time::Duration};
+
+use crate::{Contact, pure::lock_state::MIN_ENTRY_LIFE};
+
+/// How long a request may take before its outcome is unknown, unless an engine sets its own time.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Properties of an engine. Engines fill it with [`Profile::new`] and field assignments.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The name of the engine: `memory`, `file`, `redis`, ...
+    pub engine: &'static str,
+    /// What keeps a hold alive.
+    pub life: Life,
+    /// Whether the engine pushes notifications. Without push, core polls for waiting claims at the intervals of `poll`.
+    pub push: bool,
+    /// How often a waiting claim is asked for: from the smallest poll interval (head of the queue) to the largest
+    /// (safety net).
+    pub poll: RangeInclusive<Duration>,
+    /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
+    pub inline: bool,
+    /// A request may be started and sent on the caller's thread and completed by the keeper: a first poll never blocks.
+    pub direct: bool,
+    /// How many tokens a grant carries: its own, and one for each time that the hold may be handed over inside the
+    /// process before other processes are served (for 50 ms at most). 1 where the engine mints no blocks of tokens.
+    pub tokens: u32,
+    /// The modes in which names can be claimed.
+    pub modes: Modes,
+    /// Claims are granted in the order in which they entered the queue.
+    pub fifo: bool,
+    /// A release can keep the name taken for a minimum hold time. Where it cannot, the process goes on holding until
+    /// then.
+    pub can_keep: bool,
+    /// What `break` can do.
+    pub breaking: Breaking,
+    /// The range of ttls that a claim may ask for.
+    pub ttl: RangeInclusive<Duration>,
+    /// How long a queue entry lasts at least after the last request of its claim.
+    pub place: Duration,
+    /// How long one request may take; after that its outcome is unknown.
+    pub request_timeout: Duration,
+    /// How long after it was sent a lost request may still arrive; cleanup goes on at least so long.
+    pub request_life: Duration,
+    /// Whether a connection was ever made; `None` for an engine that has no connection or does not report it.
+    pub contact: Option<Contact>,
+}
+
+impl Profile {
+    /// The profile of a leased, polled, remote engine without optional features; set the fields that differ.
+    #[must_use]
+    pub fn new(engine: &'static str) -> Self {
+        Self {
+            engine,
+            life: Life::Lease,
+            push: false,
+            poll: Duration::from_millis(50)..=Duration::from_secs(1),
+            inline: false,
+            direct: false,
+            tokens: 1,
+            modes: Modes::All,
+            fifo: false,
+            can_keep: false,
+            breaking: Breaking::No,
+            ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
+            place: MIN_ENTRY_LIFE,
+            request_timeout: REQUEST_TIMEOUT,
+            request_life: Duration::from_secs(10),
+            contact: None,
+        }
+    }
+}
+
+/// What keeps a hold alive on the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Life {
+    /// A lease: the hold ends after a time, unless renewed.
+    Lease,
+    /// A session, which is a lease shared by many holds.
+    Session,
+    /// The process: the hold lasts until it is released or its process ends, and never lapses.
+    Process,
+}
+
+/// The modes in which an engine can grant names. A claim in another mode is refused as misconfigured, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Modes {
+    /// Every [`Mode`](crate::Mode).
+    All,
+    /// Exclusive only.
+    Exclusive,
+}
+
+/// What breaking a lock does on an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Breaking {
+    /// Not supported.
+    No,
+    /// Ask the holder to stop; a holder that does not react keeps the lock.
+    Ask,
+    /// End the hold on the server; the next grant waits for the holder or its remaining lease.
+    Lease,
+}
+
+/// What the engine promises, as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Guarantee {
+    /// The level.
+    pub level: Level,
+    /// Why it is not higher: each finding alone lowers it to [`Level::BestEffort`].
+    pub findings: Vec<Finding>,
+    /// Further facts to know, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A setting or property of the engine that lowers its guarantee.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Its name in the engine's documentation.
+    pub what: String,
+    /// Its value.
+    pub found: String,
+    /// The value that would not lower the level.
+    pub wanted: String,
+    /// What can happen with the value found.
+    pub risk: String,
+}
+
+impl Guarantee {
+    /// A guarantee without findings, with its notes.
+    #[must_use]
+    pub fn new(level: Level, notes: &[&str]) -> Self {
+        let notes = notes.iter().map(|&note| note.to_owned()).collect();
+        Self { level, findings: Vec::new(), notes }
+    }
+
+    /// Adds a finding, which lowers the level to best effort.
+    pub fn lower(&mut self, what: &str, found: &str, wanted: &str, risk: &str) {
+        self.level = Level::BestEffort;
+        let [what, found, wanted, risk] = [what, found, wanted, risk].map(str::to_owned);
+        self.findings.push(Finding { what, found, wanted, risk });
+    }
+
+    /// Adds a note.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, found, wanted, risk } = self;
+        write!(f, "{what} is {found}, wanted {wanted}: {risk}")
+    }
+}
+
+/// The whole guarantee in one line.
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.level)?;
+        self.findings.iter().try_for_each(|finding| write!(f, "; {finding}"))?;
+        self.notes.iter().try_for_each(|note| write!(f, "; {note}"))
+    }
+}
+
+/// The level of a guarantee. With a fence at the protected resource, stale writes are rejected on every level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Level {
+    /// Exclusion may break on a documented event (fail-over, lost disk).
+    BestEffort,
+    /// No two holders both pass `guard.check()` at one instant, given clock rates that differ by at most 1 %.
+    LeaseBounded,
+    /// A holder keeps the lock until it releases it or its process ends; nothing lapses.
+    Exact,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BestEffort => "best effort",
+            Self::LeaseBounded => "lease-bounded",
+            Self::Exact => "exact",
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! Callbacks of users for lost holds. User code may block, which the keeper must not: the callbacks have their own
+//! thread, one for all guards of a `Locks`, however many holds are lost at once.
+#![expect(clippy::disallowed_methods, reason = "part of the keeper: a thread for the code of users")]
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+};
+
+use crate::{Error, ErrorKind, Loss, driver::validity::Call};
+
+type Due = Box<dyn FnOnce() + Send>;
+
+/// The channel to that thread. The thread starts when the first callback is registered, because a failure to start it
+/// can still be reported then. It ends with the `Locks` and the last guard that has a callback.
+#[derive(Default)]
+pub(crate) struct Calls(Mutex<Option<Sender<Due>>>);
+
+impl Calls {
+    /// Prepares a call for the keeper, which returns at once and has `then` called on that thread.
+    pub(crate) fn prepare(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<Call, Error> {
+        let due = self.sender()?;
+        Ok(Box::new(move |loss| {
+            // The thread lives as long as this sender.
+            let _ = due.send(Box::new(move || then(loss)));
+        }))
+    }
+
+    fn sender(&self) -> Result<Sender<Due>, Error> {
+        let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*sender {
+            return Ok(sender.clone());
+        }
+        let (new, due) = channel();
+        let started = thread::Builder::new().name("leasehold lost".into()).spawn(move || run(&due));
+        started.map_err(|error| {
+            let message = format!(
+                "cannot start a thread for what is to be called: {error}: raise the limit of threads"
+            );
+            Error::new(ErrorKind::Refused, message)
+        })?;
+        Ok(sender.insert(new).clone())
+    }
+}
+
+fn run(due: &Receiver<Due>) {
+    for call in due {
+        // Its half-finished work belongs to the user, who has lost the hold anyway.
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            tracing::error!("what was called for a lost hold panicked");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Closing a `Locks`: waits end, and guards get time to be dropped.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{Error, ErrorKind, Loss, driver::shared::Shared};
+
+/// How often `close` checks whether the last guard is gone. A poll is enough, because only `close` waits for that.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Waits, on the keeper, until no guard is left and nothing is pending, for at most `limit`; then reports the remaining
+/// holds lost. Returns how many there were.
+pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
+    if !shared.is_served() {
+        return 0;
+    }
+    let (tx, rx) = tokio::sync::oneshot::channel();
+    let until = shared.now().after(limit);
+    let closing = Arc::clone(shared);
+    shared.give(super::Work::Spawn(Box::pin(async move {
+        while closing.now() < until && !(closing.table.len() == 0 && closing.pending.is_zero()) {
+            closing.keeper.sleep(LOOK_AGAIN).await;
+        }
+        let _ = tx.send(closing.lose_all(Loss::Closed));
+    })));
+    rx.await.unwrap_or_else(|_| shared.lose_all(Loss::Closed))
+}
+
+impl Shared {
+    /// Ends all waits with an error and begins nothing new. Claims in flight are undone by their drivers.
+    pub(crate) fn stop_waiting(self: &Arc<Self>) {
+        self.set_closed();
+        let mut waiters = Vec::new();
+        for mut shard in self.table.shards() {
+            for (name, state) in shard.iter_mut() {
+                if let Some(claim) = state.claim.take() {
+                    claim.control.cancel();
+                }
+                waiters.extend(state.line.take_all().map(|waiter| (name.clone(), waiter)));
+            }
+            shard.retain(|_, state| !state.is_idle());
+        }
+        for (name, waiter) in waiters {
+            let message = format!(
+                "the wait for {:?} ended: its Locks was closed, or its keeper is gone",
+                name.as_str()
+            );
+            self.fail(&name, waiter, Error::new(ErrorKind::Closed, message));
+        }
+    }
+
+    /// Reports to every guard that its hold is lost; returns the number of holds.
+    pub(crate) fn lose_all(&self, loss: Loss) -> usize {
+        let mut lost = 0;
+        for mut shard in self.table.shards() {
+            for hold in shard.values_mut().flat_map(|state| &mut state.holds) {
+                hold.lose(loss);
+                lost += 1;
+            }
+        }
+        lost
+    }
+}

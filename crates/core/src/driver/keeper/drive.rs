@@ -1,0 +1,240 @@
+//! The driver of one claim: asks, and waits for a notification or the next poll, until the claim is granted, refused or
+//! not wanted any more.
+
+use std::{
+    pin::pin,
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use crate::{
+    Answer, Claim, EngineError, Fault, Grant, How, Instant,
+    driver::local::{Arrival, Control},
+    driver::shared::Shared,
+    pure::lease,
+    pure::wait::{Next, Wait},
+};
+
+/// The extra time, after the time for connecting, that an engine has to report by itself why connecting failed.
+pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
+
+type First = Option<(Instant, Result<Answer, EngineError>)>;
+
+/// Runs on the keeper. However it ends, nothing of the claim is left behind.
+pub(crate) fn drive(
+    shared: Arc<Shared>,
+    claim: Claim,
+    control: Arc<Control>,
+    first: First,
+) -> impl Future<Output = ()> + Send {
+    let pending = shared.pending.one();
+    let mut drive = Drive { maybe_there: false, shared, claim, control };
+    // A block instead of an `async fn`, whose future would reserve room for its arguments twice.
+    async move {
+        let _pending = pending;
+        drive.run(first).await;
+    }
+}
+
+struct Drive {
+    shared: Arc<Shared>,
+    claim: Claim,
+    control: Arc<Control>,
+    /// Something of this claim may be on the engine.
+    maybe_there: bool,
+}
+
+impl Drive {
+    async fn run(&mut self, mut first: First) {
+        let mut wait = Wait::new(&self.shared.profile, self.first_contact());
+        let mut extended = false;
+        loop {
+            let before = self.maybe_there;
+            let (sent, answer) = match first.take() {
+                Some(first) => first,
+                None => match self.call(wait.how()).await {
+                    Some(answered) => answered,
+                    None => return self.give_up(),
+                },
+            };
+            self.maybe_there =
+                before || answer.as_ref().map_or_else(|error| error.fault.may_be_applied(), |_| true);
+            self.note(&answer);
+            let now = self.shared.now();
+            let next = match wait.answered(answer, now, self.shared.env.jitter()) {
+                Next::Held(grant) if is_stale(sent, &grant, now) => Next::Restart,
+                next => next,
+            };
+            match next {
+                // Extended only once: if all answers take so long, the next one will not be better.
+                Next::Held(grant) if !extended && is_worn(sent, &grant, now) => extended = true,
+                Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
+                Next::Fail(error) => {
+                    if self.maybe_there {
+                        self.shared.undo(&self.claim);
+                    }
+                    return self.shared.refused(&self.claim, error);
+                }
+                Next::Restart if !self.restart() => return,
+                Next::Restart => wait = wait.anew(&self.shared.profile, self.first_contact()),
+                Next::Call { at, .. } => {
+                    if let Some((grant, since)) = self.listen(at).await {
+                        return self.granted(&grant, Arrival::Pushed(since));
+                    }
+                }
+            }
+            if self.control.is_cancelled() {
+                return self.give_up();
+            }
+        }
+    }
+
+    /// Sends one request. `None` when the claim was cancelled meanwhile: its outcome is then unknown, and the claim is
+    /// cleaned up.
+    async fn call(&mut self, how: How) -> Option<(Instant, Result<Answer, EngineError>)> {
+        if self.control.is_cancelled() {
+            return None;
+        }
+        self.maybe_there = true;
+        let sent = self.shared.now();
+        self.control.asks(sent);
+        let mut request = pin!(self.shared.ask(&self.claim, how, self.first_contact()));
+        let mut rang = false;
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut request => break answer,
+                () = self.control.ring.notified() => {
+                    if self.control.is_cancelled() {
+                        return None;
+                    }
+                    rang = true;
+                }
+            }
+        };
+        self.control.asks(Instant::NEVER);
+        if rang {
+            // A notification during a request may be newer than its answer: keep it for afterwards.
+            self.control.ring.notify_one();
+        }
+        Some((sent, answer))
+    }
+
+    /// Waits for a notification, until `at` at the latest. A pushed grant is accepted if it belongs to this very claim
+    /// and began at a known and recent time; else the engine is asked.
+    async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
+        tokio::select! {
+            biased;
+            () = self.control.ring.notified() => {}
+            () = self.shared.sleep_until(at) => {}
+        }
+        let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (_, grant, since) = pushed.filter(|(id, ..)| *id == self.claim.id)?;
+        let since = since?;
+        (!is_worn(since, &grant, self.shared.now())).then_some((grant, since))
+    }
+
+    fn granted(&self, grant: &Grant, arrival: Arrival) {
+        self.shared.run(self.shared.granted(&self.claim, grant, arrival));
+    }
+
+    /// Takes a new id for the same request; false if the request was dropped. The old claim is released even when the
+    /// engine does not know it: it may be a hold that was broken before its claim knew of it, which would block the new
+    /// claim.
+    fn restart(&mut self) -> bool {
+        self.shared.undo(&self.claim);
+        self.maybe_there = false;
+        self.shared.rename_claim(&mut self.claim)
+    }
+
+    fn give_up(&self) {
+        if self.maybe_there {
+            self.shared.undo(&self.claim);
+        }
+    }
+
+    fn first_contact(&self) -> Option<Instant> {
+        self.shared.first_contact(self.control.since)
+    }
+
+    fn note(&self, answer: &Result<Answer, EngineError>) {
+        if answer.is_ok() {
+            self.shared.heard();
+        }
+        Shared::trouble(&self.control, answer);
+    }
+}
+
+/// R1, F02: an answer that arrives after the granted time has ended is worthless.
+fn is_stale(since: Instant, grant: &Grant, now: Instant) -> bool {
+    grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl) <= now)
+}
+
+/// Whether half of the granted time is over: the waiting request would get little. Asking again extends the grant.
+fn is_worn(since: Instant, grant: &Grant, now: Instant) -> bool {
+    grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl / 2) <= now)
+}
+
+impl Shared {
+    /// Whether the engine has ever answered. An engine without a server counts as reached: if it is busy, that passes.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.profile.inline || self.contacted.load(Ordering::Relaxed)
+    }
+
+    /// Until when a request made at `since` waits for a connection to an engine that was never reached; `None` once it
+    /// was.
+    pub(crate) fn first_contact(&self, since: Instant) -> Option<Instant> {
+        (!self.was_reached()).then(|| since.after(self.connect_timeout))
+    }
+
+    /// Sends one claim request with a time limit; if no answer comes in time, its outcome is unknown. An engine that
+    /// was never connected is given up at `first_contact`. A connected engine gets the full time, because a slow first
+    /// answer is no outage.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        claim: &Claim,
+        how: How,
+        first_contact: Option<Instant>,
+    ) -> Result<Answer, EngineError> {
+        let timeout = self.profile.request_timeout;
+        let answer = {
+            // Pinned here: an async function that takes a future reserves room for it twice.
+            let request = pin!(async { self.engine.claim(claim, how).await });
+            let request = pin!(async {
+                let answer = self.caught(request).await;
+                answer.unwrap_or_else(|panicked| Err(panicked.into_error()))
+            });
+            if self.profile.inline {
+                return request.await;
+            }
+            match first_contact {
+                None => Ok(self.within(timeout, request).await),
+                Some(limit) => {
+                    let not_connected = Box::pin(self.not_connected(limit));
+                    tokio::select! {
+                        biased;
+                        answer = self.within(timeout, request) => Ok(answer),
+                        error = not_connected => Err(error),
+                    }
+                }
+            }
+        };
+        let answer = answer.inspect_err(|_| {
+            // The engine may still hold the request, and send it if it connects after all.
+            self.undo(claim);
+        })?;
+        answer
+            .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))
+    }
+
+    /// Resolves when the time for connecting is over and no connection was ever made.
+    async fn not_connected(&self, limit: Instant) -> EngineError {
+        if let Some(contact) = &self.profile.contact {
+            self.sleep_until(limit.after(LAST_WORD)).await;
+            if !contact.is_made() {
+                return contact.missing(self.connect_timeout);
+            }
+        }
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,101 @@
+//! The environment of the keeper: a clock, randomness, and sleeping.
+#![expect(clippy::disallowed_methods, reason = "the one source of time and randomness")]
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{Clock, Instant, Lineage, driver::shared::Shared};
+
+/// A source of randomness for claim ids.
+pub trait Entropy: Send + Sync + 'static {
+    /// Fills `buf` with random bytes that nobody can guess or repeat.
+    fn fill(&self, buf: &mut [u8]);
+}
+
+/// A clock and a source of randomness. [`Env::system`] is the real one; tests and the simulation provide their own.
+#[derive(Clone)]
+pub struct Env {
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The source of randomness for claim ids.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl Env {
+    /// The boot-time clock and the randomness of the operating system.
+    #[must_use]
+    pub fn system() -> Self {
+        Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy) }
+    }
+
+    /// A new lineage of tokens, unlike every other.
+    #[must_use]
+    pub fn lineage(&self) -> Lineage {
+        Lineage::new(u128::from_be_bytes(self.random()))
+    }
+
+    /// Sixteen random bytes.
+    pub(crate) fn random(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        self.entropy.fill(&mut bytes);
+        bytes
+    }
+
+    /// A random number that spreads out actions of many clients.
+    pub(crate) fn jitter(&self) -> u32 {
+        let mut bytes = [0; 4];
+        self.entropy.fill(&mut bytes);
+        u32::from_ne_bytes(bytes)
+    }
+}
+
+/// Sleeps for `duration` on tokio's runtime.
+pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
+    tokio::time::sleep(duration)
+}
+
+/// The longest sleep in one piece: runtime timers stop while the machine is suspended, the boot-time clock does not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// Sleeps, in a task of the keeper, until the clock reaches `at`.
+    pub(crate) async fn sleep_until(&self, at: Instant) {
+        loop {
+            let left = at.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            self.keeper.sleep(left.min(LONGEST_SLEEP)).await;
+        }
+    }
+
+    /// The result of `work`, or `None` after `limit`.
+    pub(crate) async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.keeper.sleep(limit) => None,
+        }
+    }
+}
+
+/// R2: `CLOCK_BOOTTIME` counts suspended time and never steps.
+struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Instant {
+        #[cfg(target_os = "linux")]
+        const ID: nix::time::ClockId = nix::time::ClockId::CLOCK_BOOTTIME;
+        #[cfg(not(target_os = "linux"))]
+        const ID: nix::time::ClockId = nix::time::ClockId::CLOCK_MONOTONIC;
+        let now = nix::time::clock_gettime(ID).expect("every supported system has this clock");
+        Instant::from_nanos(Duration::from(now).as_nanos() as u64)
+    }
+}
+
+struct OsEntropy;
+
+impl Entropy for OsEntropy {
+    fn fill(&self, buf: &mut [u8]) {
+        getrandom::fill(buf).expect("the operating system gives randomness once it has booted");
+    }
+}

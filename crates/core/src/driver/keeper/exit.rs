@@ -1,0 +1,114 @@
+//! Closing and the end of the process: pending work gets a bounded time to finish.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use crate::driver::shared::Shared;
+
+/// How long the end of the process waits for pending releases: even a simple program that returns from `main` must not
+/// leave its lock taken until the lease runs out.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The same for an engine that does not answer: everything that can be sent is sent by then, and no answer is to be
+/// expected.
+const FAREWELL_UNHEARD: Duration = Duration::from_millis(50);
+/// How often to check meanwhile whether the engine has refused to do it.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Counts the work that must not be cut off: cleanups, and claims that may have to be undone.
+#[derive(Clone, Default)]
+pub(crate) struct Pending(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    count: Mutex<Count>,
+    zero: Condvar,
+}
+
+#[derive(Default)]
+struct Count {
+    pending: usize,
+    /// How many threads wait for zero: when there are none, the wake-up and its system call are skipped.
+    awaited: usize,
+}
+
+/// One piece of pending work, until it is dropped.
+pub(crate) struct One(Arc<Inner>);
+
+impl Pending {
+    pub(crate) fn one(&self) -> One {
+        self.lock().pending += 1;
+        One(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn is_at_most(&self, count: usize) -> bool {
+        self.lock().pending <= count
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.lock().pending == 0
+    }
+
+    /// Blocks until nothing is pending, for at most `limit`; true if nothing is.
+    fn block_until_zero(&self, limit: Duration) -> bool {
+        let mut count = self.lock();
+        count.awaited += 1;
+        let wait = self.0.zero.wait_timeout_while(count, limit, |count| count.pending > 0);
+        let (mut count, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        count.awaited -= 1;
+        count.pending == 0
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Count> {
+        self.0.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock().unwrap_or_else(PoisonError::into_inner);
+        count.pending -= 1;
+        if count.pending == 0 && count.awaited > 0 {
+            self.0.zero.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    /// How long the end of the process waits for the work pending here, as known now.
+    pub(crate) fn farewell(&self) -> Duration {
+        let answers = self.was_reached() && !self.silent.load(Ordering::Relaxed);
+        if answers { FAREWELL } else { FAREWELL_UNHEARD }
+    }
+}
+
+static LIVING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// Registers a `Locks` for which the exit of the process will wait.
+pub(crate) fn register(shared: &Arc<Shared>) {
+    let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+    living.retain(|other| other.strong_count() > 0);
+    living.push(Arc::downgrade(shared));
+}
+
+/// Runs at the exit of the process: ends all waits, and lets the keepers send pending work, for a second at most.
+#[expect(clippy::disallowed_methods, reason = "the exit of the process is the keeper's last act")]
+pub(crate) fn farewell() {
+    // If the lock is taken, it was taken at a fork, or by a thread that will not continue: do not block the exit.
+    let Ok(living) = LIVING.try_lock() else { return };
+    let begin = std::time::Instant::now();
+    let homes: Vec<_> = living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_home()).collect();
+    drop(living);
+    for shared in &homes {
+        shared.stop_waiting();
+    }
+    for shared in &homes {
+        loop {
+            let left = shared.farewell().saturating_sub(begin.elapsed());
+            if left.is_zero() || shared.pending.block_until_zero(left.min(LOOK_AGAIN)) {
+                break;
+            }
+        }
+    }
+}

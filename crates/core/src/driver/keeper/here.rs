@@ -1,0 +1,150 @@
+//! Tasks that are begun on the caller's thread while nothing else is pending: their request to the engine is sent
+//! without waking the keeper's thread. From the first wake-up on they are tasks of the keeper like all others.
+
+use std::{
+    cell::Cell,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    task::{Context, Wake, Waker},
+};
+
+use crate::driver::shared::Shared;
+
+/// After so many requests in a row with nothing else pending, requests are begun on the caller's thread.
+const ALONE: u64 = 4;
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+thread_local! {
+    static BEGINS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the future now being polled was begun on the caller's thread. Nothing else is pending then, so an engine
+/// sends its request from here, if it can, and does not wait for others to batch with it.
+#[doc(hidden)]
+#[must_use]
+pub fn is_begun_here() -> bool {
+    BEGINS.try_with(Cell::get).unwrap_or(false)
+}
+
+/// A task that was begun.
+struct Begun {
+    shared: Arc<Shared>,
+    stage: Mutex<Stage>,
+}
+
+enum Stage {
+    /// It is being polled for the first time.
+    Polled,
+    /// It was woken meanwhile.
+    Woken,
+    /// It waits for its wake-up.
+    Waits(Task),
+    /// The keeper has it.
+    HandedOver,
+}
+
+impl Shared {
+    /// Whether a task may be begun on this thread, given that the caller itself counts as `own` pending. True if, for
+    /// this request and the last few, nothing else was pending. Otherwise the request may be one of many, which cost
+    /// less if sent together.
+    pub(crate) fn may_begin_here(&self, own: usize) -> bool {
+        if !self.profile.direct {
+            return false;
+        }
+        let Some(answered) = self.keeper.lends_threads() else { return false };
+        if !self.pending.is_at_most(own + answered) {
+            self.alone.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.alone.fetch_add(1, Ordering::Relaxed) >= ALONE && self.has_no_work()
+    }
+
+    /// Begins a task on this thread.
+    pub(crate) fn begin_here(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task: Task = Box::pin(self.housed(task));
+        let begun = Arc::new(Begun { shared: Arc::clone(self), stage: Mutex::new(Stage::Polled) });
+        let is_done = self.keeper.within(|| {
+            let waker = Waker::from(Arc::clone(&begun));
+            BEGINS.set(true);
+            let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+            BEGINS.set(false);
+            polled.is_ready()
+        });
+        if !is_done {
+            begun.wait(task);
+        }
+    }
+}
+
+impl Begun {
+    fn wait(&self, task: Task) {
+        let mut stage = self.lock();
+        if matches!(*stage, Stage::Woken) {
+            *stage = Stage::HandedOver;
+            drop(stage);
+            self.hand_over(task);
+        } else {
+            *stage = Stage::Waits(task);
+        }
+    }
+
+    fn hand_over(&self, task: Task) {
+        // A keeper that accepts no more tasks has already notified all users.
+        let _ = self.shared.keeper.spawn(task);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Begun {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut stage = self.lock();
+        match std::mem::replace(&mut *stage, Stage::HandedOver) {
+            Stage::Polled | Stage::Woken => *stage = Stage::Woken,
+            Stage::Waits(task) => {
+                drop(stage);
+                self.hand_over(task);
+            }
+            Stage::HandedOver => {}
+        }
+    }
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use std::{future::poll_fn, sync::mpsc::channel, task::Poll, thread};
+
+    use super::*;
+    use crate::{
+        Env, Locks,
+        engines::memory::{MemoryEngine, MemoryStore},
+    };
+
+    #[test]
+    fn what_is_woken_while_it_is_begun_goes_on_in_the_keepers_thread() {
+        let env = Env::system();
+        let store = MemoryStore::new(env.lineage(), env.clock);
+        let locks = Locks::new(Arc::new(MemoryEngine::new(store)));
+        let shared = locks.shared();
+        shared.ready().unwrap();
+        let (told, tells) = channel();
+        let mut polls = 0;
+        shared.begin_here(poll_fn(move |context| {
+            polls += 1;
+            let _ = told.send((thread::current().name().map(str::to_owned), is_begun_here()));
+            context.waker().wake_by_ref();
+            if polls < 2 { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        let here = thread::current().name().map(str::to_owned);
+        assert_eq!(tells.recv().unwrap(), (here, true));
+        assert_eq!(tells.recv().unwrap(), (Some("leasehold".to_owned()), false));
+        assert!(tells.recv().is_err(), "it is done");
+    }
+}

@@ -1,0 +1,62 @@
+//! The keeper: the one background worker of a `Locks`. This folder, `link.rs` and `runtime.rs` are the only places
+//! in core that may read a real clock, sleep, spawn tasks and threads, or draw random numbers.
+//!
+//! It owns every request that waits for a server, every renewal and every release. User code leaves work and awaits a
+//! plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
+
+mod attempt;
+mod batches;
+mod calls;
+mod clean;
+mod close;
+mod drive;
+pub(crate) mod env;
+mod exit;
+mod here;
+mod keep;
+mod notifications;
+mod renew;
+mod serve;
+mod thread;
+mod timers;
+
+pub(crate) use attempt::attempt;
+pub(crate) use calls::Calls;
+pub(crate) use clean::{Cleanup, deliver};
+pub(crate) use close::close;
+pub(crate) use drive::{LAST_WORD, drive};
+pub use env::{Entropy, Env};
+pub(crate) use exit::{Pending, farewell, register};
+pub use here::is_begun_here;
+pub(crate) use keep::keep;
+pub(crate) use serve::{Work, serve};
+pub use thread::{Keeper, Runtime};
+pub(crate) use timers::{Due, Key as TimerKey, Timers, Wake};
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+use crate::{Answer, BoxFuture, EngineError, Fault, Released};
+
+/// Polls a future once; `None` if it is not done yet.
+pub(crate) fn poll_once<T>(future: Pin<&mut (dyn Future<Output = T> + Send)>) -> Option<T> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// The answer of an engine that promised to answer at once.
+pub(crate) fn at_once(mut answer: BoxFuture<'_, Result<Answer, EngineError>>) -> Result<Answer, EngineError> {
+    // The claim may have been applied: dropping its future makes the outcome unknown, and the keeper asks again.
+    let unkept =
+        || Err(EngineError::new(Fault::Unknown, "the engine did not answer at once, as its profile says"));
+    poll_once(answer.as_mut()).unwrap_or_else(unkept)
+}
+
+/// The first answer of a batch of one, from an engine that promised to answer at once.
+pub(crate) fn at_once_all(mut answers: BoxFuture<'_, Vec<Released>>) -> Option<Released> {
+    poll_once(answers.as_mut()).and_then(|answers| answers.into_iter().next())
+}

@@ -1,0 +1,46 @@
+//! Delivers notifications of the engine to the claims and holds that they are about. They are hints: a notification
+//! that no claim or hold expects any more is dropped.
+
+use std::sync::{Arc, PoisonError};
+
+use crate::{ClaimId, Name, Notification, driver::local::Control, driver::shared::Shared};
+
+impl Shared {
+    pub(crate) fn hear(self: &Arc<Self>, batch: Vec<Notification>) {
+        self.heard();
+        for notification in batch {
+            match notification {
+                Notification::Granted { name, id, grant, since } => {
+                    if let Some(control) = self.claim_under_way(&name, id) {
+                        *control.pushed.lock().unwrap_or_else(PoisonError::into_inner) =
+                            Some((id, grant, since));
+                        control.ring.notify_one();
+                    }
+                }
+                Notification::Recheck { name, id } => {
+                    if let Some(control) = self.claim_under_way(&name, id) {
+                        control.ring.notify_one();
+                    }
+                }
+                Notification::Lost { name, id, loss } => self.lose(&name, id, loss),
+                Notification::Doubt => self.doubt_all(),
+                Notification::AskAll => self.ask_all(),
+            }
+        }
+    }
+
+    fn claim_under_way(&self, name: &Name, id: ClaimId) -> Option<Arc<Control>> {
+        let mut shard = self.table.shard(name);
+        let claim = shard.get_mut(name)?.claim.as_ref().filter(|claim| claim.id == id)?;
+        Some(Arc::clone(&claim.control))
+    }
+
+    fn ask_all(self: &Arc<Self>) {
+        for shard in self.table.shards() {
+            for claim in shard.values().filter_map(|state| state.claim.as_ref()) {
+                claim.control.ring.notify_one();
+            }
+        }
+        self.renew_all();
+    }
+}

@@ -1,0 +1,255 @@
+//! Renewals, in batches.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
+    contract::observe::Event,
+    driver::keeper::{TimerKey, Work, batches::batches, poll_once},
+    driver::local::SILENT,
+    driver::shared::Shared,
+    pure::lease::LeaseAction,
+};
+
+/// A renewal that is not answered within this fraction of the lease is sent again.
+const ANSWER_FRACTION: u32 = 6;
+
+/// Handles the leases of these holds, whose timers fired.
+pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
+    let mut holds = Vec::new();
+    for (name, timer) in due {
+        match shared.step(&name, timer) {
+            Some(Stepped::Renew(hold)) => holds.push(hold),
+            Some(Stepped::Lost(id, loss)) => shared.lose(&name, id, loss),
+            None => {}
+        }
+    }
+    shared.spawn_renewals(holds);
+}
+
+enum Stepped {
+    Renew(Hold),
+    Lost(ClaimId, Loss),
+}
+
+/// Sends one request for a batch and applies its answers; returns the last error, if there was one.
+async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> {
+    let sent = shared.now();
+    let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
+    let timeout = shared.profile.request_timeout.min(shortest / ANSWER_FRACTION);
+    let request = shared.caught(async { shared.engine.renew(holds).await });
+    let answered = match shared.profile.inline {
+        true => Some(request.await),
+        false => shared.within(timeout, request).await,
+    };
+    let late = || EngineError::new(Fault::Unknown, format!("no answer within {timeout:.0?}"));
+    let (answers, mut missing) = match answered {
+        Some(Ok(answers)) => (answers, Some(late())),
+        Some(Err(panicked)) => (Vec::new(), Some(panicked.into_error())),
+        None => (Vec::new(), Some(late())),
+    };
+    let mut told = None;
+    let mut answers = answers.into_iter();
+    let (mut kept, mut unknown) = (0, 0);
+    let mut trouble = None;
+    for hold in holds {
+        let answer = answers.next();
+        if matches!(answer, Some(Renewed::Kept { .. } | Renewed::Lost(_))) {
+            shared.is_heard_again();
+        }
+        match answer {
+            Some(Renewed::Kept { ttl }) => {
+                kept += 1;
+                shared.renewed(&hold.name, hold.id, sent, ttl);
+            }
+            Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
+            Some(Renewed::Unknown(error)) => {
+                unknown += 1;
+                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
+                trouble = Some(error);
+            }
+            None => {
+                unknown += 1;
+                let error = missing.take().unwrap_or_else(late);
+                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
+                trouble = trouble.or(Some(error));
+            }
+        }
+    }
+    shared.observer.event(&Event::Renewed { kept, unknown });
+    trouble.map_or(Ok(()), Err)
+}
+
+/// The error on one line. Most holds of a batch have the same error, and share the text.
+fn in_a_line<'a>(told: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
+    if told.as_ref().is_some_and(|(message, _)| *message != error.message) {
+        *told = None;
+    }
+    let line = |c: char| if c.is_control() { ' ' } else { c };
+    let new = || (error.message.clone(), error.message.chars().map(line).collect::<String>().into());
+    &told.get_or_insert_with(new).1
+}
+
+/// A question whether a hold stands, until it is answered or its caller stops waiting.
+struct Question<'a> {
+    shared: &'a Shared,
+    since: Instant,
+    /// Whether the answer was that the engine cannot answer; `None`: there was no answer.
+    is_outage: Option<bool>,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        let unanswered = || self.shared.now().since(self.since) >= SILENT;
+        if self.is_outage.unwrap_or_else(unanswered) {
+            self.shared.fell_silent();
+        }
+    }
+}
+
+impl Shared {
+    /// The next action for the lease of a hold. Sets the next timer.
+    fn step(self: &Arc<Self>, name: &Name, timer: TimerKey) -> Option<Stepped> {
+        let mut shard = self.table.shard(name);
+        let mut holds = shard.get_mut(name)?.holds.iter_mut();
+        let hold = holds.find(|hold| hold.timer == Some(timer)).filter(|hold| !hold.ending)?;
+        let now = self.now();
+        hold.timer = None;
+        match hold.lease.step(now) {
+            LeaseAction::Lost(loss) => Some(Stepped::Lost(hold.id, loss)),
+            LeaseAction::Sleep(_) => {
+                self.arm(name, hold, now);
+                None
+            }
+            LeaseAction::Renew => {
+                hold.lease.sent(now);
+                self.arm(name, hold, now);
+                Some(Stepped::Renew(hold.as_hold(name, now)))
+            }
+        }
+    }
+
+    /// The engine confirmed a renewal that left at `sent`.
+    fn renewed(self: &Arc<Self>, name: &Name, id: ClaimId, sent: Instant, ttl: Option<std::time::Duration>) {
+        let group = self.engine.group(name);
+        let mut shard = self.table.shard(name);
+        let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
+        if hold.ending || hold.lease.lost().is_some() {
+            return;
+        }
+        let now = self.now();
+        hold.lease.renewed(sent, now, ttl, group);
+        for validity in &hold.guards {
+            validity.extend(&hold.lease);
+            validity.succeeded();
+        }
+        self.arm(name, hold, now);
+    }
+
+    /// The engine did not confirm a renewal. If no later one is confirmed before the deadline, the guards report this
+    /// error.
+    fn not_renewed(&self, name: &Name, id: ClaimId, trouble: &Arc<str>) {
+        let mut shard = self.table.shard(name);
+        if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
+            hold.guards.iter().for_each(|validity| validity.failed(trouble));
+        }
+    }
+
+    /// The `max_hold` of a guard ended. When no guard of the hold may use it any more, its renewal stops (R6).
+    pub(crate) fn end_max_hold(self: &Arc<Self>, name: &Name, id: ClaimId) {
+        let mut shard = self.table.shard(name);
+        let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
+        let now = self.now();
+        let mut in_use = false;
+        for validity in &hold.guards {
+            match validity.loss(now) {
+                Some(loss) => drop(validity.lose(loss)),
+                None => in_use = true,
+            }
+        }
+        if !in_use && !hold.ending {
+            hold.lease.stop_renewal();
+            self.arm(name, hold, now);
+        }
+        drop(shard);
+        self.observer.event(&Event::Lost { name, loss: Loss::MaxHold, trouble: None });
+    }
+
+    fn spawn_renewals(self: &Arc<Self>, holds: Vec<Hold>) {
+        for batch in batches(holds, |hold| self.engine.group(&hold.name)) {
+            let shared = Arc::clone(self);
+            self.spawn(async move { drop(renew(&shared, &batch).await) });
+        }
+    }
+
+    /// Renews one hold at once, outside its schedule: on this thread where the engine never waits, else through the
+    /// keeper.
+    pub(crate) async fn confirm(self: &Arc<Self>, name: &Name, id: ClaimId) -> Result<(), Error> {
+        let hold = {
+            let mut shard = self.table.shard(name);
+            shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| hold.as_hold(name, self.now()))
+        };
+        let Some(hold) = hold else { return Ok(()) };
+        let (tx, rx) = oneshot::channel();
+        let shared = Arc::clone(self);
+        let mut renewal = Box::pin(async move { drop(tx.send(renew(&shared, &[hold]).await)) });
+        let mut question = Question { shared: self, since: self.now(), is_outage: None };
+        if !self.profile.inline || poll_once(renewal.as_mut()).is_none() {
+            self.give(Work::Spawn(renewal));
+        }
+        let said = rx.await;
+        question.is_outage = Some(matches!(&said, Ok(Err(error)) if error.fault.is_outage()));
+        match said {
+            Ok(renewed) => renewed.map_err(|error| Error::from_engine(error, name, self.profile.engine)),
+            Err(_) => Err(Error::new(ErrorKind::Closed, "the keeper is gone")),
+        }
+    }
+
+    /// Puts all holds in doubt: none is valid until it is renewed, which is due now.
+    pub(crate) fn doubt_all(self: &Arc<Self>) {
+        let now = self.now();
+        // Stored first, so that a hold granted during the loop below is put in doubt either by the loop or by this
+        // value: both lock the shard.
+        self.doubted.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        for mut shard in self.table.shards() {
+            for (name, state) in shard.iter_mut() {
+                for hold in state.holds.iter_mut().filter(|hold| !hold.ending) {
+                    hold.lease.doubt(now);
+                    hold.guards.iter().for_each(|validity| validity.extend(&hold.lease));
+                    self.arm(name, hold, now);
+                }
+            }
+        }
+    }
+
+    /// Renews every hold now: something may have happened to them.
+    pub(crate) fn renew_all(self: &Arc<Self>) {
+        let (mut all, now) = (Vec::new(), self.now());
+        for shard in self.table.shards() {
+            for (name, state) in shard.iter() {
+                let live = state.holds.iter().filter(|hold| !hold.ending && hold.lease.is_renewed());
+                all.extend(live.map(|hold| hold.as_hold(name, now)));
+            }
+        }
+        self.spawn_renewals(all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_wrong_is_one_line_that_holds_share() {
+        let mut told = None;
+        let mut said = |message: &str| {
+            let error = EngineError::new(Fault::Unknown, message);
+            Arc::clone(in_a_line(&mut told, &error))
+        };
+        let (first, same) = (said("one\nand two"), said("one\nand two"));
+        assert!(Arc::ptr_eq(&first, &same));
+        assert_eq!((first.as_ref(), said("three").as_ref()), ("one and two", "three"));
+    }
+}

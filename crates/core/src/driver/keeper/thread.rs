@@ -1,0 +1,250 @@
+//! Where keepers run: on a thread of their own, started when first needed, or on a runtime of the caller.
+
+use std::{
+    fmt,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+    thread::ThreadId,
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::oneshot,
+};
+
+use crate::{BoxFuture, Error, ErrorKind, contract::process};
+
+/// A runtime other than tokio, for a [`Keeper`]: the simulation uses its own.
+pub trait Runtime: Send + Sync + 'static {
+    /// Runs `task` to its end, concurrently with the others. A panic of the task is passed through: this runtime has to
+    /// report it.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Resolves when `duration` has passed by the clock of the keeper's [`Env`](crate::Env).
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// Runs the background work of one or several `Locks`. Cheap to clone; all clones are one keeper.
+#[derive(Clone)]
+pub struct Keeper {
+    inner: Arc<Inner>,
+    /// The process to which the threads belong.
+    generation: u32,
+}
+
+enum Inner {
+    Thread(Mutex<Option<Running>>),
+    Deferred(Mutex<Deferred>),
+    Handle(Handle),
+    Other(Arc<dyn Runtime>),
+}
+
+/// A thread that has not started yet, with the tasks that it is to run.
+#[derive(Default)]
+struct Deferred {
+    running: Option<Running>,
+    tasks: Vec<BoxFuture<'static, ()>>,
+}
+
+struct Running {
+    handle: Handle,
+    thread: ThreadId,
+    /// Dropped with the last clone of the keeper: ends the thread.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Keeper {
+    /// A keeper with its own thread, so that nothing in user code can stop renewals. The thread starts when it is first
+    /// needed and ends when no `Locks` uses it any more.
+    #[must_use]
+    pub fn thread() -> Self {
+        Self::new(Inner::Thread(Mutex::new(None)))
+    }
+
+    /// As [`thread`](Self::thread), for a short-lived process with an engine inside it: the thread starts with the
+    /// first request that the engine does not answer at once, or by [`begin`](Self::begin). Until then no hold is
+    /// watched, and none is reported lost. So a program that holds a lock for longer than a moment must call `begin`.
+    #[must_use]
+    pub fn deferred() -> Self {
+        Self::new(Inner::Deferred(Mutex::default()))
+    }
+
+    /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Other keepers do not need this.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] when the system cannot start a thread; [`ErrorKind::Forked`] in a child of its process.
+    pub fn begin(&self) -> Result<(), Error> {
+        let Inner::Deferred(deferred) = &*self.inner else { return Ok(()) };
+        let mut deferred = deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        if deferred.running.is_some() {
+            return Ok(());
+        }
+        self.check_home()?;
+        let running = start()?;
+        for task in deferred.tasks.drain(..) {
+            running.handle.spawn(task);
+        }
+        deferred.running = Some(running);
+        Ok(())
+    }
+
+    /// A keeper on a tokio runtime of the caller: faster to reach from tasks of that runtime, but blocked when the
+    /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait for ever,
+    /// and panics instead. When the runtime is dropped, holds are reported lost and waits end with an error. The
+    /// runtime needs its time and I/O drivers.
+    #[must_use]
+    pub fn on(handle: Handle) -> Self {
+        Self::new(Inner::Handle(handle))
+    }
+
+    /// A keeper on a runtime other than tokio.
+    #[must_use]
+    pub fn with(runtime: Arc<dyn Runtime>) -> Self {
+        Self::new(Inner::Other(runtime))
+    }
+
+    fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), generation: process::generation() }
+    }
+
+    fn check_home(&self) -> Result<(), Error> {
+        if self.generation == process::generation() {
+            return Ok(());
+        }
+        let message = "this Keeper belongs to the parent process: make another one after fork";
+        Err(Error::new(ErrorKind::Forked, message))
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
+        self.check_home()?;
+        match &*self.inner {
+            Inner::Handle(handle) => {
+                handle.spawn(task);
+            }
+            Inner::Other(runtime) => runtime.spawn(Box::pin(task)),
+            Inner::Deferred(deferred) => {
+                let mut deferred = deferred.lock().unwrap_or_else(PoisonError::into_inner);
+                match &deferred.running {
+                    Some(running) => drop(running.handle.spawn(task)),
+                    None => deferred.tasks.push(Box::pin(task)),
+                }
+            }
+            Inner::Thread(running) => {
+                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                if running.is_none() {
+                    *running = Some(start()?);
+                }
+                if let Some(running) = &*running {
+                    running.handle.spawn(task);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether tasks of this keeper may be begun on this thread; if so, how many requests that were already answered it
+    /// may still count as pending.
+    pub(crate) fn lends_threads(&self) -> Option<usize> {
+        let answered = match &*self.inner {
+            Inner::Thread(running) => {
+                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.as_ref().filter(|running| running.thread != std::thread::current().id())?;
+                // The keeper thread may still be finishing its last answer while the caller that waited for it is
+                // already here.
+                1
+            }
+            Inner::Handle(_) => 0,
+            Inner::Deferred(_) | Inner::Other(_) => return None,
+        };
+        // A thread that is ending has already destroyed the thread-local that entering the keeper's runtime needs.
+        let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        (!is_ending).then_some(answered)
+    }
+
+    /// Calls `work` in the context of the keeper's runtime, with its timers, tasks and connections.
+    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let handle = match &*self.inner {
+            Inner::Thread(running) => {
+                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.as_ref().map(|running| running.handle.clone())
+            }
+            Inner::Handle(handle) => Some(handle.clone()),
+            Inner::Deferred(_) | Inner::Other(_) => None,
+        };
+        let _entered = handle.as_ref().map(Handle::enter);
+        work()
+    }
+
+    /// Blocks this thread until `future` is done.
+    ///
+    /// # Panics
+    /// In a task of this keeper's own runtime, if that has only one thread.
+    #[track_caller]
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        // With an engine inside this process, the future may be ready without a keeper.
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        self.assert_not_blocked();
+        pollster::block_on(future)
+    }
+
+    /// Panics where blocking this thread would stop the keeper.
+    #[track_caller]
+    fn assert_not_blocked(&self) {
+        let Inner::Handle(handle) = &*self.inner else { return };
+        let inner = Handle::try_current().is_ok_and(|here| here.id() == handle.id());
+        if inner && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell them from its
+            // tasks, in which this call panics and says that a function attempted to block the thread that drives them.
+            let (done, wait) = oneshot::channel();
+            let _ = done.send(());
+            let _ = wait.blocking_recv();
+        }
+    }
+
+    /// Whether the runtime reports panics of tasks.
+    pub(crate) fn tells_of_panics(&self) -> bool {
+        matches!(&*self.inner, Inner::Other(_))
+    }
+
+    /// Sleeps for `duration`, in a task of this keeper.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        match &*self.inner {
+            Inner::Thread(_) | Inner::Deferred(_) | Inner::Handle(_) => super::env::sleep(duration).await,
+            Inner::Other(runtime) => runtime.sleep(duration).await,
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "part of the keeper")]
+fn start() -> Result<Running, Error> {
+    let failed = |error: std::io::Error| {
+        Error::new(
+            ErrorKind::Refused,
+            format!("cannot start the keeper thread: {error}: raise the limit of threads or open files"),
+        )
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let (alive, gone) = oneshot::channel::<()>();
+    let run = move || {
+        // Running tasks keep the keeper alive through the `Locks` that they serve: when the keeper is gone, no task is
+        // left.
+        let _ = runtime.block_on(gone);
+    };
+    let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;
+    Ok(Running { handle, thread: thread.thread().id(), _alive: alive })
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &*self.inner {
+            Inner::Thread(_) | Inner::Deferred(_) => "Keeper(own thread)",
+            Inner::Handle(_) | Inner::Other(_) => "Keeper(runtime of the caller)",
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! The claim for the head of the local queue: starting it, and handling its answers.
+
+use std::sync::{Arc, PoisonError, atomic::Ordering};
+
+use super::{
+    grant::Delivery,
+    state::{Control, InFlight, LocalHold, NameState, Start, Terms},
+};
+use crate::{
+    Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Fault, Grant, How, Instant, Loss, Mode, Name,
+    Previous, Release, Token,
+    contract::observe::Event,
+    driver::keeper::{Work, at_once, drive},
+    driver::shared::Shared,
+    pure::lease::Lease,
+};
+
+/// How the process learned of a grant.
+#[derive(Clone, Copy)]
+pub(crate) enum Arrival {
+    /// From the answer to a request that left at this instant.
+    Answered(Instant),
+    /// By push. The grant certainly began not before this instant, and must be renewed at once.
+    Pushed(Instant),
+}
+
+impl Shared {
+    /// Starts a claim for the head of the local queue, unless one is in flight or a hold of this process conflicts with
+    /// it.
+    #[must_use]
+    pub(crate) fn advance(&self, name: &Name, state: &mut NameState) -> Option<Start> {
+        if state.claim.is_some() || self.is_closed() {
+            return None;
+        }
+        let head = state.line.head()?;
+        if state.conflicts(head.terms.mode) {
+            return None;
+        }
+        let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since)));
+        // A shared hold may be joined by any number of later readers.
+        let others_wait = state.line.has_followers() || terms.mode != Mode::Exclusive;
+        let claim = self.new_claim(name, &terms, true, others_wait);
+        let newest = self.seen.newest(name);
+        state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest }));
+        Some(Start { claim, control })
+    }
+
+    /// Carries out the decision of `advance`: on this thread where the engine never waits, else through the keeper,
+    /// which may get the first request already sent.
+    pub(crate) fn run(self: &Arc<Self>, start: Option<Start>) {
+        let mut start = start;
+        while let Some(Start { claim, control }) = start.take() {
+            if self.may_begin_here(0) {
+                return self.begin_here(drive(Arc::clone(self), claim, control, None));
+            }
+            if !self.profile.inline {
+                self.give(Work::Drive { claim, control, first: None });
+                return;
+            }
+            let sent = self.now();
+            match at_once(self.engine.claim(&claim, How::Create)) {
+                Ok(Answer::Held(grant)) => start = self.granted(&claim, &grant, Arrival::Answered(sent)),
+                answer => {
+                    Self::trouble(&control, &answer);
+                    if let Err(error) = self.keeper.begin() {
+                        // No keeper would complete it.
+                        self.undo(&claim);
+                        return self.failed(&claim, error);
+                    }
+                    return self.give(Work::Drive { claim, control, first: Some((sent, answer)) });
+                }
+            }
+        }
+    }
+
+    /// The claim was granted: the head of the local queue gets the hold, if it still wants one with these terms.
+    #[must_use]
+    pub(crate) fn granted(self: &Arc<Self>, claim: &Claim, grant: &Grant, arrival: Arrival) -> Option<Start> {
+        let mut deliveries = Vec::new();
+        let mut start = None;
+        let name = &claim.name;
+        let (mut undo, mut failed) = (true, None);
+        {
+            let mut shard = self.table.shard(name);
+            if let Some(state) = shard.get_mut(name)
+                && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
+            {
+                let InFlight { terms, newest, .. } = *state.claim.take().expect("just seen");
+                if let Some(waiter) = state.line.take_head_if(|head| head.terms == terms) {
+                    if self.went_back(name, newest, grant) {
+                        failed = Some(waiter);
+                    } else {
+                        let now = self.now();
+                        let mut hold = self.new_hold(claim.id, &terms, grant, arrival, now);
+                        deliveries.extend(self.deliver(name, &mut hold, waiter, grant.previous, false, now));
+                        self.join_readers(name, state, &mut hold, &mut deliveries, now);
+                        self.arm(name, &mut hold, now);
+                        state.holds.reserve_exact(1);
+                        state.holds.push(hold);
+                        undo = false;
+                    }
+                }
+                start = self.advance(name, state);
+                if state.is_idle() {
+                    shard.remove(name);
+                }
+            }
+        }
+        deliveries.into_iter().for_each(Delivery::send);
+        if let Some(waiter) = failed {
+            self.fail(name, waiter, went_back_error(name));
+        }
+        if undo {
+            self.undo(claim);
+        }
+        start
+    }
+
+    /// The claim will not be granted: the head of the local queue gets the error, the next request gets its own try.
+    pub(crate) fn refused(self: &Arc<Self>, claim: &Claim, error: EngineError) {
+        self.failed(claim, Error::from_engine(error, &claim.name, self.profile.engine));
+    }
+
+    fn failed(self: &Arc<Self>, claim: &Claim, error: Error) {
+        let mut start = None;
+        let mut told = None;
+        {
+            let mut shard = self.table.shard(&claim.name);
+            if let Some(state) = shard.get_mut(&claim.name)
+                && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
+            {
+                state.claim = None;
+                told = state.line.take_head_if(|_| true);
+                start = self.advance(&claim.name, state);
+                if state.is_idle() {
+                    shard.remove(&claim.name);
+                }
+            }
+        }
+        if let Some(waiter) = told {
+            self.fail(&claim.name, waiter, error);
+        }
+        self.run(start);
+    }
+
+    /// Gives the claim in flight a new id; false if no request wants it any more.
+    pub(crate) fn rename_claim(&self, claim: &mut Claim) -> bool {
+        let old = claim.id;
+        claim.id = ClaimId(self.env.random());
+        let newest = self.seen.newest(&claim.name);
+        let mut shard = self.table.shard(&claim.name);
+        let under_way = shard.get_mut(&claim.name).and_then(|state| state.claim.as_mut());
+        match under_way {
+            Some(under_way) if under_way.id == old => {
+                (under_way.id, under_way.newest) = (claim.id, newest);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes every trace of a claim that no request wants. The release carries no token: a hold that nobody used must
+    /// not hide from the next holder how the hold before it ended.
+    pub(crate) fn undo(self: &Arc<Self>, claim: &Claim) {
+        let release = Release {
+            id: claim.id,
+            name: claim.name.clone(),
+            mode: claim.mode,
+            token: None,
+            ended: Previous::Clean,
+            keep: None,
+        };
+        self.clean_up(release, claim.ttl);
+    }
+
+    pub(super) fn new_hold(
+        &self,
+        id: ClaimId,
+        terms: &Terms,
+        grant: &Grant,
+        arrival: Arrival,
+        now: Instant,
+    ) -> LocalHold {
+        let (mut lease, since) = match arrival {
+            Arrival::Answered(sent) => (Lease::granted(sent, grant.ttl, terms.ttl, terms.renewal), sent),
+            Arrival::Pushed(since) => (Lease::pushed(since, grant.ttl, terms.ttl, terms.renewal), since),
+        };
+        let doubted = Instant::from_nanos(self.doubted.load(Ordering::Relaxed));
+        if since < doubted {
+            // The doubt arrived before the answer, by another path or on another thread.
+            lease.doubt(doubted);
+        }
+        LocalHold::new(id, terms.clone(), grant, lease, now)
+    }
+
+    /// R10: a token that is not larger than one known before the claim left proves that the engine lost state: the
+    /// grant is rejected.
+    pub(super) fn went_back(&self, name: &Name, newest: Option<Token>, grant: &Grant) -> bool {
+        let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
+        !self.seen.grew(name, newest, grant.token, Token { number, ..grant.token })
+    }
+
+    /// Fails a waiting request.
+    pub(crate) fn fail(&self, name: &Name, waiter: super::state::Waiter, error: Error) {
+        if let Some(limit) = waiter.limit {
+            self.timers.remove(limit);
+        }
+        self.observer.event(&Event::Refused { name, error: &error });
+        let _ = waiter.tx.send(Err(error));
+    }
+
+    /// Remembers the error of a claim for requests whose wait ends meanwhile.
+    pub(crate) fn trouble(control: &Control, answer: &Result<Answer, EngineError>) {
+        let trouble = match answer {
+            // After `Gone` the request makes a new claim; the error noted before still applies.
+            Ok(Answer::Gone) => return,
+            Ok(Answer::Waiting(hint) | Answer::Taken(hint)) => {
+                hint.obstacle.map(|obstacle| EngineError::new(Fault::Misconfigured, obstacle))
+            }
+            Ok(_) => None,
+            Err(error) => Some(error.again()),
+        };
+        *control.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+}
+
+pub(super) fn went_back_error(name: &Name) -> Error {
+    let loss = Loss::TokenWentBack;
+    Error::new(ErrorKind::Lost(loss), format!("the grant of {:?} is not believed: {loss}", name.as_str()))
+}

@@ -1,0 +1,194 @@
+//! A request enters: it joins a hold of this process, enters the local queue, or tries on its own.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{
+    grant::Holder,
+    state::{NameState, Terms, Ticket, Waiter},
+};
+use crate::{
+    Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Previous,
+    contract::observe::Event,
+    driver::keeper::{Work, attempt, poll_once},
+    driver::shared::{Lifeline, Shared},
+};
+
+/// A request with all its options.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) name: Name,
+    pub(crate) terms: Terms,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+/// How often a request tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tries {
+    /// It waits in the queue.
+    UntilGranted,
+    /// At most so many times, without entering the queue.
+    Limited(u32),
+}
+
+/// The result of entering a request.
+pub(crate) enum Entered {
+    /// It is decided.
+    Now(Result<Guard, Error>),
+    /// It waits; the ticket identifies its entry in the local queue, if it has one.
+    Wait { rx: oneshot::Receiver<Result<Guard, Error>>, ticket: Option<Ticket> },
+}
+
+impl Shared {
+    /// Enters a request.
+    pub(crate) fn enter(
+        life: &Arc<Lifeline>,
+        asked: Asked,
+        limit: Option<Duration>,
+        tries: Tries,
+    ) -> Entered {
+        let shared: &Arc<Self> = life;
+        if let Err(error) = shared.ready() {
+            return Entered::Now(Err(error));
+        }
+        let now = shared.now();
+        let until = limit.map(|limit| now.after(limit));
+        let mut shard = shared.table.shard(&asked.name);
+        if let Some(state) = shard.get_mut(&asked.name)
+            && let Some(decided) = shared.decide_locally(life, state, &asked, now)
+        {
+            drop(shard);
+            return Entered::Now(shared.announced(&asked.name, decided));
+        }
+        if let Tries::Limited(tries) = tries {
+            drop(shard);
+            return shared.try_alone(life, asked, tries, until);
+        }
+        // Closing empties the local queues shard by shard: a request that comes after that must see that the `Locks` is
+        // closed.
+        if let Err(error) = shared.check_open() {
+            return Entered::Now(Err(error));
+        }
+        let (tx, rx) = oneshot::channel();
+        let ticket = shared.next_ticket();
+        let waiter = Waiter {
+            terms: asked.terms,
+            max_hold: asked.max_hold,
+            since: now,
+            limit: None,
+            until: until.unwrap_or(Instant::NEVER),
+            life: Arc::clone(life),
+            tx,
+        };
+        let state = shard.entry(asked.name.clone()).or_default();
+        state.line.join(ticket, waiter);
+        let start = shared.advance(&asked.name, state);
+        drop(shard);
+        shared.run(start);
+        if let Some(until) = until {
+            shared.limit(&asked.name, ticket, shared.first_limit(now, until));
+        }
+        Entered::Wait { rx, ticket: Some(ticket) }
+    }
+
+    /// Decides without the engine where possible: an error, the same hold again for the same owner, or a shared hold
+    /// that can still be joined.
+    fn decide_locally(
+        self: &Arc<Self>,
+        life: &Arc<Lifeline>,
+        state: &mut NameState,
+        asked: &Asked,
+        now: Instant,
+    ) -> Option<Result<Guard, Error>> {
+        let Asked { name, terms, max_hold } = asked;
+        if let Some(other) = state.clash(terms.mode) {
+            return Some(Err(clash_error(name, terms.mode, other)));
+        }
+        let holder = Holder { life, terms, max_hold: *max_hold };
+        if let Some(owner) = &terms.owner
+            && let Some(at) = owned(state, owner, now)
+        {
+            return self.again(name, &mut state.holds[at], &holder, now);
+        }
+        if terms.mode != Mode::Shared || !state.line.is_empty() {
+            return None;
+        }
+        let hold = state.holds.iter_mut().find(|hold| hold.can_hand_on(terms, now))?;
+        let token = hold.take_token()?;
+        Some(Ok(self.new_guard(name, hold, &holder, token, Previous::Clean, now)))
+    }
+
+    /// Re-entrancy by an explicit owner: the same hold with the same token.
+    fn again(
+        self: &Arc<Self>,
+        name: &Name,
+        hold: &mut super::state::LocalHold,
+        holder: &Holder<'_>,
+        now: Instant,
+    ) -> Option<Result<Guard, Error>> {
+        match (hold.terms.mode, holder.terms.mode) {
+            (Mode::Shared, Mode::Exclusive) => Some(Err(Error::invalid(format!(
+                "lock {:?}: this owner holds it shared and would wait for itself: release the shared guard first",
+                name.as_str()
+            )))),
+            (Mode::Permits { .. }, _) => None,
+            _ if hold.lease.deadline() <= now => None,
+            _ => {
+                let owner = holder.terms.owner.as_ref()?;
+                let token = hold.guards.iter().find(|validity| validity.is_owned_by(owner))?.token();
+                Some(Ok(self.new_guard(name, hold, holder, token, Previous::Clean, now)))
+            }
+        }
+    }
+
+    /// Tries without entering the queue: on this thread if the engine never waits and there is only one try, else on
+    /// the keeper.
+    fn try_alone(
+        self: &Arc<Self>,
+        life: &Arc<Lifeline>,
+        asked: Asked,
+        tries: u32,
+        until: Option<Instant>,
+    ) -> Entered {
+        let (tx, mut rx) = oneshot::channel();
+        let mut attempt = Box::pin(attempt(Arc::clone(life), asked, tries, until, tx));
+        if self.profile.inline && tries == 1 && poll_once(attempt.as_mut()).is_some() {
+            return match rx.try_recv() {
+                Ok(result) => Entered::Now(result),
+                Err(_) => Entered::Now(Err(Error::new(ErrorKind::Internal, "a try ended without an answer"))),
+            };
+        }
+        self.give(Work::Spawn(attempt));
+        Entered::Wait { rx, ticket: None }
+    }
+
+    fn announced(&self, name: &Name, decided: Result<Guard, Error>) -> Result<Guard, Error> {
+        self.observer.event(&match &decided {
+            Ok(guard) => Event::Granted {
+                name,
+                mode: guard.mode(),
+                token: guard.token(),
+                waited: Duration::ZERO,
+                local: true,
+            },
+            Err(error) => Event::Refused { name, error },
+        });
+        decided
+    }
+}
+
+fn owned(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
+    let live = |hold: &super::state::LocalHold| !hold.ending && hold.lease.lost().is_none();
+    state.holds.iter().position(|hold| {
+        live(hold)
+            && hold.guards.iter().any(|validity| validity.is_owned_by(owner) && validity.loss(now).is_none())
+    })
+}
+
+fn clash_error(name: &Name, wanted: Mode, other: Mode) -> Error {
+    Error::misconfigured(format!(
+        "lock {:?}: wanted {wanted}, but this process uses it as {other}: one name has one kind of lock and one limit",
+        name.as_str()
+    ))
+}

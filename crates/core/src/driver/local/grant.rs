@@ -1,0 +1,200 @@
+//! Grants: which request gets a hold, and the guard made for it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Arrival, Asked, Terms,
+    deliver::went_back_error,
+    state::{LocalHold, NameState, Waiter},
+};
+use crate::{
+    Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
+    contract::observe::Event,
+    driver::keeper::Due,
+    driver::shared::{Lifeline, Shared},
+    driver::validity::Validity,
+    guard::Stage,
+    pure::lease::{self, LeaseAction},
+};
+
+/// A guard to be sent to the request that waits for it, after the shard is unlocked.
+pub(crate) struct Delivery {
+    tx: oneshot::Sender<Result<Guard, Error>>,
+    guard: Guard,
+    waited: Duration,
+    local: bool,
+}
+
+impl Delivery {
+    /// Sends the guard. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
+    pub(crate) fn send(self) {
+        let shared = Arc::clone(self.guard.life());
+        let event = Event::Granted {
+            name: self.guard.name(),
+            mode: self.guard.mode(),
+            token: self.guard.token(),
+            waited: self.waited,
+            local: self.local,
+        };
+        shared.observer.event(&event);
+        let _ = self.tx.send(Ok(self.guard));
+    }
+}
+
+/// When the request for a grant left, and the newest token of the name known at that time.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    pub(crate) newest: Option<Token>,
+}
+
+/// The parts of a guard that do not come from its hold.
+pub(crate) struct Holder<'a> {
+    pub(crate) life: &'a Arc<Lifeline>,
+    pub(crate) terms: &'a Terms,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Shared {
+    /// Makes one more guard on `hold`, with `token`.
+    pub(super) fn new_guard(
+        self: &Arc<Self>,
+        name: &Name,
+        hold: &mut LocalHold,
+        holder: &Holder<'_>,
+        token: Token,
+        previous: Previous,
+        now: Instant,
+    ) -> Guard {
+        let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
+        let validity = Arc::new(Validity::new(&hold.lease, end, token, holder.terms.owner.clone()));
+        let timer = (end != Instant::NEVER)
+            .then(|| self.add_timer(end, Due::MaxHold(Box::new((name.clone(), hold.id)))));
+        hold.guards.push(Arc::clone(&validity));
+        Guard {
+            life: Arc::clone(holder.life),
+            validity,
+            name: name.clone(),
+            id: hold.id,
+            mode: holder.terms.mode,
+            previous,
+            since: now,
+            max_hold: timer.map(Box::new),
+            stage: Stage::Unseen,
+        }
+    }
+
+    /// Makes one more guard on the hold of `guard`, for the keeper, without a `max_hold` and an owner. The lease is
+    /// renewed from now on.
+    pub(crate) fn keep_up(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
+        let mut shard = self.table.shard(&guard.name);
+        let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.ending)?;
+        hold.lease.keep_up(now);
+        let validity = Arc::new(Validity::new(&hold.lease, Instant::NEVER, guard.token(), None));
+        hold.guards.push(Arc::clone(&validity));
+        self.arm(&guard.name, hold, now);
+        Some(validity)
+    }
+
+    /// Gives `hold` to a request of the local queue, with the next token.
+    pub(super) fn deliver(
+        self: &Arc<Self>,
+        name: &Name,
+        hold: &mut LocalHold,
+        waiter: Waiter,
+        previous: Previous,
+        local: bool,
+        now: Instant,
+    ) -> Option<Delivery> {
+        let token = hold.take_token()?;
+        if let Some(limit) = waiter.limit {
+            self.timers.remove(limit);
+        }
+        let holder = Holder { life: &waiter.life, terms: &waiter.terms, max_hold: waiter.max_hold };
+        let guard = self.new_guard(name, hold, &holder, token, previous, now);
+        let waited = now.since(waiter.since);
+        Some(Delivery { tx: waiter.tx, guard, waited, local })
+    }
+
+    /// Sets the timer for the lease of a hold.
+    pub(crate) fn arm(self: &Arc<Self>, name: &Name, hold: &mut LocalHold, now: Instant) {
+        let at = match hold.lease.step(now) {
+            LeaseAction::Sleep(Instant::NEVER) => return,
+            LeaseAction::Sleep(at) => at,
+            LeaseAction::Renew | LeaseAction::Lost(_) => now,
+        };
+        if let Some(old) = hold.timer.take() {
+            self.timers.remove(old);
+        }
+        hold.timer = Some(self.add_timer(at, Due::Lease(name.clone())));
+    }
+
+    /// Readers at the head of the local queue join the shared hold `hold` as long as they may.
+    pub(super) fn join_readers(
+        self: &Arc<Self>,
+        name: &Name,
+        state: &mut NameState,
+        hold: &mut LocalHold,
+        deliveries: &mut Vec<Delivery>,
+        now: Instant,
+    ) {
+        while hold.terms.mode == crate::Mode::Shared
+            && let Some(waiter) = state.line.take_head_if(|head| hold.can_hand_on(&head.terms, now))
+        {
+            deliveries.extend(self.deliver(name, hold, waiter, Previous::Clean, true, now));
+        }
+    }
+}
+
+impl Shared {
+    /// Whether this process itself holds, or waits for, the name that a try asks for.
+    pub(crate) fn stands_in_the_way(&self, asked: &Asked) -> bool {
+        let shard = self.table.shard(&asked.name);
+        shard
+            .get(&asked.name)
+            .is_some_and(|state| !state.line.is_empty() || state.conflicts(asked.terms.mode))
+    }
+
+    /// Makes the guard of a successful try. The claim is undone if the grant is not valid.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        life: &Arc<Lifeline>,
+        asked: &Asked,
+        claim: &Claim,
+        grant: &Grant,
+        sent: Sent,
+    ) -> Result<Guard, Error> {
+        let Asked { name, terms, max_hold } = asked;
+        let now = self.now();
+        let refused = |error| {
+            self.undo(claim);
+            Err(error)
+        };
+        if grant.ttl.is_some_and(|ttl| lease::deadline(sent.at, ttl) <= now) {
+            let message = format!("the grant of {:?} arrived after its lease had run out", name.as_str());
+            return refused(Error::new(ErrorKind::Unreachable, message));
+        }
+        if self.went_back(name, sent.newest, grant) {
+            return refused(went_back_error(name));
+        }
+        let mut shard = self.table.shard(name);
+        if let Err(error) = self.check_open() {
+            drop(shard);
+            return refused(error);
+        }
+        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent.at), now);
+        let token = hold.take_token().unwrap_or(grant.token);
+        let holder = Holder { life, terms, max_hold: *max_hold };
+        let guard = self.new_guard(name, &mut hold, &holder, token, grant.previous, now);
+        self.arm(name, &mut hold, now);
+        let state = shard.entry(name.clone()).or_default();
+        state.holds.reserve_exact(1);
+        state.holds.push(hold);
+        drop(shard);
+        let (mode, token) = (terms.mode, guard.token());
+        self.observer.event(&Event::Granted { name, mode, token, waited: Duration::ZERO, local: false });
+        Ok(guard)
+    }
+}

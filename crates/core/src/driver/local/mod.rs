@@ -1,0 +1,28 @@
+//! The local state of each name: the holds of this process, its queue of waiting requests, and its one claim in flight
+//! on the engine for the head of that queue.
+//!
+//! Shared memory, not messages: a release hands the hold over to the next request of the process on the releasing
+//! thread.
+
+mod deliver;
+mod enter;
+mod grant;
+mod leave;
+mod queue;
+mod release;
+mod seen;
+mod state;
+mod table;
+
+pub(crate) use deliver::Arrival;
+pub(crate) use enter::{Asked, Entered, Tries};
+pub(crate) use grant::Sent;
+pub(crate) use leave::SILENT;
+pub(crate) use release::{LetGo, Parting, truth, unheard};
+pub(crate) use seen::Seen;
+pub(crate) use state::{Control, Ending, Terms, Ticket};
+pub(crate) use table::Table;
+
+/// For how long a hold is handed over inside the process before other processes are served (R8, R17), as long as its
+/// tokens last.
+pub(crate) const LONGEST_HANDOVERS: std::time::Duration = std::time::Duration::from_millis(50);

@@ -1,0 +1,56 @@
+//! The local queue: the requests of this process that wait for one name.
+
+use std::collections::BTreeMap;
+
+use super::state::{Ticket, Waiter};
+
+/// The waiting requests, in the order of arrival. Boxed, and freed with the last of them: most names never have a
+/// queue.
+#[derive(Default)]
+pub(crate) struct LocalQueue(Option<Box<Waiters>>);
+
+type Waiters = BTreeMap<Ticket, Box<Waiter>>;
+
+impl LocalQueue {
+    pub(super) fn join(&mut self, ticket: Ticket, waiter: Waiter) {
+        self.0.get_or_insert_default().insert(ticket, Box::new(waiter));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether requests wait behind the head.
+    pub(super) fn has_followers(&self) -> bool {
+        self.0.as_ref().is_some_and(|waiters| waiters.len() > 1)
+    }
+
+    pub(super) fn head(&self) -> Option<&Waiter> {
+        self.0.as_ref()?.first_key_value().map(|(_, waiter)| &**waiter)
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
+        self.0.as_mut()?.get_mut(&ticket).map(|waiter| &mut **waiter)
+    }
+
+    pub(super) fn take_head_if(&mut self, fits: impl FnOnce(&Waiter) -> bool) -> Option<Waiter> {
+        let head = self.0.as_mut()?.first_entry().filter(|head| fits(head.get()))?;
+        let waiter = head.remove();
+        self.shrink();
+        Some(*waiter)
+    }
+
+    pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter> {
+        let waiter = self.0.as_mut()?.remove(&ticket)?;
+        self.shrink();
+        Some(*waiter)
+    }
+
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Waiter> + use<> {
+        self.0.take().into_iter().flat_map(|waiters| waiters.into_values()).map(|waiter| *waiter)
+    }
+
+    fn shrink(&mut self) {
+        self.0.take_if(|waiters| waiters.is_empty());
+    }
+}

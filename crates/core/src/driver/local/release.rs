@@ -1,0 +1,228 @@
+//! A guard is released: its hold goes to the next request of this process, or back to the engine.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{
+    grant::Delivery,
+    state::{Ending, LocalHold, NameState},
+};
+use crate::{
+    ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
+    driver::keeper::{Cleanup, Work, at_once_all, deliver},
+    driver::shared::Shared,
+    driver::validity::{Lost, Validity},
+};
+
+/// The outcome of a release.
+pub(crate) enum LetGo {
+    /// It is decided.
+    Done(Result<(), Error>),
+    /// The engine's answer arrives here.
+    Sent(oneshot::Receiver<Result<(), Error>>),
+}
+
+/// The release of one guard.
+pub(crate) struct Parting<'a> {
+    pub(crate) name: &'a Name,
+    pub(crate) id: ClaimId,
+    pub(crate) validity: &'a Arc<Validity>,
+    pub(crate) ending: Ending,
+    pub(crate) now: Instant,
+}
+
+impl Shared {
+    /// Releases one guard. Never waits: requests to a server are left to the keeper.
+    pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
+        let Parting { name, id, validity, ending, now } = *parting;
+        let mut shard = self.table.shard(name);
+        let lost = validity.lost(now);
+        let Some(state) = shard.get_mut(name) else { return LetGo::Done(truth(name, lost)) };
+        let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
+            return LetGo::Done(truth(name, lost));
+        };
+        let hold = &mut state.holds[at];
+        // A guard that was told its loss, by its own `max_hold`, may be kept by its user for long, but does not use the
+        // hold any more (R6).
+        hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_told());
+        hold.keep_until = hold.keep_until.max(ending.keep_until);
+        hold.ended = hold.ended.worse(ending.ended);
+        if !hold.guards.is_empty() {
+            // I10: the engine is not asked, so a hold that may have ended there cannot be reported as held until now.
+            let is_doubted = lost.is_none() && validity.is_in_doubt();
+            return LetGo::Done(if is_doubted { Err(doubted(name)) } else { truth(name, lost) });
+        }
+        if lost.is_none()
+            && let Some(delivery) = self.hand_on(name, state, at, now)
+        {
+            // Its request may have a claim in flight, made before a try of this process was granted the hold.
+            let start = self.realign(name, state);
+            drop(shard);
+            delivery.into_iter().for_each(Delivery::send);
+            self.run(start);
+            return LetGo::Done(Ok(()));
+        }
+        let hold = &mut state.holds[at];
+        hold.ending = true;
+        hold.lease.stop_renewal();
+        // R3: a hold in doubt may have ended before its deadline.
+        let deadline = hold.lease.belief();
+        let ttl = hold.terms.ttl;
+        if let Some(timer) = hold.timer.take() {
+            self.timers.remove(timer);
+        }
+        let mut release = release_of(name, hold, now);
+        // Where the engine cannot keep the name taken, the keeper has already done so, as far as possible.
+        release.keep = release.keep.filter(|_| self.profile.can_keep);
+        if self.profile.inline {
+            drop(shard);
+            return self.release_inline(release, deadline, ttl, lost);
+        }
+        state.holds.swap_remove(at);
+        let start = self.advance(name, state);
+        if state.is_idle() {
+            shard.remove(name);
+        }
+        drop(shard);
+        let outcome = self.leave_to_keeper(Cleanup::new(self, release, ttl), deadline, lost);
+        self.run(start);
+        outcome
+    }
+
+    /// Hands the hold over to the head of the local queue, within the bound that keeps other processes from starving.
+    fn hand_on(
+        self: &Arc<Self>,
+        name: &Name,
+        state: &mut NameState,
+        at: usize,
+        now: Instant,
+    ) -> Option<Vec<Delivery>> {
+        let hold = &mut state.holds[at];
+        let keeps = hold.keep_until.is_some();
+        let waiter = state.line.take_head_if(|head| !keeps && hold.can_hand_on(&head.terms, now))?;
+        hold.terms = waiter.terms.clone();
+        let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
+        let mut deliveries: Vec<Delivery> =
+            self.deliver(name, hold, waiter, ended, true, now).into_iter().collect();
+        if !state.line.is_empty() && state.holds[at].terms.mode == crate::Mode::Shared {
+            let mut hold = state.holds.swap_remove(at);
+            self.join_readers(name, state, &mut hold, &mut deliveries, now);
+            state.holds.push(hold);
+        }
+        Some(deliveries)
+    }
+
+    /// Releases on this thread, then starts the claim of the next request in the local queue.
+    fn release_inline(
+        self: &Arc<Self>,
+        release: Release,
+        deadline: Instant,
+        ttl: std::time::Duration,
+        lost: Option<Lost>,
+    ) -> LetGo {
+        let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
+        let mut start = None;
+        {
+            let mut shard = self.table.shard(&release.name);
+            if let Some(state) = shard.get_mut(&release.name) {
+                state.holds.retain(|hold| hold.id != release.id);
+                start = self.advance(&release.name, state);
+                if state.is_idle() {
+                    shard.remove(&release.name);
+                }
+            }
+        }
+        let outcome = match released {
+            Some(Released::Freed) => LetGo::Done(truth(&release.name, lost)),
+            Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone.into())))),
+            Some(Released::Unknown(_)) | None => {
+                self.leave_to_keeper(Cleanup::new(self, release, ttl).sent_before(), deadline, lost)
+            }
+        };
+        self.run(start);
+        outcome
+    }
+
+    /// R5: if the guard knows of a loss, the release needs no answer of the server; the remains on the server are
+    /// cleaned up all the same.
+    fn leave_to_keeper(self: &Arc<Self>, cleanup: Cleanup, deadline: Instant, lost: Option<Lost>) -> LetGo {
+        if lost.is_some() {
+            let outcome = truth(cleanup.name(), lost);
+            self.give(Work::Release(cleanup));
+            return LetGo::Done(outcome);
+        }
+        let (reply, answer) = oneshot::channel();
+        let cleanup = cleanup.of_hold(deadline, reply);
+        // The cleanup itself counts as pending.
+        if self.may_begin_here(1) {
+            self.begin_here(deliver(Arc::clone(self), vec![cleanup]));
+        } else {
+            self.give(Work::Release(cleanup));
+        }
+        LetGo::Sent(answer)
+    }
+
+    /// A hold is lost: its guards are notified, and a local waiter may claim again.
+    pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
+        let (notification, trouble, start) = {
+            let mut shard = self.table.shard(name);
+            let Some(state) = shard.get_mut(name) else { return };
+            let Some(hold) = state.hold(id) else { return };
+            // Its guards may know of the loss already, by their own `max_hold`; that the name is free for waiters is
+            // new all the same.
+            let notification = hold.lose(loss);
+            let trouble =
+                hold.guards.iter().find_map(|validity| validity.trouble()).filter(|_| loss == Loss::Lapsed);
+            if let Some(timer) = hold.timer.take() {
+                self.timers.remove(timer);
+            }
+            (notification, trouble, self.advance(name, state))
+        };
+        if notification {
+            let trouble = trouble.as_deref();
+            self.observer.event(&crate::contract::observe::Event::Lost { name, loss, trouble });
+        }
+        self.run(start);
+    }
+}
+
+fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
+    let keep = hold.keep_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+    Release {
+        id: hold.id,
+        name: name.clone(),
+        mode: hold.terms.mode,
+        token: Some(hold.first),
+        ended: hold.ended,
+        keep,
+    }
+}
+
+/// The error for a guard that leaves a hold in doubt to other guards.
+fn doubted(name: &Name) -> Error {
+    let text = name.as_str();
+    Error::new(
+        ErrorKind::Unknown,
+        format!(
+            "nobody knows whether {text:?} was still held at its release: it was in doubt, because the engine's clock went forward, or another server has its locks now, or one that was started anew"
+        ),
+    )
+}
+
+/// The error for a release that no keeper will ever answer.
+pub(crate) fn unheard(name: &Name) -> Error {
+    let text = name.as_str();
+    Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
+}
+
+/// The honest result of a release: a hold that was lost before was not freed by it.
+pub(crate) fn truth(name: &Name, lost: Option<Lost>) -> Result<(), Error> {
+    match lost {
+        None => Ok(()),
+        Some(lost) => Err(Error::new(
+            ErrorKind::Lost(lost.loss),
+            format!("the hold of {:?} was lost before its release: {lost}", name.as_str()),
+        )),
+    }
+}

@@ -1,0 +1,47 @@
+//! The newest token seen of each name, to detect an engine that lost or restored its state (R10).
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{Name, Token};
+
+/// The most names remembered. When there are more, all are forgotten at once: the check is a safety net below the
+/// engine's own promise, and the memory stays bounded.
+const MOST: usize = 4096;
+
+#[derive(Default)]
+pub(crate) struct Seen(Mutex<HashMap<Name, Token>>);
+
+impl Seen {
+    /// The newest token of a name, to be read before a claim leaves: grants of concurrent claims may become known in
+    /// any order.
+    pub(crate) fn newest(&self, name: &Name) -> Option<Token> {
+        self.lock().get(name).copied()
+    }
+
+    /// Remembers the last token of a grant. False when the grant is not newer than the newest token before its claim
+    /// left.
+    pub(crate) fn grew(&self, name: &Name, before: Option<Token>, first: Token, last: Token) -> bool {
+        if before.is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number) {
+            return false;
+        }
+        let mut seen = self.lock();
+        if let Some(newest) = seen.get_mut(name) {
+            if newest.lineage != last.lineage || newest.number < last.number {
+                *newest = last;
+            }
+            return true;
+        }
+        if seen.len() >= MOST {
+            seen.clear();
+        }
+        seen.insert(name.clone(), last);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Token>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

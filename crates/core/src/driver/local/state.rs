@@ -1,0 +1,240 @@
+//! The local state of one name.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::sync::{Notify, oneshot};
+
+use super::queue::LocalQueue;
+use crate::{
+    Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
+    driver::keeper::TimerKey,
+    driver::shared::Lifeline,
+    driver::validity::Validity,
+    pure::lease::{Lease, Renewal},
+};
+
+/// The terms of a request that the engine sees. A hold may be handed over only between equal terms.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) renewal: Renewal,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) stops_on_term: bool,
+}
+
+impl PartialEq for Terms {
+    fn eq(&self, other: &Self) -> bool {
+        self.mode == other.mode
+            && self.ttl == other.ttl
+            && self.renewal == other.renewal
+            && self.stops_on_term == other.stops_on_term
+            && self.owner.as_ref().map(Owner::label) == other.owner.as_ref().map(Owner::label)
+    }
+}
+
+/// The position of a request in the local queue.
+pub(crate) type Ticket = u64;
+
+/// A waiting request.
+pub(crate) struct Waiter {
+    pub(crate) terms: Terms,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) since: Instant,
+    pub(crate) limit: Option<TimerKey>,
+    /// When the wait ends.
+    pub(crate) until: Instant,
+    /// Keeps the keeper alive, and becomes part of the guard.
+    pub(crate) life: Arc<Lifeline>,
+    pub(crate) tx: oneshot::Sender<Result<Guard, Error>>,
+}
+
+/// A hold of this process, with the guards that use it.
+pub(crate) struct LocalHold {
+    pub(crate) id: ClaimId,
+    pub(crate) terms: Terms,
+    pub(crate) lease: Lease,
+    pub(crate) timer: Option<TimerKey>,
+    /// The first token of the grant; the engine compares it.
+    pub(crate) first: Token,
+    /// The number of the next token to hand out, and how many are left.
+    pub(crate) next: u64,
+    pub(crate) left: u32,
+    /// Two guards fit inline into the size of a vector; most holds have one.
+    pub(crate) guards: SmallVec<[Arc<Validity>; 2]>,
+    pub(crate) granted: Instant,
+    /// Its release is being carried out right now.
+    pub(crate) ending: bool,
+    /// Until when to keep the name taken, as asked by the guards released so far.
+    pub(crate) keep_until: Option<Instant>,
+    /// The worst end of the guards released so far.
+    pub(crate) ended: Previous,
+}
+
+impl LocalHold {
+    pub(crate) fn new(id: ClaimId, terms: Terms, grant: &Grant, lease: Lease, granted: Instant) -> Self {
+        Self {
+            id,
+            terms,
+            lease,
+            timer: None,
+            first: grant.token,
+            next: grant.token.number,
+            left: grant.tokens.max(1),
+            guards: SmallVec::new(),
+            granted,
+            ending: false,
+            keep_until: None,
+            ended: Previous::Clean,
+        }
+    }
+
+    /// The next token of the block.
+    pub(crate) fn take_token(&mut self) -> Option<Token> {
+        self.left = self.left.checked_sub(1)?;
+        let token = Token { lineage: self.first.lineage, number: self.next };
+        self.next += 1;
+        Some(token)
+    }
+
+    /// Whether one more request with `terms` may use this hold, now or after its guard is released.
+    pub(crate) fn can_hand_on(&self, terms: &Terms, now: Instant) -> bool {
+        !self.ending
+            && self.left > 0
+            && now.since(self.granted) < super::LONGEST_HANDOVERS
+            && self.lease.is_fresh(now)
+            && self.terms == *terms
+    }
+
+    /// Notifies every guard; false if all knew before.
+    pub(crate) fn lose(&mut self, loss: crate::Loss) -> bool {
+        self.lease.lose(loss);
+        self.guards.iter().filter(|validity| validity.lose(loss)).count() > 0
+    }
+
+    /// The hold as the engine's `renew` takes it.
+    pub(crate) fn as_hold(&self, name: &Name, now: Instant) -> crate::Hold {
+        let (mode, ttl) = (self.terms.mode, self.lease.asks_for(now));
+        crate::Hold { id: self.id, name: name.clone(), mode, token: self.first, ttl }
+    }
+}
+
+/// The claim in flight on the engine for the head of the local queue.
+pub(crate) struct InFlight {
+    pub(crate) id: ClaimId,
+    pub(crate) terms: Terms,
+    pub(crate) control: Arc<Control>,
+    /// The newest token of the name that was known before this claim left.
+    pub(crate) newest: Option<Token>,
+}
+
+/// How other tasks and threads communicate with the driver of a claim.
+pub(crate) struct Control {
+    /// Notified for a notification of the engine, or a cancellation.
+    pub(crate) ring: Notify,
+    cancelled: AtomicBool,
+    /// A pushed grant: the claim id, the grant, and since when it certainly exists.
+    pub(crate) pushed: Mutex<Option<(ClaimId, Grant, Option<Instant>)>>,
+    /// Why the last answer of the engine is not known: it was an error, or has not come yet.
+    pub(crate) trouble: Mutex<Option<EngineError>>,
+    /// When the unanswered request was sent; [`Instant::NEVER`] while no request is in flight.
+    asked: AtomicU64,
+    /// When the request at the head of the queue was made.
+    pub(crate) since: Instant,
+}
+
+impl Control {
+    pub(crate) fn new(since: Instant) -> Self {
+        let trouble = EngineError::new(Fault::Unknown, "no answer yet");
+        Self {
+            ring: Notify::new(),
+            cancelled: AtomicBool::new(false),
+            pushed: Mutex::default(),
+            trouble: Mutex::new(Some(trouble)),
+            asked: AtomicU64::new(Instant::NEVER.as_nanos()),
+            since,
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.ring.notify_one();
+    }
+
+    /// A request left at this instant; [`Instant::NEVER`]: it was answered.
+    pub(crate) fn asks(&self, at: Instant) {
+        self.asked.store(at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// For how long a request has been without an answer.
+    pub(crate) fn unanswered(&self, now: Instant) -> Duration {
+        now.since(Instant::from_nanos(self.asked.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct NameState {
+    pub(crate) holds: Vec<LocalHold>,
+    pub(crate) line: LocalQueue,
+    pub(crate) claim: Option<Box<InFlight>>,
+}
+
+/// A claim to start on the engine after a change of the local state; started after the shard is unlocked.
+pub(crate) struct Start {
+    pub(crate) claim: Claim,
+    pub(crate) control: Arc<Control>,
+}
+
+impl NameState {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.holds.is_empty() && self.line.is_empty() && self.claim.is_none()
+    }
+
+    pub(crate) fn hold(&mut self, id: ClaimId) -> Option<&mut LocalHold> {
+        self.holds.iter_mut().find(|hold| hold.id == id)
+    }
+
+    /// Whether a hold of this process conflicts with `mode`. A lost hold does not: for it, as for holds of other
+    /// processes, the engine decides.
+    pub(crate) fn conflicts(&self, mode: Mode) -> bool {
+        let mut live = self.holds.iter().filter(|hold| hold.lease.lost().is_none());
+        match mode {
+            Mode::Exclusive => live.next().is_some(),
+            Mode::Shared => live.any(|hold| hold.ending || hold.terms.mode == Mode::Exclusive),
+            Mode::Permits { count, limit } => {
+                let used = |hold: &LocalHold| match hold.terms.mode {
+                    Mode::Permits { count, .. } => u64::from(count),
+                    Mode::Exclusive | Mode::Shared => u64::from(limit),
+                };
+                live.map(used).sum::<u64>() + u64::from(count) > u64::from(limit)
+            }
+        }
+    }
+
+    /// The mode in use on this name, if `mode` is of another kind and can never be granted beside it. All modes in use
+    /// are of one kind.
+    pub(crate) fn clash(&self, mode: Mode) -> Option<Mode> {
+        let hold = self.holds.first().map(|hold| hold.terms.mode);
+        let here = hold.or_else(|| Some(self.line.head()?.terms.mode))?;
+        (!here.same_kind(mode)).then_some(here)
+    }
+}
+
+/// How a guard ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) ended: Previous,
+    /// Keep the name taken until this instant.
+    pub(crate) keep_until: Option<Instant>,
+}

@@ -1,0 +1,273 @@
+//! The state that all parts of one `Locks` share: the engine, the environment, the local state, and the work for the
+//! keeper.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    Claim, ClaimId, Engine, Error, ErrorKind, Instant, Name, Profile,
+    contract::observe::Observer,
+    contract::process,
+    driver::keeper::{Calls, Due, Env, Keeper, Pending, TimerKey, Timers, Wake, Work},
+    driver::local::{Seen, Table, Terms},
+    driver::tasks::{Panicked, caught_unless},
+};
+
+/// How long a pushed grant lasts until the next request of its waiter (R15), or the whole ttl if that is shorter.
+const CLAIM_TIME: Duration = Duration::from_secs(2);
+
+/// The tokens of a grant that only one task waits for: enough for a few later requests. An engine with one counter for
+/// all names restarts the counter from its clock after it has lost its state, so its tokens must stay behind that
+/// clock.
+const LONE_TOKENS: u32 = 8;
+
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) profile: Profile,
+    pub(crate) env: Env,
+    pub(crate) observer: Observer,
+    pub(crate) table: Table,
+    pub(crate) seen: Seen,
+    pub(crate) timers: Timers,
+    pub(crate) pending: Pending,
+    pub(crate) wake: Notify,
+    /// How long to try an engine that was never reached.
+    pub(crate) connect_timeout: Duration,
+    /// The engine answered at least once.
+    pub(crate) contacted: AtomicBool,
+    /// The engine had been reached, but then did not answer a request that somebody waited for, or could not carry it
+    /// out; it has done nothing since.
+    pub(crate) silent: AtomicBool,
+    /// When the holds were last put in doubt, in nanoseconds: grants whose requests left earlier are in doubt too.
+    pub(crate) doubted: AtomicU64,
+    pub(crate) keeper: Keeper,
+    /// The callbacks of users for lost holds.
+    pub(crate) calls: Calls,
+    owner: Arc<str>,
+    /// `None` when no keeper will do the work any more.
+    work: Mutex<Option<Vec<Work>>>,
+    starting: Mutex<()>,
+    serving: AtomicBool,
+    stopping: AtomicBool,
+    closed: AtomicBool,
+    tickets: AtomicU64,
+    /// How many requests in a row found nothing else pending.
+    pub(crate) alone: AtomicU64,
+    generation: u32,
+}
+
+/// The parameters set by the builder.
+pub(crate) struct Parts {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) env: Env,
+    pub(crate) observer: Observer,
+    pub(crate) owner: Arc<str>,
+    pub(crate) keeper: Keeper,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            profile: parts.engine.profile().clone(),
+            engine: parts.engine,
+            table: Table::new(parts.env.random()),
+            env: parts.env,
+            observer: parts.observer,
+            seen: Seen::default(),
+            timers: Timers::default(),
+            pending: Pending::default(),
+            wake: Notify::new(),
+            connect_timeout: parts.connect_timeout,
+            contacted: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            doubted: AtomicU64::new(0),
+            keeper: parts.keeper,
+            calls: Calls::default(),
+            owner: parts.owner,
+            work: Mutex::new(Some(Vec::new())),
+            starting: Mutex::default(),
+            serving: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            tickets: AtomicU64::new(0),
+            alone: AtomicU64::new(0),
+            generation: process::generation(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.env.clock.now()
+    }
+
+    /// Whether this is the process that made the `Locks`: a forked child has a copy of the memory, but no keeper and no
+    /// right to the holds.
+    pub(crate) fn is_home(&self) -> bool {
+        process::generation() == self.generation
+    }
+
+    /// An error if nothing new may be started.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if !self.is_home() {
+            return Err(Error::new(
+                ErrorKind::Forked,
+                "this Locks belongs to the parent process: connect again after fork",
+            ));
+        }
+        if self.is_closed() {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "this Locks was closed, or its keeper's runtime is gone",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Starts the keeper if it does not run yet: before anything is claimed, so that no hold is ever without a keeper.
+    pub(crate) fn ready(self: &Arc<Self>) -> Result<(), Error> {
+        if !self.is_served() && self.is_home() {
+            let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.is_served() {
+                self.keeper.spawn(crate::driver::keeper::serve(Arc::clone(self)))?;
+                self.serving.store(true, Ordering::Release);
+            }
+        }
+        self.check_open()
+    }
+
+    pub(crate) fn is_served(&self) -> bool {
+        self.serving.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_closed(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn new_claim(&self, name: &Name, terms: &Terms, may_queue: bool, others_wait: bool) -> Claim {
+        let tokens = self.profile.tokens.max(1);
+        let owner = terms.owner.as_ref().map_or_else(|| Arc::clone(&self.owner), |owner| owner.label_arc());
+        Claim {
+            id: ClaimId(self.env.random()),
+            name: name.clone(),
+            mode: terms.mode,
+            ttl: terms.ttl,
+            claim_time: CLAIM_TIME.min(terms.ttl),
+            may_queue,
+            tokens: if others_wait { tokens } else { tokens.min(LONE_TOKENS) },
+            owner,
+            stops_on_term: terms.stops_on_term,
+        }
+    }
+
+    /// Adds a timer, and wakes the keeper if the timer is earlier than its next wake-up.
+    pub(crate) fn add_timer(self: &Arc<Self>, at: Instant, due: Due) -> TimerKey {
+        let (key, wake) = self.timers.add(at, due);
+        if matches!(wake, Wake::Now) {
+            self.wake.notify_one();
+        }
+        key
+    }
+
+    /// Gives work to the keeper, which begins it in this order. Without a keeper the work is dropped, which notifies
+    /// those who wait for its outcome.
+    pub(crate) fn give(&self, work: Work) {
+        if let Err(error) = self.keeper.begin() {
+            tracing::error!(%error, "cannot start the keeper thread: what it was asked for is not done");
+            return drop(work);
+        }
+        let undone = match &mut *self.lock_work() {
+            Some(list) => {
+                list.push(work);
+                None
+            }
+            None => Some(work),
+        };
+        drop(undone);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn take_work(&self) -> Vec<Work> {
+        self.lock_work().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether the keeper has begun all work that it was given.
+    pub(crate) fn has_no_work(&self) -> bool {
+        self.lock_work().as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// From now on no work is done; the result is the work that was given but not begun.
+    pub(crate) fn end_work(&self) -> Option<Vec<Work>> {
+        self.lock_work().take()
+    }
+
+    /// Runs a task concurrently with the others. If it panics, its unfinished work is unknown: everything ends, as when
+    /// the keeper panics.
+    pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        // A keeper that accepts no more tasks has already notified all users.
+        let _ = self.keeper.spawn(self.housed(task));
+    }
+
+    /// Wraps a task so that its panic ends everything and notifies all users.
+    pub(crate) fn housed(
+        self: &Arc<Self>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let shared = Arc::clone(self);
+        // An async function that takes a future reserves room for it twice: unboxed, a task of 2 kB took 8 kB.
+        let task = Box::pin(task);
+        async move {
+            if let Err(panicked) = shared.caught(task).await {
+                shared.die(&panicked);
+            }
+        }
+    }
+
+    /// The result of `work`, or its panic. On a runtime of the caller, the runtime reports the panic itself.
+    pub(crate) async fn caught<T>(&self, work: impl Future<Output = T>) -> Result<T, Panicked> {
+        caught_unless(self.keeper.tells_of_panics(), work).await
+    }
+
+    fn lock_work(&self) -> std::sync::MutexGuard<'_, Option<Vec<Work>>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held by everything that users hold. When the last one is dropped, the keeper finishes pending work and ends.
+pub(crate) struct Lifeline(pub(crate) Arc<Shared>);
+
+impl Deref for Lifeline {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        if self.is_home() {
+            self.stopping.store(true, Ordering::Release);
+            self.wake.notify_one();
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Background tasks, none of which dies silently.
+//!
+//! A panic is a bug, in our code or in a client library that got an unexpected answer. A runtime drops a task that
+//! panics, and only the owner of its handle can notice. So every task spawned through this module either turns its
+//! panic into an error, or is started again.
+
+use std::{
+    any::Any,
+    fmt,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
+
+use crate::{EngineError, Fault};
+
+/// The pause before a task that died is started again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The message of a panic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked(String);
+
+impl Panicked {
+    fn of(said: &(dyn Any + Send)) -> Self {
+        let text = said.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| said.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        Self(text.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// The same as an error. No `From`: it would make `??` ambiguous for every engine.
+    pub(crate) fn into_error(self) -> EngineError {
+        EngineError::new(Fault::Internal, self.to_string())
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a bug in leasehold, please report it: a task panicked: {}", self.0)
+    }
+}
+
+/// The result of `work`, or its panic.
+///
+/// # Errors
+/// The message of the panic. No code of `work` runs after it.
+pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    // No code sees the unfinished state after a panic: `work` is dropped.
+    caught_unless(false, work).await
+}
+
+/// The same. With `through`, a panic is passed on to a runtime that reports it.
+pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T>) -> Result<T, Panicked> {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if through {
+            return work.as_mut().poll(context).map(Ok);
+        }
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(said) => Poll::Ready(Err(Panicked::of(&*said))),
+        }
+    })
+    .await
+}
+
+/// Runs work that nothing else would do, until it returns. When it panics, `fell` makes other parts check what the work
+/// may have left undone, and the work is started again after a pause, with the `sleep` of the caller's runtime.
+pub async fn lasting<W, S>(
+    what: &str,
+    mut begin: impl FnMut() -> W,
+    mut fell: impl FnMut(),
+    mut sleep: impl FnMut(Duration) -> S,
+) where
+    W: Future<Output = ()>,
+    S: Future<Output = ()>,
+{
+    while let Err(panicked) = caught(async { begin().await }).await {
+        tracing::error!(what, %panicked, "a task died and is begun anew");
+        fell();
+        sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_words() {
+        let said = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
+        assert_eq!(said(|| 7), Ok(7));
+        assert_eq!(said(|| panic!("plain")), Err(Panicked("plain".to_owned())));
+        let many_lines = said(|| panic!("{} of\nmany", "one"));
+        assert_eq!(many_lines, Err(Panicked("one of".to_owned())));
+        assert_eq!(said(|| std::panic::panic_any(7)), Err(Panicked("without a word".to_owned())));
+    }
+
+    #[test]
+    fn work_is_begun_anew_until_it_returns() {
+        let log = RefCell::new(Vec::new());
+        pollster::block_on(lasting(
+            "a test",
+            || async {
+                log.borrow_mut().push("begun");
+                assert!(log.borrow().len() > 4, "not yet");
+            },
+            || log.borrow_mut().push("fell"),
+            |_| std::future::ready(()),
+        ));
+        assert_eq!(*log.borrow(), ["begun", "fell", "begun", "fell", "begun"]);
+    }
+}

@@ -1,0 +1,256 @@
+//! The state of one guard's hold: its deadline and, once, its loss.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{Instant, Lease, Loss, Owner, Token, pure::lease::DOUBT};
+
+/// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads it.
+pub(crate) struct Validity {
+    /// Nanoseconds since boot until which the hold is valid; 0 once it is lost.
+    deadline: AtomicU64,
+    /// The same without regard to doubt: until when the hold lasts if the engine still has it.
+    lasts: AtomicU64,
+    /// Nanoseconds that the engine granted last.
+    granted: AtomicU64,
+    /// The end of this guard's own `max_hold`.
+    end: Instant,
+    token: Token,
+    /// The owner that may take the same hold again.
+    owner: Option<Owner>,
+    loss: OnceLock<Loss>,
+    told: Notify,
+    rest: Mutex<Rest>,
+}
+
+/// The parts that few guards use.
+#[derive(Default)]
+struct Rest {
+    /// The callbacks for a loss.
+    calls: Vec<Call>,
+    /// The error of the last renewal, unless one was confirmed since.
+    trouble: Option<Arc<str>>,
+}
+
+/// A loss, as reported to users.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    pub(crate) loss: Loss,
+    trouble: Option<Arc<str>>,
+}
+
+impl From<Loss> for Lost {
+    fn from(loss: Loss) -> Self {
+        Self { loss, trouble: None }
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { loss, trouble } = self;
+        match trouble {
+            Some(trouble) => write!(f, "{loss}; the last one failed: {trouble}"),
+            None => loss.fmt(f),
+        }
+    }
+}
+
+/// A callback for a loss. It neither blocks nor panics: the keeper calls it.
+pub(crate) type Call = Box<dyn FnOnce(Loss) + Send>;
+
+impl Validity {
+    pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
+        let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
+        let lasts = AtomicU64::new(lease.deadline().min(end).as_nanos());
+        let granted = AtomicU64::new(nanos(lease.span()));
+        let (loss, told, rest) = Default::default();
+        Self { deadline, lasts, granted, end, token, owner, loss, told, rest }
+    }
+
+    pub(crate) const fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn is_owned_by(&self, owner: &Owner) -> bool {
+        self.owner.as_ref().is_some_and(|own| own.is(owner))
+    }
+
+    /// Until when the hold is valid.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Until when the hold lasts without further answers, if the engine still has it; most holds in doubt do stand.
+    pub(crate) fn lasts(&self) -> Instant {
+        Instant::from_nanos(self.lasts.load(Ordering::Acquire))
+    }
+
+    /// The time that the engine granted last. If read before the deadline, it is not newer than the deadline.
+    pub(crate) fn granted(&self) -> Duration {
+        Duration::from_nanos(self.granted.load(Ordering::Acquire))
+    }
+
+    /// The end of this guard's own `max_hold`.
+    pub(crate) const fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// The lease was renewed, or put in doubt. This never revives a lost hold.
+    pub(crate) fn extend(&self, lease: &Lease) {
+        let ends = [(&self.deadline, lease.belief()), (&self.lasts, lease.deadline())];
+        for (at, end) in ends {
+            let new = end.min(self.end).as_nanos();
+            let _ = at.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+        }
+        self.granted.store(nanos(lease.span()), Ordering::Release);
+    }
+
+    /// A renewal failed. For a hold whose loss was reported, the last error stays.
+    pub(crate) fn failed(&self, trouble: &Arc<str>) {
+        if !self.is_told() {
+            self.rest().trouble = Some(Arc::clone(trouble));
+        }
+    }
+
+    /// A renewal was confirmed.
+    pub(crate) fn succeeded(&self) {
+        self.rest().trouble = None;
+    }
+
+    /// The error of the last renewal, unless one was confirmed since.
+    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+        self.rest().trouble.clone()
+    }
+
+    /// Reports to the guard, once, that its hold is lost; false if it knew before.
+    pub(crate) fn lose(&self, loss: Loss) -> bool {
+        self.deadline.store(0, Ordering::Release);
+        self.lasts.store(0, Ordering::Release);
+        let notification = self.loss.set(loss).is_ok();
+        if notification {
+            self.told.notify_waiters();
+            self.make_calls(loss);
+        }
+        notification
+    }
+
+    /// Makes `call` once, when the loss is reported; at once if it already was.
+    pub(crate) fn on_lost(&self, call: Call) {
+        self.rest().calls.push(call);
+        // A loss reported at the same time either missed this call, or took it from the list and made it.
+        if let Some(&loss) = self.loss.get() {
+            self.make_calls(loss);
+        }
+    }
+
+    /// The guard is gone: its callbacks are dropped.
+    pub(crate) fn forget_calls(&self) {
+        // Dropped after the lock is free: the callbacks are user code.
+        let calls = std::mem::take(&mut self.rest().calls);
+        drop(calls);
+    }
+
+    fn make_calls(&self, loss: Loss) {
+        let calls = std::mem::take(&mut self.rest().calls);
+        calls.into_iter().for_each(|call| call(loss));
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        // No code under the lock can panic in the middle of a change.
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reason of the loss as of `now`, if the hold is lost.
+    pub(crate) fn loss(&self, now: Instant) -> Option<Loss> {
+        let deadline = self.deadline();
+        // A hold in doubt is not lost: the keeper asks the engine and reports the result.
+        if now < deadline || (deadline == DOUBT && now < self.end) {
+            return None;
+        }
+        let passed = if now >= self.end { Loss::MaxHold } else { Loss::Lapsed };
+        Some(self.loss.get().copied().unwrap_or(passed))
+    }
+
+    /// The loss, with the error of the last renewal if the hold lapsed because of it.
+    pub(crate) fn lost(&self, now: Instant) -> Option<Lost> {
+        let loss = self.loss(now)?;
+        Some(Lost { loss, trouble: self.trouble().filter(|_| loss == Loss::Lapsed) })
+    }
+
+    /// Whether the hold may have ended early on the engine.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.deadline() == DOUBT
+    }
+
+    /// Whether the keeper has reported the loss.
+    pub(crate) fn is_told(&self) -> bool {
+        self.loss.get().is_some()
+    }
+
+    /// Resolves when the keeper has reported the loss. Cancel safe.
+    pub(crate) async fn told(&self) -> Loss {
+        loop {
+            let told = self.told.notified();
+            let mut told = std::pin::pin!(told);
+            told.as_mut().enable();
+            if let Some(&loss) = self.loss.get() {
+                return loss;
+            }
+            told.await;
+        }
+    }
+}
+
+/// Saturates: a duration of more than 500 years counts as the longest one.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lineage, Renewal};
+
+    #[test]
+    fn nothing_revives_a_lost_validity() {
+        let at = Instant::from_nanos;
+        let secs = Duration::from_secs;
+        let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
+        let validity =
+            Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        lease.renewed(at(50), at(60), Some(secs(20)), None);
+        validity.extend(&lease);
+        assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
+        assert_eq!(validity.loss(at(150)), None);
+        assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "told once");
+        lease.renewed(at(100), at(110), Some(secs(30)), None);
+        validity.extend(&lease);
+        assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));
+        assert_eq!(validity.lasts(), at(0));
+    }
+
+    #[test]
+    fn a_validity_in_doubt_is_not_to_be_believed_in_and_knows_when_its_lease_ends() {
+        let at = Instant::from_nanos;
+        let secs = Duration::from_secs;
+        let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
+        let validity =
+            Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        lease.doubt(at(50));
+        validity.extend(&lease);
+        assert_eq!(
+            (validity.deadline(), validity.lasts(), validity.loss(at(60))),
+            (DOUBT, lease.deadline(), None)
+        );
+        let doubted = Validity::new(&lease, at(70), validity.token(), None);
+        assert_eq!((doubted.deadline(), doubted.lasts()), (DOUBT, at(70)), "its own `max_hold` ends it");
+    }
+}

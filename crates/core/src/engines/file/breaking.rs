@@ -1,0 +1,128 @@
+//! Breaks a hold: a kernel lock cannot be taken away from its holder, so the holder's process is asked to stop
+//! (SIGTERM).
+
+use nix::errno::Errno;
+
+use super::{
+    claims::lock,
+    engine::FileEngine,
+    kernel::Flock,
+    layout::record_at,
+    locks::{Key, LockFile},
+    open::Missing,
+    record::{BROKEN, RecordState},
+    state::StateFile,
+    table::{Table, is_alive},
+    wait_order::IndexedRecord,
+};
+use crate::{Broken, EngineError, Fault, Name};
+
+/// How often the kernel's list of locks is read to find the lock of a process.
+const LOOKS: usize = 5;
+/// How many holders that were asked to stop are remembered, to distinguish "it ended" from "it was never there".
+const REMEMBERED: usize = 64;
+
+impl FileEngine {
+    /// Asks the holder once to stop, and returns the result: [`Fault::Retry`] while it still holds.
+    pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
+        let key = Key::new(&self.dir, name);
+        let Some(lock) = LockFile::open(&self.dir, &key, Missing::Leave)? else {
+            return Ok(self.went(name, token));
+        };
+        let Some(state) = self.states.get(&self.dir, &key, Missing::Leave)? else {
+            return Ok(self.went(name, token));
+        };
+        let latch = lock.latch()?;
+        let table = Table::load(self, &key, &lock, &state, latch)?;
+        let held = |placed: &&IndexedRecord| {
+            placed.record.state == RecordState::Holding && placed.record.carries(token)
+        };
+        let Some(placed) = table.zero.iter().chain(&table.records).find(held) else {
+            return Ok(self.went(name, token));
+        };
+        if !is_alive(&lock, placed)? {
+            return Ok(self.went(name, token));
+        }
+        self.ask_to_stop(name, token, (&lock, &state), placed)
+    }
+
+    /// Whether this process has the kernel lock on the file, as far as the kernel shows that process to the caller.
+    fn has_flock(&self, lock: &LockFile, pid: u32) -> bool {
+        let holds = |flock: &Flock| !flock.waits && flock.pid == Some(pid);
+        // The kernel's list may omit a lock while the list changes.
+        (0..LOOKS).any(|_| lock.flocks(&self.dir).iter().any(holds))
+    }
+
+    fn ask_to_stop(
+        &self,
+        name: &Name,
+        token: u64,
+        (lock_file, state): (&LockFile, &StateFile),
+        placed: &IndexedRecord,
+    ) -> Result<Broken, EngineError> {
+        let (record, pid) = (&placed.record, placed.record.process.pid);
+        let ends_it = "a kernel lock ends only with its holder";
+        if !(record.stops_on_term && record.process.is_running()) {
+            return Err(denied(format!(
+                "pid {pid} ({}) holds it and does not stop on request: {ends_it}; end that process",
+                record.owner
+            )));
+        }
+        if !record.is_broken() {
+            // Any writer of this file could have written any pid: only a process that has the kernel lock is
+            // signalled.
+            if !self.has_flock(lock_file, pid) {
+                return Err(denied(format!(
+                    "pid {pid} ({}) is said to hold it, and the kernel shows no lock of that process on its file: {ends_it}; find \
+                     out who holds it",
+                    record.owner
+                )));
+            }
+            let at = record_at(placed.slot) + BROKEN;
+            state.write(&record.token.to_le_bytes(), at)?;
+            let asked = record.process.terminate(|| self.has_flock(lock_file, pid));
+            if !matches!(asked, Ok(true)) {
+                state.write(&[0; 8], at)?;
+            }
+            match asked {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    return Err(denied(format!(
+                        "pid {pid} ({}) holds it and is another user's",
+                        record.owner
+                    )));
+                }
+                Err(error) if error.raw_os_error() != Some(Errno::ESRCH as i32) => {
+                    return Err(denied(format!(
+                        "pid {pid} ({}) cannot be asked to stop: {error}",
+                        record.owner
+                    )));
+                }
+                // It has just ended.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let mut asked = lock(&self.asked);
+        if !asked.iter().any(|(other, number)| other == name && *number == token) {
+            if asked.len() >= REMEMBERED {
+                asked.remove(0);
+            }
+            asked.push((name.clone(), token));
+        }
+        Err(EngineError::new(
+            Fault::Retry,
+            format!("pid {pid} ({}) was asked to stop and still holds it", record.owner),
+        ))
+    }
+
+    /// The token is not held: [`Broken::Done`] if its holder was asked to stop, otherwise [`Broken::NotHeld`].
+    fn went(&self, name: &Name, token: u64) -> Broken {
+        let mut asked = lock(&self.asked);
+        let before = asked.len();
+        asked.retain(|(other, number)| other != name || *number != token);
+        if asked.len() < before { Broken::Done } else { Broken::NotHeld }
+    }
+}
+
+fn denied(message: String) -> EngineError {
+    EngineError::new(Fault::Denied, message)
+}

@@ -1,0 +1,147 @@
+//! The claims of one engine, by id, and the tombstones of released ids.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::locks::{Key, LockFile};
+use crate::{Claim, ClaimId, Previous, Token};
+
+/// How many released ids are remembered, so that a repeated or late `claim` creates nothing. Requests to this engine
+/// never leave the process, so a late one is only as late as the queue of its caller is long.
+const TOMBSTONES: usize = 1024;
+
+/// Locks a mutex, also after a panic elsewhere: the guarded data is consistent between any two statements.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One claim of this engine.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) claim: Claim,
+    pub(super) key: Arc<Key>,
+    pub(super) lock: LockFile,
+    pub(super) place: ClaimState,
+}
+
+/// The state of a claim.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ClaimState {
+    /// In the queue.
+    Waiting {
+        /// The slot of its record.
+        slot: u32,
+        /// Its ticket.
+        ticket: u64,
+    },
+    /// Holding.
+    Holding {
+        /// The slot of its record; 0 for an exclusive hold.
+        slot: u32,
+        /// The first token.
+        token: Token,
+        /// The number of tokens.
+        tokens: u32,
+        /// How the previous hold ended.
+        previous: Previous,
+    },
+}
+
+impl ClaimState {
+    pub(super) const fn slot(self) -> u32 {
+        match self {
+            Self::Waiting { slot, .. } | Self::Holding { slot, .. } => slot,
+        }
+    }
+}
+
+/// The state of an id. Work on a claim keeps its cell locked meanwhile.
+#[derive(Debug)]
+pub(super) enum ClaimCell {
+    /// Its first `claim` is still running.
+    Fresh,
+    /// It waits or holds.
+    Live(Box<Entry>),
+    /// It ended.
+    Gone,
+}
+
+pub(super) type SharedCell = Arc<Mutex<ClaimCell>>;
+
+/// The claims of one engine.
+#[derive(Debug, Default)]
+pub(super) struct Claims(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    cells: HashMap<ClaimId, SharedCell>,
+    released: HashSet<ClaimId>,
+    order: VecDeque<ClaimId>,
+}
+
+impl Claims {
+    /// The cell of `id`, created if there is none; `None` for an id that was released before.
+    pub(super) fn enter(&self, id: ClaimId) -> Option<SharedCell> {
+        let mut inner = lock(&self.0);
+        if inner.released.contains(&id) {
+            return None;
+        }
+        Some(Arc::clone(inner.cells.entry(id).or_insert_with(|| Arc::new(Mutex::new(ClaimCell::Fresh)))))
+    }
+
+    /// The cell of `id`, if it waits or holds.
+    pub(super) fn find(&self, id: ClaimId) -> Option<SharedCell> {
+        lock(&self.0).cells.get(&id).cloned()
+    }
+
+    /// Forgets `id`, whose cell the caller has set to [`ClaimCell::Gone`].
+    pub(super) fn forget(&self, id: ClaimId) {
+        lock(&self.0).cells.remove(&id);
+    }
+
+    /// Calls `look` for every claim that waits or holds.
+    #[cfg(test)]
+    pub(super) fn each(&self, mut look: impl FnMut(&Entry)) {
+        for cell in lock(&self.0).cells.values() {
+            if let ClaimCell::Live(entry) = &*lock(cell) {
+                look(entry);
+            }
+        }
+    }
+
+    /// Removes `id` for its release and leaves a tombstone: no later `claim` of this id creates anything.
+    pub(super) fn mark_dead(&self, id: ClaimId) -> Option<SharedCell> {
+        let mut inner = lock(&self.0);
+        let cell = inner.cells.remove(&id);
+        if inner.released.insert(id) {
+            inner.order.push_back(id);
+            if inner.order.len() > TOMBSTONES {
+                let oldest = inner.order.pop_front();
+                inner.released.remove(&oldest.expect("the queue is longer than the bound"));
+            }
+        }
+        cell
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_released_id_cannot_come_back_and_the_memory_of_it_is_bounded() {
+        let claims = Claims::default();
+        let id = |n: u32| ClaimId(u128::from(n).to_be_bytes());
+        assert!(claims.enter(id(0)).is_some());
+        assert!(claims.mark_dead(id(0)).is_some() && claims.mark_dead(id(0)).is_none());
+        assert!(claims.enter(id(0)).is_none() && claims.find(id(0)).is_none());
+        for n in 1..=TOMBSTONES as u32 {
+            claims.mark_dead(id(n));
+        }
+        assert_eq!(lock(&claims.0).released.len(), TOMBSTONES);
+        assert!(claims.enter(id(0)).is_some(), "the oldest was forgotten");
+        assert!(claims.enter(id(1)).is_none());
+    }
+}

@@ -1,0 +1,232 @@
+//! The lock directory: its path, the requirements that it must meet, and the reasons to refuse it.
+
+use std::{
+    ffi::CString,
+    fs::DirBuilder,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    },
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, open},
+    sys::{
+        stat::{FileStat, Mode, lstat},
+        statfs::{fstatfs, statfs},
+    },
+    unistd::{Gid, Uid, User, geteuid},
+};
+
+use super::{
+    error::{sort, sort_errno},
+    lock_dir::{LockDir, STATES, once},
+    open::Missing,
+};
+use crate::{EngineError, Fault};
+
+const FOR_ROOT: &str = "/var/lib/leasehold";
+const FOR_OTHERS: &str = ".local/state/leasehold";
+pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// A lock directory. The first claim creates what is missing; inspection leaves no trace.
+#[derive(Debug)]
+pub(super) struct Dir {
+    pub(super) path: PathBuf,
+    place: OnceLock<LockDir>,
+}
+
+impl Dir {
+    /// The directory at `path`, or the default one of this user; checked if it exists.
+    pub(super) fn open(path: Option<PathBuf>) -> Result<Self, EngineError> {
+        let path = match path {
+            Some(path) => path,
+            None => default_path()?,
+        };
+        if !path.is_absolute() {
+            let shown = path.display();
+            return Err(misconfigured(format!("the lock directory {shown} is relative: give it from / on")));
+        }
+        // Without a trailing slash, which would follow a symbolic link.
+        let dir = Self { path: path.components().collect(), place: OnceLock::new() };
+        dir.place(Missing::Leave)?;
+        Ok(dir)
+    }
+
+    /// The opened directory; `None` when it does not exist and `missing` does not ask to create it.
+    pub(super) fn place(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
+        once(&self.place, || {
+            let shown = self.path.display().to_string();
+            refuse_link(&self.path, &shown)?;
+            if missing == Missing::Create {
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&self.path)
+                    .map_err(|error| sort("cannot create the lock directory", &shown, error))?;
+            }
+            match open(&self.path, DIRECTORY, Mode::empty()) {
+                Ok(locks) => LockDir::check(locks, shown).map(Some),
+                Err(Errno::ENOENT) if missing != Missing::Create => Ok(None),
+                Err(errno) => Err(sort_errno("cannot open the lock directory", &shown, errno)),
+            }
+        })
+    }
+
+    /// The number of its file system type; for a missing directory, of the file system in which it will be created.
+    pub(super) fn fs(&self) -> Option<i64> {
+        let there = self.place(Missing::Look).ok().flatten().map(|place| place.fs);
+        #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
+        let number = |dir: &Path| statfs(dir).ok().map(|stat| stat.filesystem_type().0 as i64);
+        there.or_else(|| self.path.ancestors().find_map(number))
+    }
+
+    /// The full path of a lock file, for system calls.
+    pub(super) fn path_of(&self, file: &str) -> CString {
+        let mut bytes = self.path.as_os_str().as_bytes().to_vec();
+        bytes.push(b'/');
+        bytes.extend_from_slice(file.as_bytes());
+        CString::new(bytes).expect("an open path and an encoded name hold no NUL")
+    }
+
+    /// The path of a state file, for messages.
+    pub(super) fn state_path(&self, file: &str) -> String {
+        self.path.join(STATES).join(file).display().to_string()
+    }
+}
+
+fn default_path() -> Result<PathBuf, EngineError> {
+    let uid = geteuid();
+    if uid.is_root() {
+        return Ok(FOR_ROOT.into());
+    }
+    let user = User::from_uid(uid)
+        .map_err(|errno| sort_errno("cannot look up the home of user", &uid.to_string(), errno))?
+        .ok_or_else(|| {
+            misconfigured(format!("user {uid} has no passwd entry: name a lock directory (file:///dir)"))
+        })?;
+    Ok(user.dir.join(FOR_OTHERS))
+}
+
+fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
+    match lstat(path) {
+        Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => Err(EngineError::new(
+            Fault::Denied,
+            format!(
+                "the lock directory {shown} is a symbolic link, which is never followed: name the directory itself"
+            ),
+        )),
+        Ok(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFDIR => {
+            Err(misconfigured(format!("the lock directory {shown} is not a directory")))
+        }
+        Ok(_) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(sort_errno("cannot open the lock directory", shown, errno)),
+    }
+}
+
+/// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
+pub(super) fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
+    if stat.st_mode & 0o002 != 0 {
+        return Err("can be written by everybody, who could replace a lock file: chmod o-w it".into());
+    }
+    let shared = stat.st_mode & 0o020 != 0;
+    if stat.st_uid != user.as_raw() && !user.is_root() && !shared {
+        let owner = stat.st_uid;
+        return Err(format!(
+            "belongs to user {owner} and is not shared: use one's own, or share it (chgrp GROUP, chmod 2770)"
+        ));
+    }
+    Ok(shared.then(|| Gid::from_raw(stat.st_gid)))
+}
+
+/// File systems whose locks another host may not see, or that may lose them: NFS, SMB, CIFS, SMB2, 9P, FUSE, AFS,
+/// kAFS, CEPH, GFS2, OCFS2, Lustre, GPFS, Coda, NCP, vboxsf, vmhgfs, BeeGFS, OrangeFS, PanFS.
+const NOT_LOCAL: [(u32, &str); 20] = [
+    (0x6969, "NFS"),
+    (0x517B, "SMB"),
+    (0xFF53_4D42, "CIFS"),
+    (0xFE53_4D42, "SMB"),
+    (0x0102_1997, "9P"),
+    (0x6573_5546, "FUSE"),
+    (0x5346_414F, "AFS"),
+    (0x6B41_4653, "AFS"),
+    (0x00C3_6400, "CEPH"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636F, "OCFS2"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x7375_7245, "Coda"),
+    (0x564C, "NCP"),
+    (0x786F_4256, "vboxsf"),
+    (0xBACB_ACBC, "vmhgfs"),
+    (0x1983_0326, "BeeGFS"),
+    (0x2003_0528, "OrangeFS"),
+    (0xAAD7_AAEA, "PanFS"),
+];
+
+pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
+    let stat = fstatfs(dir).map_err(|errno| sort_errno("cannot look at the file system of", shown, errno))?;
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
+    let fs = stat.filesystem_type().0 as i64;
+    match not_local(fs) {
+        None => Ok(fs),
+        Some(kind) => Err(misconfigured(format!(
+            "the lock directory {shown} is on {kind}, whose locks do not hold between hosts: use a local directory, \
+             or an engine that is made for several hosts"
+        ))),
+    }
+}
+
+/// The name of the file system of a directory, if its locks do not hold between hosts.
+///
+/// # Errors
+/// Any I/O error of `statfs`.
+pub fn network_file_system(dir: &Path) -> std::io::Result<Option<&'static str>> {
+    let stat = statfs(dir)?;
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
+    let fs = stat.filesystem_type().0 as i64;
+    Ok(not_local(fs))
+}
+
+fn not_local(fs: i64) -> Option<&'static str> {
+    // Some targets extend the sign: only the low 32 bits are the number.
+    NOT_LOCAL.iter().find(|(number, _)| *number == fs as u32).map(|(_, kind)| *kind)
+}
+
+fn misconfigured(message: String) -> EngineError {
+    EngineError::new(Fault::Misconfigured, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(mode: libc::mode_t, uid: u32) -> FileStat {
+        let mut stat = lstat("/").unwrap();
+        (stat.st_mode, stat.st_uid, stat.st_gid) = (libc::S_IFDIR | mode, uid, 77);
+        stat
+    }
+
+    #[test]
+    fn who_may_use_which_directory() {
+        let (own, other, root) = (Uid::from_raw(1000), Uid::from_raw(1001), Uid::from_raw(0));
+        assert_eq!(judge(&stat(0o700, 1000), own), Ok(None));
+        assert_eq!(judge(&stat(0o2770, 1000), own), Ok(Some(Gid::from_raw(77))));
+        assert_eq!(judge(&stat(0o2770, 1000), other), Ok(Some(Gid::from_raw(77))));
+        assert_eq!(judge(&stat(0o755, 1000), root), Ok(None));
+        assert!(judge(&stat(0o755, 1000), other).unwrap_err().contains("user 1000"));
+        for (mode, user) in [(0o777, own), (0o1777, own), (0o702, root)] {
+            assert!(judge(&stat(mode, 1000), user).unwrap_err().contains("everybody"));
+        }
+    }
+
+    #[test]
+    fn network_file_systems_are_known_whatever_the_sign() {
+        assert_eq!(not_local(0x6969), Some("NFS"));
+        assert_eq!(not_local(i64::from(0xFF53_4D42_u32 as i32)), Some("CIFS"));
+        assert_eq!(not_local(0xEF53), None, "ext4 is local");
+    }
+}

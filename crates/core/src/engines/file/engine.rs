@@ -1,0 +1,179 @@
+//! `FileEngine`: its parts, its constructor, its profile, and its verbs, which call `take` and `release`.
+
+use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
+
+use super::{
+    claims::{ClaimCell, ClaimState, Claims, lock},
+    clock::machine_clock,
+    dir::Dir,
+    error::opening,
+    idle::Idle,
+    listener::Listener,
+    proc::{Process, boot_id},
+    state::States,
+};
+use crate::{
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage,
+    Name, Notification, Profile, Release, Released, Renewed,
+};
+
+/// One token for the hold itself, and one for each of 64 hand-overs between tasks of this process before another
+/// process is granted: after so many, the hand-over to another process costs little in comparison.
+const TOKENS: u32 = 1 + 64;
+
+/// Locks in a directory of one host, held by the kernel: exact, not leased. See the [module](super).
+pub struct FileEngine {
+    pub(super) dir: Dir,
+    pub(super) env: Env,
+    /// The boot of the machine, which every state file names.
+    pub(super) boot: [u8; 16],
+    pub(super) process: Process,
+    pub(super) claims: Claims,
+    pub(super) states: States,
+    pub(super) idle: Idle,
+    pub(super) listener: Listener,
+    /// Holds whose holder was asked to stop: name and token.
+    pub(super) asked: Mutex<Vec<(Name, u64)>>,
+    profile: Profile,
+}
+
+impl FileEngine {
+    /// Opens the lock directory `dir`, or the default one: `/var/lib/leasehold` for root, `.local/state/leasehold` in
+    /// the passwd home of any other user. The first claim creates missing directories, for this user alone;
+    /// inspection creates nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) for a relative path, something that is no
+    /// directory, or a network file system; [`Denied`](crate::ErrorKind::Denied) for a symbolic link, a directory that
+    /// everybody can write or that is another user's, and missing permissions;
+    /// [`Refused`](crate::ErrorKind::Refused) for a full or read-only file system.
+    pub fn open(dir: Option<PathBuf>, env: Env) -> Result<Self, Error> {
+        let boot = boot_id().map_err(opening)?;
+        let env = Env { clock: machine_clock(env.clock), ..env };
+        Self::open_in_boot(dir, env, boot)
+    }
+
+    /// The same, with `boot` as the id of the current boot.
+    pub(super) fn open_in_boot(dir: Option<PathBuf>, env: Env, boot: [u8; 16]) -> Result<Self, Error> {
+        Ok(Self {
+            dir: Dir::open(dir).map_err(opening)?,
+            boot,
+            process: Process::own(),
+            claims: Claims::default(),
+            states: States::default(),
+            idle: Idle::default(),
+            listener: Listener::new(env.clone()),
+            asked: Mutex::default(),
+            env,
+            profile: profile(),
+        })
+    }
+
+    /// Duplicates the descriptor of the lock file that claim `id` holds, closed on exec. A child that inherits the
+    /// duplicate keeps the name taken as long as the child lives, even after this process ends. `None` when `id`
+    /// holds nothing.
+    ///
+    /// # Errors
+    /// The limit of open files.
+    pub fn descriptor(&self, id: ClaimId) -> std::io::Result<Option<OwnedFd>> {
+        let Some(cell) = self.claims.find(id) else { return Ok(None) };
+        match &*lock(&cell) {
+            ClaimCell::Live(entry) if matches!(entry.place, ClaimState::Holding { .. }) => {
+                entry.lock.duplicate().map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A random lineage, for a new token counter.
+    pub(super) fn new_lineage(&self) -> Lineage {
+        let mut bytes = [0; 16];
+        self.env.entropy.fill(&mut bytes);
+        Lineage::new(u128::from_be_bytes(bytes))
+    }
+
+    /// The waiting claims whose records are marked as signalled.
+    fn signalled(&self) -> Vec<Notification> {
+        let mut signalled = Vec::new();
+        let waiting = self.listener.waiting();
+        // With a single waiting claim, the signal can only be for that one.
+        if let [(id, name, _)] = &waiting[..] {
+            return vec![Notification::Recheck { name: name.clone(), id: *id }];
+        }
+        for (id, name, slot) in waiting {
+            let key = super::locks::Key::new(&self.dir, &name);
+            let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
+            // Ask, too, when the record cannot be read.
+            if !matches!(state, Ok(Some(state)) if !super::wake_pipe::is_signalled(&state, slot)) {
+                signalled.push(Notification::Recheck { name, id });
+            }
+        }
+        signalled
+    }
+
+    async fn listen(&self) -> Vec<Notification> {
+        loop {
+            let heard = self.listener.listen().await;
+            if heard.overflow {
+                return vec![Notification::AskAll];
+            }
+            let mut notifications: Vec<Notification> =
+                heard.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
+            if heard.wake_pipe {
+                notifications.extend(self.signalled());
+            }
+            if !notifications.is_empty() {
+                return notifications;
+            }
+        }
+    }
+}
+
+impl Engine for FileEngine {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn group(&self, _: &Name) -> Option<u16> {
+        None
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(async move { self.take(claim, how) })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(async move { holds.iter().map(|hold| self.renew_one(hold)).collect() })
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(async move { releases.iter().map(|release| self.release_one(release)).collect() })
+    }
+
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        Box::pin(self.listen())
+    }
+}
+
+impl fmt::Debug for FileEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileEngine").field("dir", &self.dir.path).finish_non_exhaustive()
+    }
+}
+
+fn profile() -> Profile {
+    let mut profile = Profile::new("file");
+    profile.life = Life::Process;
+    profile.push = true;
+    // Polling is the fallback: a foreign `flock -u` without a close sends no event, nor does the end of a minimum
+    // hold time.
+    profile.poll = Duration::from_millis(5)..=super::take::FAR_INTERVAL;
+    profile.inline = true;
+    profile.tokens = TOKENS;
+    profile.fifo = true;
+    profile.can_keep = true;
+    profile.breaking = Breaking::Ask;
+    // Requests never leave the process: none is in flight after the call returns.
+    profile.request_life = Duration::ZERO;
+    profile
+}

@@ -1,0 +1,64 @@
+//! Fuzz targets for the parsers of untrusted bytes: for the tests below and for `fuzz/`. A target panics when a
+//! parser is wrong.
+
+use super::{
+    encode::{Decoded, decode, file_name},
+    layout::{HEAD, Head, RECORD, name_bytes},
+    record::Record,
+};
+
+/// A state file: its head, and the records after it.
+pub fn state(bytes: &[u8]) {
+    let mut head = [0; HEAD];
+    head.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    if let Ok(known) = Head::from_bytes(&head, bytes.len() as u64) {
+        let _ = (known, name_bytes(&head).len());
+    }
+    for records in bytes.get(HEAD..).unwrap_or_default().chunks(RECORD) {
+        let mut record = [0; RECORD];
+        record.iter_mut().zip(records).for_each(|(place, byte)| *place = *byte);
+        for bytes in [Record::right_sum(&record), record] {
+            if let Ok(Some(record)) = Record::from_bytes(&bytes) {
+                assert_eq!(
+                    Record::from_bytes(&record.to_bytes()),
+                    Ok(Some(record)),
+                    "what is read can be written"
+                );
+            }
+        }
+    }
+}
+
+/// The name of a file in the lock directory.
+pub fn file(bytes: &[u8]) {
+    let Ok(name) = std::str::from_utf8(bytes) else { return };
+    if let Some(Decoded::Name(known)) = decode(name) {
+        assert_eq!(file_name(&known), name, "a name has one file");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::fuzz;
+
+    use super::*;
+    use crate::{
+        Lineage, Name,
+        engines::file::record::{RecordState, tests::record},
+    };
+
+    #[test]
+    fn state_files_are_read_from_random_bytes() {
+        let record = Record { state: RecordState::Waiting, owner: "me@here:7".into(), ..record() };
+        let head = Head::new(Lineage::new(7), [1; 16]).to_bytes(&Name::new("nightly").unwrap());
+        let whole = [&head[..], &record.to_bytes(), &record.to_bytes()].concat();
+        fuzz::run(&[head.to_vec(), whole], state);
+    }
+
+    #[test]
+    fn names_of_files_are_read_from_random_bytes() {
+        let hashed = format!("%h{}.lock", "AB".repeat(32));
+        let names = ["nightly.lock", "a%2Fb%C3%A4.lock", "%2E..lock", &hashed];
+        fuzz::run(&names.map(|name| name.as_bytes().to_vec()), file);
+    }
+}

@@ -1,0 +1,103 @@
+//! The holders and waiters of a file as a whole, read from `/proc/locks`: reading disturbs no lock.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+};
+
+use nix::sys::stat::{major, minor};
+
+/// File systems where `stat` returns another device number than `/proc/locks`: btrfs and overlay. There only the
+/// inode is compared, which suffices in a directory of one file system.
+const OTHER_DEVICE: [i64; 2] = [0x9123_683E, OVERLAY];
+/// More than the kernel returns per read, which is a page.
+const PIECE: usize = 64 * 1024;
+/// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
+pub(super) const OVERLAY: i64 = 0x794C_7630;
+
+/// One flock on a file, or a byte-range lock of another program that extends beyond its end, as `lockf(3)` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flock {
+    /// `None`: the kernel does not report it, because the lock belongs to an open file.
+    pub(super) pid: Option<u32>,
+    pub(super) exclusive: bool,
+    /// Waits for the lock in the kernel instead of holding it.
+    pub(super) waits: bool,
+}
+
+/// The locks of the whole system at one moment.
+#[derive(Debug)]
+pub(super) struct KernelLocks {
+    text: String,
+    inode_alone: bool,
+}
+
+impl KernelLocks {
+    /// Reads them; none where `/proc/locks` cannot be read. The kernel does not list locks of other pid namespaces.
+    pub(super) fn read(fs: Option<i64>) -> Self {
+        let text = read_whole("/proc/locks").unwrap_or_default();
+        Self { text, inode_alone: fs.is_some_and(|fs| OTHER_DEVICE.contains(&fs)) }
+    }
+
+    /// The locks on one file as a whole.
+    pub(super) fn on(&self, device: libc::dev_t, inode: libc::ino_t) -> Vec<Flock> {
+        let device = format!("{:02x}:{:02x}", major(device), minor(device));
+        self.text.lines().filter_map(|line| self.parse(line, &device, inode)).collect()
+    }
+
+    /// Parses `1: FLOCK  ADVISORY  WRITE 8081 fe:00:5333167 0 EOF`; a blocked lock has `->` after the number. Our own
+    /// latch and marks cover one byte, so they do not end with `EOF`.
+    fn parse(&self, line: &str, device: &str, inode: libc::ino_t) -> Option<Flock> {
+        let mut words = line.split_ascii_whitespace().skip(1).peekable();
+        let waits = words.next_if_eq(&"->").is_some();
+        if !matches!(words.next()?, "FLOCK" | "POSIX" | "OFDLCK") {
+            return None;
+        }
+        let exclusive = words.nth(1)? == "WRITE";
+        let pid = words.next()?.parse().ok();
+        let (on, number) = words.next()?.rsplit_once(':')?;
+        let same = number.parse() == Ok(inode) && (self.inode_alone || on == device);
+        (same && words.nth(1)? == "EOF").then_some(Flock { pid, exclusive, waits })
+    }
+}
+
+/// Reads a file in as few reads as the kernel allows, which `fs::read_to_string` does not: it begins with a few
+/// bytes. Between two reads the kernel finds its position by counting locks, so it skips an existing lock when an
+/// earlier one is removed meanwhile.
+fn read_whole(path: &str) -> io::Result<String> {
+    let (mut file, mut text) = (File::open(path)?, Vec::new());
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return String::from_utf8(text).map_err(io::Error::other),
+            read => text.extend_from_slice(&piece[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_one_file_are_found() {
+        let text = "1: FLOCK  ADVISORY  WRITE 8081 fe:00:533 0 EOF\n\
+                    1: -> FLOCK  ADVISORY  READ 9 fe:00:533 0 EOF\n\
+                    2: FLOCK  ADVISORY  WRITE 8082 fe:01:533 0 EOF\n\
+                    3: OFDLCK ADVISORY  WRITE -1 fe:00:533 4611686018427387909 4611686018427387909\n\
+                    4: FLOCK nonsense\n\
+                    5: POSIX  ADVISORY  WRITE 8083 fe:00:533 0 EOF\n\
+                    6: POSIX  ADVISORY  WRITE 8084 fe:00:533 0 9\n\
+                    7: OFDLCK ADVISORY  READ -1 fe:00:533 0 EOF\n";
+        let mut locks = KernelLocks { text: text.into(), inode_alone: false };
+        let device = nix::sys::stat::makedev(0xfe, 0);
+        let holder = Flock { pid: Some(8081), exclusive: true, waits: false };
+        let waiter = Flock { pid: Some(9), exclusive: false, waits: true };
+        let range = Flock { pid: Some(8083), ..holder };
+        let unknown = Flock { pid: None, exclusive: false, waits: false };
+        assert_eq!(locks.on(device, 533), [holder, waiter, range, unknown]);
+        assert_eq!(locks.on(device, 534), []);
+        locks.inode_alone = true;
+        assert_eq!(locks.on(device, 533).len(), 5);
+    }
+}

@@ -1,0 +1,302 @@
+//! The layout of a state file: a head of 1,024 bytes, then one record of 256 bytes per slot of the table. This file
+//! converts bytes to types and back; it does no I/O.
+//!
+//! | at | content | written by |
+//! |---|---|---|
+//! | 0 | magic, layout version, lineage, full name | once, under the latch, before anything else |
+//! | 576 | table: in use?, number of records ever used, next ticket, boot id | under the latch |
+//! | 640 | tokens: boot id, current, promised, ceiling | the exclusive holder, or a shared holder under the latch |
+//! | 696 | how the last hold ended | a holder, at its release |
+//! | 704 | record 0: the exclusive holder | the exclusive holder |
+//! | 1024 | records 1, 2, ... | under the latch; their owner may empty them at any time |
+//!
+//! Each field that is written without the latch lies in one 512-byte sector and one page, so that a killed process
+//! leaves either the whole write or none of it. Numbers are little-endian. No byte that is read is trusted: each is
+//! checked.
+
+use crate::{Lineage, MAX_NAME_BYTES, Name, Previous};
+
+/// The size of the head, including record 0.
+pub(super) const HEAD: usize = 1024;
+/// The size of a record.
+pub(super) const RECORD: usize = 256;
+/// The offset of record 0.
+pub(super) const RECORD_ZERO: usize = 704;
+/// The offset of the fields of the table.
+pub(super) const TABLE: usize = 576;
+/// The offset of the tokens.
+pub(super) const TOKENS: usize = 640;
+/// The offset of the byte that says how the last hold ended. Record 0 follows, so that one write covers both.
+pub(super) const ENDED: usize = 696;
+/// The maximum number of claims that wait for or hold one name: 1 MiB of table, which each change of the table reads.
+pub(super) const MAX_CLAIMS: u32 = 4096;
+/// The upper bound of tokens and tickets, which are also offsets of byte-range locks.
+pub(super) const MAX_NUMBER: u64 = 1 << 60;
+
+const MAGIC: &[u8; 6] = b"LHLOCK";
+const VERSION: u16 = 1;
+const NAME_AT: usize = 32;
+
+/// The head of a state file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) lineage: Lineage,
+    pub(super) table: TableHead,
+    pub(super) tokens: Tokens,
+    pub(super) ended: Previous,
+}
+
+/// The fields of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TableHead {
+    /// Whether any record but record 0 is in use. One byte, so that it can be read without the latch.
+    pub(super) in_use: bool,
+    /// How many records, from record 1 on, were ever written.
+    pub(super) records: u32,
+    /// The ticket of the next claim.
+    pub(super) next_ticket: u64,
+    /// The boot in which the records were written.
+    pub(super) boot: [u8; 16],
+}
+
+/// The token counter. Its rules are in [`tokens`](super::tokens).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tokens {
+    /// The boot in which the counter was last written.
+    pub(super) boot: [u8; 16],
+    /// The last token granted.
+    pub(super) current: u64,
+    /// No later boot uses a token up to this number; may not be on disk yet.
+    pub(super) promised: u64,
+    /// The last value of `promised` that is certainly on disk.
+    pub(super) ceiling: u64,
+}
+
+/// Why the bytes are not a valid head.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoHead {
+    /// Nothing was written, or no write reached the disk.
+    Blank,
+    /// The file is not a state file of this engine.
+    Foreign,
+    /// A state file of this engine, in an unknown layout version.
+    Version(u16),
+    /// A state file of this engine, with values that no valid head has.
+    Damaged,
+}
+
+impl Head {
+    /// The head of a name that was never held.
+    pub(super) fn new(lineage: Lineage, boot: [u8; 16]) -> Self {
+        let table = TableHead { in_use: false, records: 0, next_ticket: 1, boot };
+        Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
+    }
+
+    /// The bytes to write for `name`, with record 0 empty.
+    pub(super) fn to_bytes(&self, name: &Name) -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        bytes[..6].copy_from_slice(MAGIC);
+        bytes[6..8].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.lineage.get().to_le_bytes());
+        let name = name.as_str().as_bytes();
+        bytes[24..26].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
+        bytes[TABLE..TABLE + TableHead::SIZE].copy_from_slice(&self.table.to_bytes());
+        bytes[TOKENS..TOKENS + Tokens::SIZE].copy_from_slice(&self.tokens.to_bytes());
+        bytes[ENDED] = ended_to_byte(self.ended);
+        bytes
+    }
+
+    /// Parses the beginning of a file of `size` bytes.
+    pub(super) fn from_bytes(bytes: &[u8; HEAD], size: u64) -> Result<Self, NoHead> {
+        if size == 0 || (size == HEAD as u64 && bytes.iter().all(|&byte| byte == 0)) {
+            // A power cut can leave the size without the bytes. No token was granted then, because a grant needs a
+            // sync first.
+            return Err(NoHead::Blank);
+        }
+        if &bytes[..6] != MAGIC {
+            return Err(NoHead::Foreign);
+        }
+        match u16::from_le_bytes([bytes[6], bytes[7]]) {
+            VERSION => {}
+            version => return Err(NoHead::Version(version)),
+        }
+        let head = Self {
+            lineage: Lineage::new(u128::from_le_bytes(array(bytes, 8))),
+            table: TableHead::from_bytes(bytes),
+            tokens: Tokens::from_bytes(bytes),
+            ended: ended_from_byte(bytes[ENDED]),
+        };
+        head.is_sound().then_some(head).ok_or(NoHead::Damaged)
+    }
+
+    fn is_sound(&self) -> bool {
+        let tokens = self.tokens;
+        self.table.records <= MAX_CLAIMS
+            && self.table.next_ticket < MAX_NUMBER
+            && tokens.current <= tokens.ceiling
+            && tokens.ceiling <= tokens.promised
+            && tokens.promised < MAX_NUMBER
+    }
+}
+
+impl TableHead {
+    pub(super) const SIZE: usize = 40;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0] = u8::from(self.in_use);
+        bytes[8..16].copy_from_slice(&self.next_ticket.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.records.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.boot);
+        bytes
+    }
+
+    pub(super) fn from_bytes(head: &[u8; HEAD]) -> Self {
+        Self {
+            in_use: head[TABLE] != 0,
+            next_ticket: u64::from_le_bytes(array(head, TABLE + 8)),
+            records: u32::from_le_bytes(array(head, TABLE + 16)),
+            boot: array(head, TABLE + 24),
+        }
+    }
+}
+
+impl Tokens {
+    pub(super) const SIZE: usize = 40;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..16].copy_from_slice(&self.boot);
+        bytes[16..24].copy_from_slice(&self.current.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.promised.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.ceiling.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(head: &[u8; HEAD]) -> Self {
+        Self {
+            boot: array(head, TOKENS),
+            current: u64::from_le_bytes(array(head, TOKENS + 16)),
+            promised: u64::from_le_bytes(array(head, TOKENS + 24)),
+            ceiling: u64::from_le_bytes(array(head, TOKENS + 32)),
+        }
+    }
+}
+
+/// The offset of record `slot` in the file.
+pub(super) const fn record_at(slot: u32) -> u64 {
+    match slot {
+        0 => RECORD_ZERO as u64,
+        _ => (HEAD + (slot as usize - 1) * RECORD) as u64,
+    }
+}
+
+/// How a hold ended, as one byte.
+pub(super) const fn ended_to_byte(ended: Previous) -> u8 {
+    match ended {
+        Previous::Clean => 0,
+        Previous::Abandoned => 1,
+        Previous::Lapsed => 2,
+        Previous::Broken => 3,
+        Previous::Unknown => 4,
+    }
+}
+
+const fn ended_from_byte(byte: u8) -> Previous {
+    match byte {
+        0 => Previous::Clean,
+        1 => Previous::Abandoned,
+        2 => Previous::Lapsed,
+        3 => Previous::Broken,
+        _ => Previous::Unknown,
+    }
+}
+
+/// `N` bytes from offset `at`. Only called with constant offsets inside `bytes`.
+pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the slice has N bytes")
+}
+
+/// The full name for which the head was written, as bytes.
+pub(super) fn name_bytes(head: &[u8; HEAD]) -> &[u8] {
+    let len = usize::from(u16::from_le_bytes([head[24], head[25]]));
+    &head[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head() -> Head {
+        let mut head = Head::new(Lineage::new(77), [9; 16]);
+        head.table = TableHead { in_use: true, records: 12, next_ticket: 99, boot: [3; 16] };
+        head.tokens = Tokens { boot: [4; 16], current: 5, promised: 8, ceiling: 7 };
+        head.ended = Previous::Broken;
+        head
+    }
+
+    fn name() -> Name {
+        Name::new(&"n".repeat(512)).unwrap()
+    }
+
+    #[test]
+    fn a_head_survives_the_way_to_bytes_and_back() {
+        let bytes = head().to_bytes(&name());
+        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Ok(head()));
+        assert_eq!(name_bytes(&bytes), name().as_str().as_bytes());
+    }
+
+    #[test]
+    fn what_is_not_ours_is_told_apart() {
+        let mut bytes = head().to_bytes(&name());
+        assert_eq!(Head::from_bytes(&[0; HEAD], 0), Err(NoHead::Blank));
+        assert_eq!(Head::from_bytes(&[0; HEAD], HEAD as u64), Err(NoHead::Blank));
+        assert_eq!(Head::from_bytes(&[0; HEAD], 5), Err(NoHead::Foreign), "five zeros are somebody's");
+        bytes[6] = 9;
+        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Version(9)));
+        bytes[0] = b'x';
+        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Foreign));
+    }
+
+    #[test]
+    fn impossible_numbers_are_damage() {
+        for break_it in [
+            |head: &mut Head| head.table.records = MAX_CLAIMS + 1,
+            |head: &mut Head| head.table.next_ticket = u64::MAX,
+            |head: &mut Head| head.tokens.current = 8,
+            |head: &mut Head| head.tokens.promised = 6,
+            |head: &mut Head| head.tokens.promised = u64::MAX,
+        ] {
+            let mut head = head();
+            break_it(&mut head);
+            assert_eq!(Head::from_bytes(&head.to_bytes(&name()), HEAD as u64), Err(NoHead::Damaged));
+        }
+    }
+
+    #[test]
+    fn fields_written_without_the_latch_lie_in_one_sector() {
+        assert_eq!(TOKENS / 512, (RECORD_ZERO + RECORD - 1) / 512);
+        const { assert!(TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED) };
+        const {
+            assert!(
+                ENDED + 8 == RECORD_ZERO && RECORD_ZERO + RECORD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE
+            )
+        };
+        assert_eq!(4096 % RECORD, 0, "no card straddles a page");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), HEAD), ours in any::<bool>()) {
+            if ours {
+                bytes[..8].copy_from_slice(b"LHLOCK\x01\x00");
+            }
+            let bytes = array(&bytes, 0);
+            let _ = Head::from_bytes(&bytes, HEAD as u64);
+            prop_assert!(name_bytes(&bytes).len() <= MAX_NAME_BYTES);
+        }
+    }
+}

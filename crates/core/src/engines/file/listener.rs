@@ -1,0 +1,333 @@
+//! The listener: which waiting claims of this engine should ask now.
+//!
+//! Two sources. The first is the wake pipe of this process, which a releasing process writes to; it exists from the
+//! first wait of an engine on. The second is for the names where one of our claims is near the head of the queue: an
+//! inotify watch on the lock file, which reports a close of the file and so the end of killed holders and of
+//! `flock(1)`. A user has few inotify instances: of a thousand processes that wait for one name two use one, and no
+//! process keeps one for long without need. Where inotify is not available, a timer replaces it.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, AsRawFd, RawFd},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor},
+};
+use tokio::sync::Notify;
+
+use super::{claims::lock, dir::Dir, locks::LockFile, ready::Ready, series::Series, wake_pipe::WakePipe};
+use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
+
+/// How many positions at the head of the queue watch the lock file: the first, and a second that notices the death of
+/// the first.
+pub(super) const WATCHED: usize = 2;
+/// How often the head of the queue asks where inotify is not available.
+const DEAF_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest sleep in one piece; after it the loop only checks again.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long an unused inotify instance is kept: other programs of the user may need it.
+const KEPT: Duration = Duration::from_secs(10);
+/// The maximum number of reads of events at once: the rest of a flood is left for the next check.
+const READS: usize = 16;
+
+/// What a wait of the listener reports.
+#[derive(Debug, Default)]
+pub(super) struct Wakeups {
+    /// Claims that should ask.
+    pub(super) due: Vec<(ClaimId, Name)>,
+    /// The wake pipe was written to: check which records are marked as signalled.
+    pub(super) wake_pipe: bool,
+    /// Events may have been lost.
+    pub(super) overflow: bool,
+}
+
+/// The listener of one engine.
+pub(super) struct Listener {
+    env: Env,
+    inner: Mutex<Inner>,
+    stirred: Notify,
+    /// Set by tests: simulates a system without a free inotify instance.
+    pub(super) deaf: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: HashMap<ClaimId, Waiting>,
+    wake_pipe: Sense<WakePipe>,
+    inotify: Sense<Ready<Inotify>>,
+    watches: HashMap<WatchDescriptor, Series>,
+    /// Watches without a waiting claim. To remove one takes the kernel longer than to grant a lock, so this happens
+    /// before the next wait and not on the way to a waiting task.
+    unneeded: Vec<WatchDescriptor>,
+    next_look: Option<Instant>,
+    /// When a watch was last needed, while there is an inotify instance.
+    watched: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    name: Name,
+    slot: u32,
+    near: bool,
+    watch: Option<WatchDescriptor>,
+}
+
+/// A source of events, created at the first need.
+#[derive(Debug, Default)]
+enum Sense<T> {
+    #[default]
+    Asleep,
+    Awake(Arc<T>),
+}
+
+impl<T> Sense<T> {
+    fn get(&self) -> Option<&Arc<T>> {
+        if let Self::Awake(sense) = self { Some(sense) } else { None }
+    }
+
+    /// Creates it, if there is none. After a failure the next caller tries again.
+    fn awake(&mut self, without: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
+        if matches!(self, Self::Asleep) {
+            match make() {
+                Ok(sense) => *self = Self::Awake(Arc::new(sense)),
+                Err(errno) => tracing::debug!(%errno, "{without}"),
+            }
+        }
+        self.get()
+    }
+}
+
+impl Listener {
+    pub(super) fn new(env: Env) -> Self {
+        Self { env, inner: Mutex::default(), stirred: Notify::new(), deaf: AtomicBool::new(false) }
+    }
+
+    /// The id of the wake pipe of this engine, created at the first wait; zeros where none can be created.
+    pub(super) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
+        let mut inner = lock(&self.inner);
+        if matches!(inner.wake_pipe, Sense::Asleep) {
+            self.stirred.notify_one();
+        }
+        let without = "no bell for waiting claims: they ask at the pace of their place in line";
+        inner
+            .wake_pipe
+            .awake(without, || WakePipe::new(dir, &self.env))
+            .map_or([0; 16], |wake_pipe| wake_pipe.id)
+    }
+
+    /// Whether this engine has a wake pipe, so that its waiting claims are signalled.
+    pub(super) fn has_wake_pipe(&self) -> bool {
+        lock(&self.inner).wake_pipe.get().is_some()
+    }
+
+    /// Registers a claim that waits behind `ahead` others. Near the head of the queue its lock file is watched from
+    /// now on.
+    pub(super) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
+        let mut inner = lock(&self.inner);
+        let Inner { waiting, inotify, watches, unneeded, watched, .. } = &mut *inner;
+        let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
+            name: claim.name.clone(),
+            slot,
+            near: false,
+            watch: None,
+        });
+        let came_near = ahead < WATCHED && !entry.near;
+        entry.near = ahead < WATCHED;
+        let without =
+            "no inotify instance (see fs.inotify.max_user_instances): the first in line ask every 10 ms";
+        if came_near
+            && entry.watch.is_none()
+            && let Some(inotify) = inotify.awake(without, || self.listen_to_files())
+        {
+            *watched = Some(self.env.clock.now());
+            let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
+            if let Ok(number) = watch(inotify.get(), file.file().as_raw_fd(), mask) {
+                entry.watch = Some(number);
+                unneeded.retain(|&old| old != number);
+                watches.entry(number).or_default().join(claim.id);
+            }
+        }
+        if came_near {
+            self.stirred.notify_one();
+        }
+    }
+
+    /// Whether the claim was near the head of the queue at the last check.
+    pub(super) fn is_near(&self, id: ClaimId) -> bool {
+        lock(&self.inner).waiting.get(&id).is_some_and(|waiting| waiting.near)
+    }
+
+    fn listen_to_files(&self) -> Result<Ready<Inotify>, Errno> {
+        if self.deaf.load(Ordering::Relaxed) {
+            return Err(Errno::EMFILE);
+        }
+        Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map(Ready::new)
+    }
+
+    /// Whether this engine has an inotify instance.
+    #[cfg(test)]
+    pub(super) fn watches_files(&self) -> bool {
+        lock(&self.inner).inotify.get().is_some()
+    }
+
+    /// Unregisters a claim that does not wait any more.
+    pub(super) fn forget(&self, id: ClaimId) {
+        let mut inner = lock(&self.inner);
+        let Some(number) = inner.waiting.remove(&id).and_then(|gone| gone.watch) else { return };
+        if inner.watches.get_mut(&number).is_some_and(|series| series.leave(id)) {
+            inner.watches.remove(&number);
+            inner.unneeded.push(number);
+        }
+    }
+
+    /// The waiting claims with the slots of their records.
+    pub(super) fn waiting(&self) -> Vec<(ClaimId, Name, u32)> {
+        lock(&self.inner)
+            .waiting
+            .iter()
+            .map(|(id, waiting)| (*id, waiting.name.clone(), waiting.slot))
+            .collect()
+    }
+
+    /// Waits until there is something to report. Dropping the future loses nothing. Needs a tokio runtime with time
+    /// and I/O.
+    pub(super) async fn listen(&self) -> Wakeups {
+        // A source that is not reported as readable is not read: that would add three useless reads each on the way
+        // to a waiting task.
+        let mut read = Readable::default();
+        loop {
+            let Look { heard, next, wake_pipe, inotify } = self.look(read);
+            if heard.wake_pipe || heard.overflow || !heard.due.is_empty() {
+                return heard;
+            }
+            read = tokio::select! {
+                () = readable(wake_pipe.as_ref().map(|wake_pipe| wake_pipe.ready())) => Readable { wake_pipe: true, inotify: false },
+                () = readable(inotify.as_deref()) => Readable { wake_pipe: false, inotify: true },
+                () = self.stirred.notified() => Readable::default(),
+                // The kernel does not report again the events that were left unread.
+                () = sleep(next) => Readable { wake_pipe: false, inotify: true },
+            }
+        }
+    }
+
+    fn look(&self, read: Readable) -> Look {
+        let now = self.env.clock.now();
+        let mut inner = lock(&self.inner);
+        inner.give_back(now);
+        let (wake_pipe, inotify) = (inner.wake_pipe.get().cloned(), inner.inotify.get().cloned());
+        let was_signalled = wake_pipe.as_ref().is_some_and(|wake_pipe| {
+            (read.wake_pipe || !wake_pipe.ready().is_registered()) && wake_pipe.was_signalled()
+        });
+        let mut heard = Wakeups { wake_pipe: was_signalled, ..Wakeups::default() };
+        let mut next = now.after(LONGEST);
+        if let Some(inotify) = inotify
+            .as_ref()
+            .filter(|inotify| read.inotify || !inotify.is_registered() || !inner.unneeded.is_empty())
+        {
+            let drained = inner.read(inotify.get(), now, &mut heard);
+            next = if drained { next } else { now };
+        }
+        let Inner { waiting, watches, .. } = &mut *inner;
+        for series in watches.values_mut() {
+            if series.is_due(now) {
+                let named =
+                    series.claims().iter().filter_map(|id| Some((*id, waiting.get(id)?.name.clone())));
+                heard.due.extend(named);
+            }
+            next = next.min(series.next().unwrap_or(Instant::NEVER));
+        }
+        next = next.min(inner.look_deaf(now, &mut heard));
+        Look { heard, next: next.since(now), wake_pipe, inotify }
+    }
+}
+
+/// The sources that the kernel reports as readable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Readable {
+    wake_pipe: bool,
+    inotify: bool,
+}
+
+/// The result of one check: the report so far, how long nothing else is due, and the sources to wait for.
+struct Look {
+    heard: Wakeups,
+    next: Duration,
+    wake_pipe: Option<Arc<WakePipe>>,
+    inotify: Option<Arc<Ready<Inotify>>>,
+}
+
+impl Inner {
+    /// Closes the inotify instance after a long time without need.
+    fn give_back(&mut self, now: Instant) {
+        if !self.watches.is_empty() {
+            self.watched = Some(now);
+        }
+        if self.watched.is_some_and(|last| now.since(last) >= KEPT) {
+            // Closing it removes its watches.
+            (self.watched, self.inotify) = (None, Sense::Asleep);
+            self.unneeded.clear();
+        }
+    }
+
+    /// Reads the events; false if some are left. Removes the watches that no claim needs.
+    fn read(&mut self, inotify: &Inotify, now: Instant, heard: &mut Wakeups) -> bool {
+        let mut drained = false;
+        for _ in 0..READS {
+            let Ok(events) = inotify.read_events() else {
+                drained = true;
+                break;
+            };
+            events.iter().for_each(|event| self.note(event, now, heard));
+        }
+        for number in self.unneeded.drain(..) {
+            // Fails only for a watch that the kernel removed together with its file.
+            let _ = inotify.rm_watch(number);
+        }
+        drained
+    }
+
+    fn note(&mut self, event: &InotifyEvent, now: Instant, heard: &mut Wakeups) {
+        if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+            heard.overflow = true;
+        } else if let Some(series) = self.watches.get_mut(&event.wd) {
+            series.begin(now);
+        }
+    }
+
+    /// Without inotify, claims near the head of the queue are due at a steady interval.
+    fn look_deaf(&mut self, now: Instant, heard: &mut Wakeups) -> Instant {
+        let near = self.waiting.iter().filter(|(_, waiting)| waiting.near && waiting.watch.is_none());
+        let near: Vec<_> = near.map(|(id, waiting)| (*id, waiting.name.clone())).collect();
+        if near.is_empty() {
+            self.next_look = None;
+            return Instant::NEVER;
+        }
+        let at = *self.next_look.get_or_insert(now.after(DEAF_INTERVAL));
+        if now < at {
+            return at;
+        }
+        heard.due.extend(near);
+        let next = now.after(DEAF_INTERVAL);
+        self.next_look = Some(next);
+        next
+    }
+}
+
+async fn readable<T: AsFd>(source: Option<&Ready<T>>) {
+    match source {
+        Some(source) => source.readable().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Watches an open file, even if its path leads to another file by now.
+fn watch(inotify: &Inotify, fd: RawFd, mask: AddWatchFlags) -> Result<WatchDescriptor, Errno> {
+    inotify.add_watch(format!("/proc/self/fd/{fd}").as_str(), mask)
+}

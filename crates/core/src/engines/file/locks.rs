@@ -1,0 +1,273 @@
+//! The three kinds of kernel lock on a lock file.
+//!
+//! 1. The **flock** is the lock itself, visible to `flock(1)`: exclusive for an exclusive hold, shared for a shared
+//!    hold and for permits.
+//! 2. The **latch**, an open-file-description lock on one byte far beyond the end of the file, is held for
+//!    microseconds while the table in the state file changes. No process ever waits for it in the kernel.
+//! 3. A **mark**, an open-file-description lock on another byte, shows that the claim with this ticket, or the hold
+//!    with this token, is alive: the kernel drops the mark with the last descriptor, however the process ends.
+//!
+//! All three belong to the open file, not to the process: two claims of one process exclude each other, and a child
+//! that inherits the descriptor keeps them.
+
+use std::{
+    ffi::CString,
+    fs::{File, TryLockError},
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
+    sys::stat::lstat,
+};
+
+use super::{
+    dir::Dir,
+    encode,
+    error::{foreign, sort, sort_errno},
+    kernel::{Flock, KernelLocks},
+    layout::MAX_NUMBER,
+    open::{Missing, open_file},
+};
+use crate::{EngineError, Fault, Mode, Name, contract::process};
+
+/// Beyond every offset at which a file can have data, so that our locks never overlap those of programs that lock
+/// real bytes.
+const LATCH: i64 = 1 << 62;
+const TICKETS: i64 = LATCH + (1 << 60);
+const HOLDS: i64 = LATCH + (1 << 61);
+const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
+/// The length of a lock that extends to the end of the file, however far that is.
+const TO_THE_END: i64 = 0;
+/// How often one call tries the latch before core has to ask again later. Enough tries to outlast a few running
+/// holders, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
+/// holders.
+pub(super) const LATCH_TRIES: usize = 32;
+/// The tries of a claim that can share the name and is not asked again: about a millisecond.
+pub(super) const LATCH_TRIES_BESIDE: usize = 1000;
+
+/// A name with its file name and paths.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) name: Name,
+    /// The file name, the same in the lock directory and in its `.state`.
+    pub(super) file: CString,
+    /// The full path of the lock file.
+    pub(super) path: CString,
+}
+
+impl Key {
+    pub(super) fn new(dir: &Dir, name: &Name) -> Self {
+        let file = encode::file_name(name);
+        let path = dir.path_of(&file);
+        Self { name: name.clone(), file: CString::new(file).expect("an encoded name holds no NUL"), path }
+    }
+
+    /// The path of the lock file, for messages.
+    pub(super) fn shown(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+}
+
+/// The owner that a mark shows to be alive.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mark {
+    /// The claim with this ticket.
+    Ticket(u64),
+    /// The exclusive hold with this first token.
+    Hold(u64),
+}
+
+impl Mark {
+    fn byte(self) -> i64 {
+        match self {
+            Self::Ticket(number) => TICKETS + number as i64,
+            Self::Hold(number) => HOLDS + number as i64,
+        }
+    }
+}
+
+/// One open lock file. It belongs to one claim, from its beginning to its end.
+#[derive(Debug)]
+pub(super) struct LockFile {
+    file: File,
+    device: libc::dev_t,
+    inode: libc::ino_t,
+    /// The number of forks of this process at the time of opening.
+    forks: u32,
+    /// Whether the open file has a state that lasts until it is closed: it was duplicated, or carries the mark of a
+    /// ticket.
+    is_bound: AtomicBool,
+}
+
+impl LockFile {
+    /// Opens the lock file of `key`; `None` when it does not exist and `missing` does not ask to create it.
+    pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
+        let Some(place) = dir.place(missing)? else { return Ok(None) };
+        let opened = open_file(place, &place.locks, &key.file, missing, || key.shown())?;
+        Ok(opened.map(|(file, stat)| Self {
+            file,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            forks: process::forks(),
+            is_bound: AtomicBool::new(false),
+        }))
+    }
+
+    /// The flocks on this file, as the kernel lists them.
+    pub(super) fn flocks(&self, dir: &Dir) -> Vec<Flock> {
+        KernelLocks::read(dir.fs()).on(self.device, self.inode)
+    }
+
+    /// Whether the path still leads to this very file. Otherwise other claims lock another file.
+    pub(super) fn is_current(&self, key: &Key) -> Result<bool, EngineError> {
+        match lstat(key.path.as_c_str()) {
+            Ok(stat) if stat.st_dev != self.device || stat.st_ino != self.inode => Ok(false),
+            Ok(stat) if stat.st_nlink > 1 => Err(foreign(&key.shown(), "was given another hard link")),
+            Ok(_) => Ok(true),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
+            Err(errno) => Err(sort_errno("cannot look at", &key.shown(), errno)),
+        }
+    }
+
+    /// The file itself, for watching it and for passing its descriptor to a child.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Another descriptor of the same open file, closed on exec.
+    pub(super) fn duplicate(&self) -> std::io::Result<OwnedFd> {
+        self.is_bound.store(true, Ordering::Relaxed);
+        self.file.try_clone().map(OwnedFd::from)
+    }
+
+    /// Takes the flock for a hold of this mode if that is possible without waiting. Only for an open file without a
+    /// flock.
+    pub(super) fn try_flock(&self, mode: Mode) -> Result<bool, EngineError> {
+        let taken = match mode {
+            Mode::Exclusive => self.file.try_lock(),
+            Mode::Shared | Mode::Permits { .. } => self.file.try_lock_shared(),
+        };
+        match taken {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(sort("cannot lock", "the lock file", error)),
+        }
+    }
+
+    /// Releases the flock. Always called before the close, because a close notifies its watchers before it frees the
+    /// lock.
+    pub(super) fn unflock(&self) {
+        // LOCK_UN on an open file fails only when the kernel is out of memory; then the close that follows frees the
+        // lock.
+        let _ = self.file.unlock();
+    }
+
+    /// Whether, with nothing locked on it, this file is as good as a newly opened one: no other process can have
+    /// inherited it.
+    pub(super) fn is_ours_alone(&self) -> bool {
+        self.forks == process::forks() && !self.is_bound.load(Ordering::Relaxed)
+    }
+
+    /// Sets a mark. The mark of a ticket stays until the last descriptor of this open file is closed; the mark of a
+    /// hold can be removed before.
+    pub(super) fn mark(&self, mark: Mark) -> Result<(), EngineError> {
+        if matches!(mark, Mark::Ticket(_)) {
+            self.is_bound.store(true, Ordering::Relaxed);
+        }
+        match self.range_lock(libc::F_WRLCK, mark.byte()) {
+            Ok(()) => Ok(()),
+            Err(Errno::EAGAIN | Errno::EACCES) => Err(foreign(
+                "the lock file",
+                "carries byte-range locks of a program that does not play by the rules of its table",
+            )),
+            Err(errno) => Err(sort_errno("cannot mark", "the lock file", errno)),
+        }
+    }
+
+    /// Removes the mark of this open file's own hold; returns whether that is certain.
+    pub(super) fn unmark(&self, token: u64) -> bool {
+        self.range_lock(libc::F_UNLCK, Mark::Hold(token).byte()).is_ok()
+    }
+
+    /// Whether another open file has set this mark. A lock of another program on the whole file covers every mark,
+    /// also marks that no claim has set; such a lock does not count.
+    pub(super) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
+        let mut probe = range(libc::F_WRLCK, mark.byte());
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
+            .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_THE_END)
+    }
+
+    /// Whether another program has locked the whole file by `fcntl(2)` or `lockf(3)`: such a lock covers the latch
+    /// and all marks.
+    pub(super) fn is_locked_by_another_program(&self) -> Result<bool, EngineError> {
+        let mut probe = range(libc::F_WRLCK, LATCH);
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
+            .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && (probe.l_start, probe.l_len) != (LATCH, 1))
+    }
+
+    /// Releases every lock, as the kernel does when the last descriptor is closed.
+    #[cfg(test)]
+    pub(super) fn free_all(&self) {
+        self.unflock();
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&libc::flock { l_len: 0, ..range(libc::F_UNLCK, LATCH) }))
+            .unwrap();
+    }
+
+    /// Takes the latch, or returns [`Fault::Retry`] when its holder does not release it (it is stopped or starved).
+    pub(super) fn latch(&self) -> Result<Latch<'_>, EngineError> {
+        self.latch_within(LATCH_TRIES)
+    }
+
+    /// The same, with this number of tries.
+    pub(super) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
+        for _ in 0..tries {
+            if let Some(latch) = self.try_latch()? {
+                return Ok(latch);
+            }
+            std::thread::yield_now();
+        }
+        Err(EngineError::new(
+            Fault::Retry,
+            "a process was stopped or is starved while it changed the table of waiters: see `show` and /proc/locks",
+        ))
+    }
+
+    /// Takes the latch if it is free.
+    pub(super) fn try_latch(&self) -> Result<Option<Latch<'_>>, EngineError> {
+        match self.range_lock(libc::F_WRLCK, LATCH) {
+            Ok(()) => Ok(Some(Latch(self))),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
+            Err(errno) => Err(sort_errno("cannot latch", "the lock file", errno)),
+        }
+    }
+
+    fn range_lock(&self, kind: i32, byte: i64) -> Result<(), Errno> {
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range(kind, byte))).map(drop)
+    }
+}
+
+/// The latch, held until dropped.
+#[derive(Debug)]
+pub(super) struct Latch<'a>(&'a LockFile);
+
+impl Drop for Latch<'_> {
+    fn drop(&mut self) {
+        // Unlocking one's own single byte splits no range and needs no memory, so it cannot fail.
+        let _ = self.0.range_lock(libc::F_UNLCK, LATCH);
+    }
+}
+
+fn range(kind: i32, byte: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: byte,
+        l_len: 1,
+        l_pid: 0,
+    }
+}

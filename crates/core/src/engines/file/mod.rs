@@ -1,0 +1,53 @@
+//! The file engine: kernel locks on files in a directory of one host.
+//!
+//! A hold is exact, not leased: it ends when it is released or when its process ends, never by time. A stopped holder
+//! keeps its lock; the end of a killed holder frees it at once. Each name has two files:
+//!
+//! - `<name>.lock` carries kernel locks only: `flock`, so that util-linux `flock(1)` on the same file excludes us and
+//!   we exclude it, and byte-range locks far beyond its end (`locks`). Its content is never read or written, and it
+//!   is never unlinked.
+//! - `.state/<name>.lock` stores the token counter and the table of holders and waiters (`layout`).
+//!
+//! The fast path takes a free name with one `flock` and one write, without the table. Every other claim is in the
+//! table, in the order of arrival, and is woken by the release of a hold (`wake_pipe`, `listener`). Every verb runs
+//! on the caller's thread and never waits for another process.
+
+mod breaking;
+mod claims;
+mod clock;
+mod dir;
+mod encode;
+mod engine;
+mod error;
+mod far;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
+mod grant;
+mod idle;
+mod inspect;
+mod kernel;
+mod layout;
+mod listener;
+mod lock_dir;
+mod locks;
+mod open;
+mod proc;
+mod promise;
+mod ready;
+mod record;
+mod release;
+mod series;
+mod state;
+mod table;
+mod take;
+mod tokens;
+mod wait_order;
+mod wake_pipe;
+
+pub use clock::boot_time_ahead;
+pub use dir::network_file_system;
+pub use engine::FileEngine;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Opens the files of the lock directory safely: no symbolic links, special files or hard links.
+
+use std::{ffi::CStr, fs::File, os::fd::OwnedFd};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, openat},
+    sys::stat::{FileStat, Mode, fstat, fstatat},
+};
+
+use super::{
+    error::{foreign, sort_errno},
+    lock_dir::{LockDir, share},
+};
+use crate::{EngineError, Fault};
+
+/// Does not follow a symbolic link, does not wait for the other end of a pipe, does not take a controlling terminal.
+pub(super) const SAFELY: OFlag =
+    OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
+/// How often a file may vanish between two steps before the open fails: another program keeps removing files.
+const TRIES: usize = 16;
+
+/// What to do when a file does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Create it.
+    Create,
+    /// Report that it does not exist.
+    Leave,
+    /// The same, for a file that is only read: it may be on a read-only file system.
+    Look,
+}
+
+/// Opens a regular file with a single hard link; `shown` is its path for messages.
+pub(super) fn open_file(
+    place: &LockDir,
+    at: &OwnedFd,
+    file: &CStr,
+    missing: Missing,
+    shown: impl Fn() -> String,
+) -> Result<Option<(File, FileStat)>, EngineError> {
+    for _ in 0..TRIES {
+        let opened = match open_existing(at, file) {
+            Err(Errno::EROFS) if missing == Missing::Look => {
+                openat(at, file, OFlag::O_RDONLY | SAFELY, Mode::empty())
+            }
+            opened => opened,
+        };
+        let fd = match opened {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
+            Err(Errno::ENOENT) => match create(place, at, file) {
+                Ok(fd) => fd,
+                Err(Errno::EEXIST) => continue,
+                Err(errno) => return Err(sort_errno("cannot create", &shown(), errno)),
+            },
+            Err(Errno::EACCES) if place.shared.is_some() && is_being_created(at, file) => {
+                return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
+            }
+            Err(errno) => return Err(sort_errno("cannot open", &shown(), errno)),
+        };
+        let stat = fstat(&fd).map_err(|errno| sort_errno("cannot look at", &shown(), errno))?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(foreign(&shown(), "is not a regular file"));
+        }
+        match stat.st_nlink {
+            0 => {}
+            1 => return Ok(Some((File::from(fd), stat))),
+            // Another user could have linked a file of ours, or of a third user, under the name of a lock.
+            links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
+        }
+    }
+    Err(EngineError::new(Fault::Retry, format!("{} is removed again and again by somebody", shown())))
+}
+
+/// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for
+/// that.
+fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFELY, Mode::empty()) {
+        Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFELY, Mode::empty()),
+        opened => opened,
+    }
+}
+
+fn create(place: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    let (mode, flags) = (place.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY);
+    let fd = place.make(|| openat(at, file, flags, mode))?;
+    if let Some(group) = place.shared {
+        share(&fd, group, mode)?;
+    }
+    Ok(fd)
+}
+
+/// Whether the file of a shared directory is still private: between its creation and the change of its mode.
+fn is_being_created(at: &OwnedFd, file: &CStr) -> bool {
+    fstatat(at, file, AtFlags::AT_SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| stat.st_size == 0 && stat.st_mode & 0o777 == 0o600)
+}

@@ -1,0 +1,106 @@
+//! Reads `/proc`: the id of this boot, this process, other processes.
+
+use std::{fs, io};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::error::sort;
+use crate::{EngineError, Fault};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A process as a record names it: another process may have the same pid by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// The pid, as the process itself sees it.
+    pub(super) pid: u32,
+    /// Clock ticks from boot to the start of the process; 0 when `/proc` is not readable.
+    pub(super) started: u64,
+}
+
+impl Process {
+    /// The calling process.
+    pub(super) fn own() -> Self {
+        Self::of(std::process::id())
+    }
+
+    /// The process that has this pid now.
+    pub(super) fn of(pid: u32) -> Self {
+        Self { pid, started: start_time(pid).unwrap_or(0) }
+    }
+
+    /// Sends SIGTERM to this very process if `sure` agrees, called when the pid cannot pass to another process any
+    /// more. False: not sent.
+    pub(super) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
+        let Some(pid) = self.target() else { return Ok(false) };
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        if !(self.is_running() && sure()) {
+            return Ok(false);
+        }
+        pidfd_send_signal(process, Signal::TERM)?;
+        Ok(true)
+    }
+
+    /// Whether this very process is running.
+    pub(super) fn is_running(self) -> bool {
+        self.started != 0 && start_time(self.pid).is_ok_and(|started| started == self.started)
+    }
+
+    /// The pid for system calls; `None` when it is not valid, because 0 and negative numbers name a process group.
+    fn target(self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().filter(|&pid| pid > 0).and_then(Pid::from_raw)
+    }
+}
+
+/// The id of the current boot of the machine.
+pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
+    let text = fs::read_to_string(BOOT_ID).map_err(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            return sort("cannot read", BOOT_ID, error);
+        }
+        let why = format!("cannot read {BOOT_ID}: {error}: the file engine needs /proc to tell one boot from the next: mount it");
+        EngineError::new(Fault::Misconfigured, why).with_source(error)
+    })?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let number = u128::from_str_radix(&digits, 16).map_err(|error| {
+        sort("cannot read", BOOT_ID, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    })?;
+    Ok(number.to_be_bytes())
+}
+
+/// The name of a running program, as the kernel stores it.
+pub(super) fn program(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+fn start_time(pid: u32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Field 22 of `/proc/PID/stat`, counted from after the program name, which may contain spaces and parentheses.
+fn parse_start_time(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_runs_and_another_start_time_does_not() {
+        let own = Process::own();
+        assert!(own.started > 0 && own.is_running());
+        assert!(!Process { started: own.started + 1, ..own }.is_running());
+        assert_eq!(Process { pid: u32::MAX, started: 1 }.target(), None);
+        assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+    }
+
+    #[test]
+    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+        let fields: Vec<String> = (3..=52).map(|n| n.to_string()).collect();
+        let stat = format!("7 (a) b) c) {}", fields.join(" "));
+        assert_eq!(parse_start_time(&stat), Some(22));
+        assert_eq!(parse_start_time("7 (x"), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! One record of the table: a waiter or a holder, as 256 bytes. No I/O.
+
+use std::sync::Arc;
+
+use super::{
+    layout::{MAX_NUMBER, RECORD, array},
+    proc::Process,
+};
+use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
+
+/// The offset in a record of the time at which its owner was last signalled.
+pub(super) const SIGNALLED: u64 = 8;
+/// The offset in a record of the token of a broken hold.
+pub(super) const BROKEN: u64 = 16;
+/// The offset in a record of the time until which the name is held by nobody.
+pub(super) const KEPT: u64 = 32;
+/// The offset in a record of its ticket.
+pub(super) const TICKET: usize = 56;
+const SUM: usize = 24;
+const ID: usize = 40;
+const TOKEN: usize = 64;
+const OWNER: usize = 128;
+
+/// The use of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum RecordState {
+    /// Not in use.
+    Empty = 0,
+    /// A claim that waits in the queue.
+    Waiting = 1,
+    /// A hold.
+    Holding = 2,
+    /// A hold that ended before its minimum hold time: held by nobody until `kept_until`.
+    Kept = 3,
+}
+
+/// A record in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) state: RecordState,
+    pub(super) id: ClaimId,
+    pub(super) mode: Mode,
+    /// The position in the order of arrival; 0 on record 0.
+    pub(super) ticket: u64,
+    /// The first token of the grant; 0 while waiting.
+    pub(super) token: u64,
+    /// How many tokens the grant carries.
+    pub(super) tokens: u32,
+    pub(super) owner: Arc<str>,
+    pub(super) process: Process,
+    pub(super) stops_on_term: bool,
+    /// When the claim began to wait or to hold.
+    pub(super) since: Instant,
+    /// The id of the wake pipe of a waiting claim; zeros: none.
+    pub(super) wake_pipe: [u8; 16],
+    /// Until when a kept record counts.
+    pub(super) kept_until: Instant,
+    /// When its owner was signalled; `None` after the owner asked again.
+    pub(super) signalled: Option<Instant>,
+    /// The token under which an operator broke the hold; valid only if it equals `token`.
+    pub(super) broken: u64,
+}
+
+/// The bytes are not a completely written record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Torn;
+
+impl Record {
+    /// Whether an operator broke this hold.
+    pub(super) fn is_broken(&self) -> bool {
+        self.token != 0 && self.broken == self.token
+    }
+
+    /// Whether `token` is one of the tokens of the grant.
+    pub(super) fn carries(&self, token: u64) -> bool {
+        self.token != 0 && token >= self.token && token - self.token < u64::from(self.tokens)
+    }
+
+    /// Encodes the record.
+    pub(super) fn to_bytes(&self) -> [u8; RECORD] {
+        let mut bytes = [0; RECORD];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(SIGNALLED as usize, &self.signalled.map_or(0, Instant::as_nanos).to_le_bytes());
+        put(BROKEN as usize, &self.broken.to_le_bytes());
+        put(ID, &self.id.0);
+        put(TICKET, &self.ticket.to_le_bytes());
+        put(TOKEN, &self.token.to_le_bytes());
+        put(72, &self.tokens.to_le_bytes());
+        let (mode, count, limit) = match self.mode {
+            Mode::Exclusive => (1, 0, 0),
+            Mode::Shared => (2, 0, 0),
+            Mode::Permits { count, limit } => (3, count, limit),
+        };
+        put(80, &count.to_le_bytes());
+        put(84, &limit.to_le_bytes());
+        put(88, &self.process.pid.to_le_bytes());
+        put(96, &self.process.started.to_le_bytes());
+        put(104, &self.since.as_nanos().to_le_bytes());
+        put(112, &self.wake_pipe);
+        put(KEPT as usize, &self.kept_until.as_nanos().to_le_bytes());
+        let owner = &self.owner.as_bytes()[..self.owner.len().min(MAX_OWNER_BYTES)];
+        put(OWNER, owner);
+        bytes[0] = self.state as u8;
+        bytes[76] = mode;
+        bytes[77] = u8::from(self.stops_on_term);
+        bytes[78] = owner.len() as u8;
+        let sum = sum(&bytes);
+        bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The bytes with the correct checksum, so that random bytes pass the check.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(super) fn right_sum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
+        let mut bytes = *bytes;
+        let sum = sum(&bytes);
+        bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes a record; `None`: empty.
+    pub(super) fn from_bytes(bytes: &[u8; RECORD]) -> Result<Option<Self>, Torn> {
+        let state = match bytes[0] {
+            0 => return Ok(None),
+            1 => RecordState::Waiting,
+            2 => RecordState::Holding,
+            3 => RecordState::Kept,
+            _ => return Err(Torn),
+        };
+        Self::whole(state, bytes).map(Some)
+    }
+
+    /// Whether an operator broke the hold of claim `id`; `None` when the record is not in use by that claim. Does not
+    /// decode the owner, which a release does not need.
+    pub(super) fn broken_of(bytes: &[u8; RECORD], id: ClaimId) -> Option<bool> {
+        let word = |at| u64::from_le_bytes(array(bytes, at));
+        let is_its =
+            bytes[0] != RecordState::Empty as u8 && array(bytes, ID) == id.0 && word(SUM) == sum(bytes);
+        is_its.then(|| word(TOKEN) != 0 && word(BROKEN as usize) == word(TOKEN))
+    }
+
+    fn whole(state: RecordState, bytes: &[u8; RECORD]) -> Result<Self, Torn> {
+        let word = |at| u64::from_le_bytes(array(bytes, at));
+        let half = |at| u32::from_le_bytes(array(bytes, at));
+        let owner_len = usize::from(bytes[78]);
+        if word(SUM) != sum(bytes) || owner_len > MAX_OWNER_BYTES {
+            return Err(Torn);
+        }
+        let owner = std::str::from_utf8(&bytes[OWNER..OWNER + owner_len]).map_err(|_| Torn)?;
+        let mode = match (bytes[76], half(80), half(84)) {
+            (1, ..) => Mode::Exclusive,
+            (2, ..) => Mode::Shared,
+            (3, count, limit) if count >= 1 && count <= limit => Mode::Permits { count, limit },
+            _ => return Err(Torn),
+        };
+        let (ticket, token) = (word(TICKET), word(TOKEN));
+        if ticket >= MAX_NUMBER || token >= MAX_NUMBER {
+            return Err(Torn);
+        }
+        Ok(Self {
+            state,
+            id: ClaimId(array(bytes, ID)),
+            mode,
+            ticket,
+            token,
+            tokens: half(72),
+            owner: owner.into(),
+            process: Process { pid: half(88), started: word(96) },
+            stops_on_term: bytes[77] != 0,
+            since: Instant::from_nanos(word(104)),
+            wake_pipe: array(bytes, 112),
+            kept_until: Instant::from_nanos(word(KEPT as usize)),
+            signalled: Some(word(SIGNALLED as usize)).filter(|&at| at != 0).map(Instant::from_nanos),
+            broken: word(BROKEN as usize),
+        })
+    }
+}
+
+/// The checksum that distinguishes a completely written record from a torn read. It covers all fields but those that
+/// are changed later in place: the state (one byte), the time of the last signal, the broken token, and the end of
+/// the minimum hold time.
+fn sum(bytes: &[u8; RECORD]) -> u64 {
+    // FNV-1a over words instead of bytes: it protects from torn reads, not from malice.
+    bytes[ID..].chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
+        (sum ^ u64::from_le_bytes(array(word, 0))).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(in crate::engines::file) fn record() -> Record {
+        Record {
+            state: RecordState::Holding,
+            id: ClaimId([7; 16]),
+            mode: Mode::Permits { count: 2, limit: 5 },
+            ticket: 11,
+            token: 40,
+            tokens: 10,
+            owner: "ö".repeat(64).into(),
+            process: Process { pid: 4, started: 5 },
+            stops_on_term: true,
+            since: Instant::from_nanos(6),
+            wake_pipe: [8; 16],
+            kept_until: Instant::NEVER,
+            signalled: Some(Instant::from_nanos(3)),
+            broken: 40,
+        }
+    }
+
+    #[test]
+    fn a_record_survives_the_way_to_bytes_and_back() {
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: u32::MAX }] {
+            let record = Record { mode, ..record() };
+            assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(Some(record)));
+        }
+    }
+
+    #[test]
+    fn an_emptied_record_is_empty_whatever_else_it_holds() {
+        let mut bytes = record().to_bytes();
+        bytes[0] = 0;
+        assert_eq!(Record::from_bytes(&bytes), Ok(None));
+        assert_eq!(Record::from_bytes(&[0; RECORD]), Ok(None));
+    }
+
+    #[test]
+    fn the_block_and_the_broken_token_are_compared_exactly() {
+        let record = record();
+        assert_eq!([39, 40, 49, 50].map(|token| record.carries(token)), [false, true, true, false]);
+        assert!(record.is_broken() && !Record { broken: 39, ..record.clone() }.is_broken());
+        assert!(!Record { broken: 0, token: 0, ..record }.is_broken());
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_is_noticed(at in ID..RECORD, change in 1..=255_u8) {
+            let mut bytes = record().to_bytes();
+            bytes[at] ^= change;
+            prop_assert_eq!(Record::from_bytes(&bytes), Err(Torn));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), RECORD)) {
+            let _ = Record::from_bytes(&Record::right_sum(&array(&bytes, 0)));
+        }
+    }
+}

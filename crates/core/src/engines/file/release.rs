@@ -1,0 +1,237 @@
+//! The verbs `release` and `renew`, and the signals to waiters after a release.
+
+use super::{
+    claims::{ClaimCell, ClaimState, Entry, SharedCell, lock},
+    engine::FileEngine,
+    idle::Spare,
+    layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
+    locks::LockFile,
+    open::Missing,
+    record::{KEPT, Record, RecordState},
+    state::StateFile,
+    table::{Table, is_alive, read_records},
+    wait_order::{IndexedRecord, to_signal},
+    wake_pipe,
+};
+use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
+
+/// Whether the table has claims after a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterRelease {
+    /// The table is empty.
+    Empty,
+    /// A claim waits or holds, as far as is known.
+    Waits,
+}
+
+impl FileEngine {
+    /// Releases one claim and leaves no trace of it.
+    pub(super) fn release_one(&self, release: &Release) -> Released {
+        let cell = self.claims.find(release.id).or_else(|| self.claims.mark_dead(release.id));
+        let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
+            return Released::NotThere;
+        };
+        self.listener.forget(release.id);
+        let of = |wanted| matches!(entry.place, ClaimState::Holding { token, .. } if token == wanted);
+        let meant = release.token.is_none_or(of);
+        // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
+        let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
+        match self.let_go(&entry, unknown.as_ref().unwrap_or(release)) {
+            Ok(AfterRelease::Empty) => self.lay_aside(*entry),
+            Ok(AfterRelease::Waits) => {}
+            // The lock itself is free: closing the file frees it in any case. Only the record stays, as that of a
+            // dead owner.
+            Err(error) => {
+                tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
+            }
+        }
+        if meant { Released::Freed } else { Released::NotThere }
+    }
+
+    /// Checks one hold, which never expires: returns whether it still exists.
+    pub(super) fn renew_one(&self, hold: &Hold) -> Renewed {
+        let Some(cell) = self.claims.find(hold.id) else { return Renewed::Lost(Loss::Gone) };
+        let cell = lock(&cell);
+        let ClaimCell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
+        match entry.place {
+            ClaimState::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
+            _ => return Renewed::Lost(Loss::Gone),
+        }
+        match self.lost(entry) {
+            Ok(None) => Renewed::Kept { ttl: None },
+            Ok(Some(loss)) => Renewed::Lost(loss),
+            Err(error) => Renewed::Unknown(error),
+        }
+    }
+
+    /// Why a hold is lost; `None` while it is not.
+    pub(super) fn lost(&self, entry: &Entry) -> Result<Option<Loss>, EngineError> {
+        if !entry.lock.is_current(&entry.key)? {
+            return Ok(Some(Loss::Replaced));
+        }
+        let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else {
+            return Ok(Some(Loss::Replaced));
+        };
+        Ok(match own_record(&state, entry)? {
+            None => Some(Loss::Replaced),
+            Some(record) if record.is_broken() => Some(Loss::Broken),
+            Some(_) => None,
+        })
+    }
+
+    fn take_out(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<Entry>> {
+        let taken = std::mem::replace(&mut *lock(cell), ClaimCell::Gone);
+        self.claims.mark_dead(id);
+        match taken {
+            ClaimCell::Live(entry) => Some(entry),
+            ClaimCell::Fresh | ClaimCell::Gone => None,
+        }
+    }
+
+    /// Keeps the lock file of an ended hold open for the next one, with nothing locked on it.
+    fn lay_aside(&self, entry: Entry) {
+        let Entry { key, lock, place, .. } = entry;
+        if let ClaimState::Holding { slot: 0, token, .. } = place
+            && lock.is_ours_alone()
+            && lock.unmark(token.number)
+        {
+            self.idle.keep(Spare { key, lock });
+        }
+    }
+
+    /// Writes that a claim has ended, and unlocks its file. A waiter that watches the file also notices the close
+    /// that follows.
+    fn let_go(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
+        let until = release.keep.map(|time| self.env.clock.now().after(time));
+        let state = self.states.last(&self.dir, &entry.key);
+        let written = match (&state, entry.place) {
+            (Ok(Some(state)), ClaimState::Waiting { .. }) => empty(state, entry, None),
+            (Ok(Some(state)), ClaimState::Holding { .. }) => end(state, entry, release, until),
+            _ => Ok(()),
+        };
+        // LOCK_UN first, then the check for waiters: a waiter that was in the queue before could not be granted, and
+        // one that arrives later tries by itself.
+        entry.lock.unflock();
+        let Some(state) = state? else { return written.map(|()| AfterRelease::Waits) };
+        let line = if entry.place.slot() == 0 {
+            self.signal_line(&entry.lock, &state, 0, 1)
+        } else {
+            self.leave_table(entry, &state)?;
+            AfterRelease::Waits
+        };
+        written.map(|()| line)
+    }
+
+    /// After a record of the table was emptied: marks the table as empty if it was the last, and signals the waiters
+    /// that may now be granted.
+    fn leave_table(&self, entry: &Entry, state: &StateFile) -> Result<(), EngineError> {
+        if entry.lock.is_current(&entry.key)?
+            && let Some(latch) = entry.lock.try_latch()?
+        {
+            let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
+            table.tidy()?;
+            self.signal(table.lock, state, &table.records, 0, 2);
+            return Ok(());
+        }
+        self.signal_line(&entry.lock, state, 0, 2);
+        Ok(())
+    }
+
+    /// Signals waiters, read without the latch. A record torn by that belongs to a claim that is trying at this
+    /// moment.
+    pub(super) fn signal_line(
+        &self,
+        lock: &LockFile,
+        state: &StateFile,
+        skip: usize,
+        count: usize,
+    ) -> AfterRelease {
+        let mut bytes = [0; 20];
+        match state.read(&mut bytes, TABLE as u64) {
+            Ok(_) if bytes[0] == 0 => return AfterRelease::Empty,
+            Ok(_) => {}
+            Err(_) => return AfterRelease::Waits,
+        }
+        let records = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
+        if let Ok(records) = read_records(state, records, |_| Ok(())) {
+            self.signal(lock, state, &records, skip, count);
+        }
+        AfterRelease::Waits
+    }
+
+    /// Signals `count` live waiters after the first `skip`. The slow poll makes up for a failed signal.
+    pub(super) fn signal(
+        &self,
+        lock: &LockFile,
+        state: &StateFile,
+        records: &[IndexedRecord],
+        skip: usize,
+        count: usize,
+    ) {
+        let now = self.env.clock.now();
+        let chosen = to_signal(records, skip, count, now, &mut |placed| is_alive(lock, placed));
+        for placed in chosen.unwrap_or_default() {
+            wake_pipe::signal(&self.dir, state, &placed, now);
+        }
+    }
+}
+
+/// The record of `entry`, if its slot still belongs to this claim.
+pub(super) fn own_record(state: &StateFile, entry: &Entry) -> Result<Option<Record>, EngineError> {
+    let mut bytes = [0; RECORD];
+    state.read(&mut bytes, record_at(entry.place.slot()))?;
+    Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
+}
+
+/// Writes how a hold ended, if the release names its token, and empties or keeps its record.
+fn end(
+    state: &StateFile,
+    entry: &Entry,
+    release: &Release,
+    keep: Option<Instant>,
+) -> Result<(), EngineError> {
+    let slot = entry.place.slot();
+    if slot != 0 {
+        let Some(record) = own_record(state, entry)? else { return Ok(()) };
+        if let Some(ended) = byte_of(record.is_broken(), release) {
+            state.write(&[ended], ENDED as u64)?;
+        }
+        return empty(state, entry, keep);
+    }
+    let mut bytes = [0; 8 + RECORD];
+    state.read(&mut bytes, ENDED as u64)?;
+    let record: [u8; RECORD] = array(&bytes, 8);
+    let Some(is_broken) = Record::broken_of(&record, entry.claim.id) else { return Ok(()) };
+    bytes[0] = byte_of(is_broken, release).unwrap_or(bytes[0]);
+    let len = match keep {
+        None => {
+            bytes[8] = RecordState::Empty as u8;
+            9
+        }
+        Some(until) => {
+            let at = 8 + KEPT as usize;
+            bytes[8] = RecordState::Kept as u8;
+            bytes[at..at + 8].copy_from_slice(&until.as_nanos().to_le_bytes());
+            at + 8
+        }
+    };
+    state.write(&bytes[..len], ENDED as u64)
+}
+
+/// Empties or keeps a record of the table, if it still belongs to this claim. Needs no latch: only the owner of a
+/// record does this.
+fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
+    if own_record(state, entry)?.is_none() {
+        return Ok(());
+    }
+    let at = record_at(entry.place.slot());
+    let Some(until) = keep else { return state.write(&[RecordState::Empty as u8], at) };
+    state.write(&until.as_nanos().to_le_bytes(), at + KEPT)?;
+    state.write(&[RecordState::Kept as u8], at)
+}
+
+/// How the hold ended, as reported to the next holder; `None` (no change) for a hold that was never used.
+fn byte_of(is_broken: bool, release: &Release) -> Option<u8> {
+    let ended = if is_broken { Some(Previous::Broken) } else { release.token.map(|_| release.ended) };
+    ended.map(ended_to_byte)
+}

@@ -1,0 +1,114 @@
+//! When to ask after a lock file was closed: the kernel reports a close before it frees the lock. Pure.
+
+use std::time::Duration;
+
+use crate::{ClaimId, Instant};
+
+/// Delays after an event at which a claim asks. The lock is mostly free at the first; of 3,000 releases by close, 188
+/// were noticed later.
+const DELAYS: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(1),
+    Duration::from_millis(3),
+    Duration::from_millis(10),
+    Duration::from_millis(30),
+];
+
+/// The claims of one watch, and when they are due.
+#[derive(Debug, Default)]
+pub(super) struct Series {
+    claims: Vec<ClaimId>,
+    /// The first event of the running series, and how many of its delays have passed.
+    running: Option<(Instant, usize)>,
+    /// An event came during the series: one more series follows, so that a flood of closes causes a bounded number of
+    /// requests.
+    again: bool,
+}
+
+impl Series {
+    pub(super) fn join(&mut self, id: ClaimId) {
+        if !self.claims.contains(&id) {
+            self.claims.push(id);
+        }
+    }
+
+    /// Removes a claim; returns whether none is left.
+    pub(super) fn leave(&mut self, id: ClaimId) -> bool {
+        self.claims.retain(|claim| *claim != id);
+        self.claims.is_empty()
+    }
+
+    pub(super) fn claims(&self) -> &[ClaimId] {
+        &self.claims
+    }
+
+    /// Records an event.
+    pub(super) fn begin(&mut self, now: Instant) {
+        match self.running {
+            None => self.running = Some((now, 0)),
+            Some(_) => self.again = true,
+        }
+    }
+
+    /// Whether a delay has passed; consumes it.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let Some((start, passed)) = self.running else { return false };
+        let reached = DELAYS.iter().filter(|delay| start.after(**delay) <= now).count();
+        if reached <= passed {
+            return false;
+        }
+        self.running = (reached < DELAYS.len()).then_some((start, reached));
+        if self.running.is_none() && std::mem::take(&mut self.again) {
+            self.running = Some((now, 1));
+        }
+        true
+    }
+
+    /// When the next delay ends.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let (start, passed) = self.running?;
+        DELAYS.get(passed).map(|delay| start.after(*delay))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000).after(Duration::from_millis(millis))
+    }
+
+    fn due(series: &mut Series, until: u64) -> Vec<u64> {
+        (0..=until).filter(|&millis| series.is_due(at(millis))).collect()
+    }
+
+    #[test]
+    fn after_an_event_five_questions_are_due() {
+        let mut series = Series::default();
+        assert!(!series.is_due(at(0)) && series.next().is_none());
+        series.begin(at(0));
+        assert_eq!(due(&mut series, 100), [0, 1, 3, 10, 30]);
+        assert_eq!(series.next(), None);
+    }
+
+    #[test]
+    fn a_late_look_asks_once_for_all_times_that_passed() {
+        let mut series = Series::default();
+        series.begin(at(0));
+        assert!(series.is_due(at(5)) && !series.is_due(at(5)));
+        assert_eq!(series.next(), Some(at(10)));
+    }
+
+    #[test]
+    fn a_flood_of_events_costs_a_bounded_number_of_questions_and_none_is_lost() {
+        let mut series = Series::default();
+        let mut asked = 0;
+        for millis in 0..1000 {
+            series.begin(at(millis));
+            asked += usize::from(series.is_due(at(millis)));
+        }
+        assert!((100..250).contains(&asked), "{asked}");
+        assert!(series.next().is_some(), "the last event has its series");
+    }
+}

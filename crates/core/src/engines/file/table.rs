@@ -1,0 +1,210 @@
+//! The table of a name under its latch: reads it, changes it, removes records of dead owners.
+
+use super::{
+    engine::FileEngine,
+    layout::{
+        ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, RECORD, TABLE, TableHead, array, ended_to_byte, record_at,
+    },
+    locks::{Key, Latch, LockFile, Mark},
+    record::{Record, RecordState},
+    state::StateFile,
+    wait_order::{Asker, IndexedRecord, Judgement, judge},
+};
+use crate::{EngineError, Fault, Instant, Previous};
+
+/// The state of a name, and the right to change it until dropped.
+#[derive(Debug)]
+pub(super) struct Table<'a> {
+    pub(super) lock: &'a LockFile,
+    pub(super) state: &'a StateFile,
+    pub(super) head: Head,
+    /// Record 0, if in use. It can change at any time unless the caller has the flock.
+    pub(super) zero: Option<IndexedRecord>,
+    /// The other records in use.
+    pub(super) records: Vec<IndexedRecord>,
+    _latch: Latch<'a>,
+}
+
+impl<'a> Table<'a> {
+    /// Reads the state of `key`, or creates it. After a reboot every record is void.
+    pub(super) fn load(
+        engine: &FileEngine,
+        key: &Key,
+        lock: &'a LockFile,
+        state: &'a StateFile,
+        latch: Latch<'a>,
+    ) -> Result<Self, EngineError> {
+        let (mut head, bytes) = state.head_or_new(&key.name, &latch, engine.boot, || engine.new_lineage())?;
+        let mut records = Vec::new();
+        if head.table.boot != engine.boot {
+            head.table = TableHead { in_use: false, records: 0, next_ticket: 1, boot: engine.boot };
+            state.write(&head.table.to_bytes(), TABLE as u64)?;
+        } else if head.table.in_use {
+            records = read_records(state, head.table.records, |_| Err(state.damaged()))?;
+        }
+        Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, records, _latch: latch })
+    }
+
+    /// Reads everything again: without the latch, owners empty and keep their records, and an exclusive holder
+    /// writes.
+    pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
+        let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
+        self.records = read_records(self.state, head.table.records, |_| Err(self.state.damaged()))?;
+        self.zero = zero(&head, &bytes, engine.boot);
+        self.head = head;
+        Ok(())
+    }
+
+    /// Judges `asker`, and clears the records of dead owners that this found.
+    pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
+        loop {
+            let mut moved = false;
+            let seen = judge(&self.records, self.zero.as_ref(), asker, now, &mut |placed| {
+                let alive = is_alive(self.lock, placed)?;
+                moved |= !alive && self.has_moved(placed)?;
+                Ok(alive)
+            })?;
+            if !moved {
+                seen.dead.iter().try_for_each(|slot| self.mark_dead(*slot))?;
+                return Ok(seen);
+            }
+            // The loop ends: without the latch a record changes only once, when its owner releases.
+            self.records = read_records(self.state, self.head.table.records, |_| Err(self.state.damaged()))?;
+        }
+    }
+
+    /// Whether a record has changed since it was read: its owner is gone because it released, and it writes that
+    /// before it unlocks.
+    fn has_moved(&self, placed: &IndexedRecord) -> Result<bool, EngineError> {
+        if placed.slot == 0 {
+            return Ok(false); // judged once more, under the flock
+        }
+        let mut bytes = [0; RECORD];
+        self.state.read(&mut bytes, record_at(placed.slot))?;
+        let same = |record: Record| (record.id, record.state) == (placed.record.id, placed.record.state);
+        Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(same))
+    }
+
+    /// Clears the records of holders: the caller has the exclusive flock, so they are gone.
+    pub(super) fn mark_dead_holders(&mut self) -> Result<(), EngineError> {
+        let gone = |placed: &&IndexedRecord| placed.record.state == RecordState::Holding;
+        let slots: Vec<u32> = self.records.iter().filter(gone).map(|placed| placed.slot).collect();
+        slots.into_iter().try_for_each(|slot| self.mark_dead(slot))
+    }
+
+    /// Clears the record of a dead owner, and stores how its hold ended.
+    fn mark_dead(&mut self, slot: u32) -> Result<(), EngineError> {
+        if let Some(placed) = self.records.iter().find(|placed| placed.slot == slot) {
+            if placed.record.state == RecordState::Holding {
+                let ended = if placed.record.is_broken() { Previous::Broken } else { Previous::Lapsed };
+                self.set_ended(ended)?;
+            }
+            self.clear(slot)?;
+        }
+        Ok(())
+    }
+
+    /// Empties a record.
+    pub(super) fn clear(&mut self, slot: u32) -> Result<(), EngineError> {
+        self.state.write(&[RecordState::Empty as u8], record_at(slot))?;
+        self.records.retain(|placed| placed.slot != slot);
+        Ok(())
+    }
+
+    pub(super) fn set_ended(&mut self, ended: Previous) -> Result<(), EngineError> {
+        self.head.ended = ended;
+        self.state.write(&[ended_to_byte(ended)], ENDED as u64)
+    }
+
+    /// Assigns the next ticket and a free slot.
+    ///
+    /// # Errors
+    /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims are alive.
+    pub(super) fn place(&mut self) -> Result<(u32, u64), EngineError> {
+        if self.records.len() >= MAX_CLAIMS as usize {
+            self.mark_dead_all_dead()?;
+        }
+        let mut used = [false; MAX_CLAIMS as usize + 1];
+        self.records.iter().for_each(|placed| used[placed.slot as usize] = true);
+        let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !used[*slot as usize]) else {
+            return Err(EngineError::new(
+                Fault::Refused,
+                format!("the line is full: {MAX_CLAIMS} claims stand or hold on this name"),
+            ));
+        };
+        let ticket = self.head.table.next_ticket;
+        if ticket + 1 >= MAX_NUMBER {
+            return Err(EngineError::new(
+                Fault::Refused,
+                "the tickets of this name are used up until the next boot",
+            ));
+        }
+        let table = &mut self.head.table;
+        (table.next_ticket, table.records, table.in_use) = (ticket + 1, table.records.max(slot), true);
+        self.state.write(&table.to_bytes(), TABLE as u64)?;
+        Ok((slot, ticket))
+    }
+
+    /// Writes a record to its slot.
+    pub(super) fn put(&mut self, slot: u32, record: Record) -> Result<(), EngineError> {
+        self.state.write(&record.to_bytes(), record_at(slot))?;
+        self.records.retain(|placed| placed.slot != slot);
+        self.records.push(IndexedRecord { slot, record });
+        Ok(())
+    }
+
+    /// Marks the table as empty, if it is, so that the next exclusive claim need not read it.
+    pub(super) fn tidy(&mut self) -> Result<(), EngineError> {
+        if self.records.is_empty() && self.head.table.in_use {
+            (self.head.table.in_use, self.head.table.records) = (false, 0);
+            self.state.write(&self.head.table.to_bytes(), TABLE as u64)?;
+        }
+        Ok(())
+    }
+
+    fn mark_dead_all_dead(&mut self) -> Result<(), EngineError> {
+        let mut dead = Vec::new();
+        for placed in self.records.iter().filter(|placed| placed.record.state != RecordState::Kept) {
+            if !is_alive(self.lock, placed)? && !self.has_moved(placed)? {
+                dead.push(placed.slot);
+            }
+        }
+        dead.into_iter().try_for_each(|slot| self.mark_dead(slot))
+    }
+}
+
+/// Record 0, if in use. A minimum hold time of an earlier boot has ended.
+pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
+    // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
+    let record = Record::from_bytes(&array(bytes, super::layout::RECORD_ZERO)).ok().flatten()?;
+    let over = record.state == RecordState::Kept && head.tokens.boot != boot;
+    (!over).then_some(IndexedRecord { slot: 0, record })
+}
+
+/// Reads the records in use among the first `count`. Calls `torn` for each torn record, which returns an error or
+/// ignores it.
+pub(super) fn read_records(
+    state: &StateFile,
+    count: u32,
+    mut torn: impl FnMut(u32) -> Result<(), EngineError>,
+) -> Result<Vec<IndexedRecord>, EngineError> {
+    let mut bytes = vec![0; count as usize * RECORD];
+    state.read(&mut bytes, HEAD as u64)?;
+    let mut records = Vec::new();
+    for (slot, bytes) in (1..).zip(bytes.chunks_exact(RECORD)) {
+        match Record::from_bytes(&array(bytes, 0)) {
+            Ok(Some(record)) => records.push(IndexedRecord { slot, record }),
+            Ok(None) => {}
+            Err(_) => torn(slot)?,
+        }
+    }
+    Ok(records)
+}
+
+/// Whether the owner of a record is alive, as seen through another open file.
+pub(super) fn is_alive(lock: &LockFile, placed: &IndexedRecord) -> Result<bool, EngineError> {
+    lock.is_marked(match placed.slot {
+        0 => Mark::Hold(placed.record.token),
+        _ => Mark::Ticket(placed.record.ticket),
+    })
+}

@@ -1,0 +1,110 @@
+//! Breaking a hold as an operator.
+
+use super::{helper::Helper, *};
+use crate::{Broken, Fault, Inspect, Loss};
+
+fn break_hold(engine: &FileEngine, text: &str, token: u64) -> Result<Broken, EngineError> {
+    pollster::block_on(engine.break_hold(&name(text), token, false))
+}
+
+#[test]
+fn a_holder_that_stops_on_request_is_asked_once_and_its_end_is_told() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for how in ["exclusive", "shared"] {
+        let mut helper = Helper::start(&scratch.dir());
+        assert!(helper.tell(&format!("claim {how} {how}")).starts_with("held 1"));
+        // The helper ends by SIGTERM as soon as it is continued.
+        helper.signal(nix::sys::signal::Signal::SIGSTOP);
+        for _ in 0..2 {
+            let error = break_hold(&engine, how, 1).unwrap_err();
+            assert_eq!(error.fault, Fault::Retry);
+            assert!(error.message.contains(&format!("pid {}", helper.pid())), "{error}");
+        }
+        helper.signal(nix::sys::signal::Signal::SIGCONT);
+        helper.child.wait().unwrap();
+        assert_eq!(break_hold(&engine, how, 1).unwrap(), Broken::Done);
+        assert_eq!(break_hold(&engine, how, 1).unwrap(), Broken::NotHeld);
+        assert_eq!(held(create(&engine, &claim(how, Mode::Exclusive))).previous, Previous::Broken);
+    }
+}
+
+#[test]
+fn any_other_holder_is_denied_with_its_pid() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = Claim { tokens: 10, ..claim("job", Mode::Exclusive) };
+    let token = held(create(&engine, &first)).token;
+    for number in [1, 10] {
+        let error = break_hold(&engine, "job", number).unwrap_err();
+        assert_eq!(error.fault, Fault::Denied);
+        assert!(error.message.contains(&format!("pid {}", std::process::id())), "{error}");
+    }
+    assert!(matches!(renew(&engine, &first, token), Renewed::Kept { .. }));
+}
+
+#[test]
+fn nothing_held_or_another_token_is_not_held() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    assert_eq!(break_hold(&engine, "job", 1).unwrap(), Broken::NotHeld);
+    let first = Claim { tokens: 10, stops_on_term: true, ..claim("job", Mode::Exclusive) };
+    held(create(&engine, &first));
+    for number in [0, 11, u64::MAX] {
+        assert_eq!(break_hold(&engine, "job", number).unwrap(), Broken::NotHeld);
+    }
+    freed(&engine, &first);
+    assert_eq!(break_hold(&engine, "job", 1).unwrap(), Broken::NotHeld);
+}
+
+#[test]
+fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for mode in [Mode::Exclusive, PERMIT] {
+        let text = mode.word();
+        let first = claim(text, mode);
+        let token = held(create(&engine, &first)).token;
+        let slot = u32::from(mode == PERMIT);
+        let at = super::super::layout::record_at(slot) + super::super::record::BROKEN;
+        let state = std::fs::File::options().write(true).open(scratch.state_file(text)).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&state, &token.number.to_le_bytes(), at).unwrap();
+        assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Broken)));
+        freed(&engine, &first);
+        let next = claim(text, mode);
+        assert_eq!(held(create(&engine, &next)).previous, Previous::Broken);
+        freed(&engine, &next);
+        assert_eq!(held(create(&engine, &claim(text, mode))).previous, Previous::Clean);
+    }
+}
+
+/// A writer of a shared directory could have written the pid of any process, and wait for root to break the hold.
+#[test]
+fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
+    use std::os::unix::fs::FileExt;
+
+    use super::super::{
+        layout::{RECORD, record_at},
+        proc::Process,
+        record::Record,
+    };
+
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = Claim { stops_on_term: true, ..claim("job", PERMIT) };
+    let token = held(create(&engine, &first)).token;
+    let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let state = std::fs::File::options().read(true).write(true).open(scratch.state_file("job")).unwrap();
+    let mut bytes = [0; RECORD];
+    state.read_exact_at(&mut bytes, record_at(1)).unwrap();
+    let record = Record::from_bytes(&bytes).unwrap().unwrap();
+    let forged = Record { process: Process::of(stranger.id()), ..record };
+    assert!(forged.process.is_running());
+    state.write_all_at(&forged.to_bytes(), record_at(1)).unwrap();
+    let error = break_hold(&engine, "job", token.number).unwrap_err();
+    assert_eq!(error.fault, Fault::Denied, "{error}");
+    assert!(error.message.contains("the kernel shows no lock"), "{error}");
+    assert_eq!(stranger.try_wait().unwrap(), None, "it was asked to stop");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}

@@ -1,0 +1,143 @@
+//! Exclusive holds, also when processes are killed or stopped.
+
+use nix::sys::signal::Signal;
+
+use super::{helper::Helper, *};
+
+#[test]
+fn a_free_name_is_held_and_a_held_one_is_taken() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.engine(), scratch.engine());
+    let first = claim("job", Mode::Exclusive);
+    let grant = held(create(&one, &first));
+    assert_eq!((grant.token.number, grant.tokens, grant.ttl, grant.previous), (1, 1, None, Previous::Clean));
+    for engine in [&one, &two] {
+        taken(create(engine, &try_claim("job", Mode::Exclusive)));
+        taken(create(engine, &try_claim("job", Mode::Shared)));
+        held(create(engine, &try_claim(&format!("other-{engine:p}"), Mode::Exclusive)));
+    }
+    freed(&one, &first);
+    assert_eq!(held(create(&two, &try_claim("job", Mode::Exclusive))).token.number, 2);
+}
+
+#[test]
+fn verbs_are_idempotent_by_id() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    assert!(matches!(ask(&engine, &first), Ok(Answer::Gone)), "asking creates nothing");
+    let grant = held(create(&engine, &first));
+    assert_eq!(held(create(&engine, &first)).token, grant.token);
+    assert_eq!(held(ask(&engine, &first)).token, grant.token);
+    freed(&engine, &first);
+    assert!(matches!(release(&engine, &first), Released::NotThere));
+    assert!(
+        matches!(create(&engine, &first), Ok(Answer::Gone)),
+        "a late claim of a released id creates nothing"
+    );
+    held(create(&engine, &try_claim("job", Mode::Exclusive)));
+}
+
+#[test]
+fn a_release_before_its_claim_leaves_a_tombstone() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let late = claim("job", Mode::Exclusive);
+    assert!(matches!(release(&engine, &late), Released::NotThere));
+    assert!(matches!(create(&engine, &late), Ok(Answer::Gone)));
+    held(create(&engine, &try_claim("job", Mode::Exclusive)));
+}
+
+#[test]
+fn only_the_own_grant_is_released_and_renewed() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    let token = held(create(&engine, &first)).token;
+    let wrong = Token { number: token.number + 1, ..token };
+    assert!(matches!(renew(&engine, &first, wrong), Renewed::Lost(crate::Loss::Gone)));
+    assert!(matches!(renew(&engine, &first, token), Renewed::Kept { ttl: None }));
+    assert!(matches!(release_as(&engine, order(&first, Some(token))), Released::Freed));
+    assert!(matches!(renew(&engine, &first, token), Renewed::Lost(crate::Loss::Gone)));
+    let next = claim("job", Mode::Exclusive);
+    held(create(&engine, &next));
+    assert!(matches!(release_as(&engine, order(&next, Some(token))), Released::NotThere));
+    held(create(&engine, &try_claim("job", Mode::Exclusive)));
+}
+
+#[test]
+fn a_killed_holder_frees_at_once_and_the_next_is_told() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for how in ["exclusive", "shared", "1/1"] {
+        let mut helper = Helper::start(&scratch.dir());
+        assert!(helper.tell(&format!("claim {} {how}", how.replace('/', "-"))).starts_with("held"));
+        let text = how.replace('/', "-");
+        let mode = if how == "1/1" { Mode::Permits { count: 1, limit: 1 } } else { Mode::Exclusive };
+        taken(create(&engine, &try_claim(&text, mode)));
+        helper.kill();
+        let grant = held(create(&engine, &try_claim(&text, mode)));
+        assert_eq!(grant.previous, Previous::Lapsed, "{how}");
+    }
+}
+
+#[test]
+fn a_stopped_holder_keeps_its_lock() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let mut helper = Helper::start(&scratch.dir());
+    helper.tell("claim job exclusive");
+    helper.signal(Signal::SIGSTOP);
+    let waiter = claim("job", Mode::Exclusive);
+    waiting(create(&engine, &waiter));
+    waiting(ask(&engine, &waiter));
+    helper.signal(Signal::SIGCONT);
+    assert_eq!(helper.tell("release"), "Freed");
+    assert_eq!(held(ask(&engine, &waiter)).previous, Previous::Clean);
+}
+
+#[test]
+fn the_next_holder_learns_how_the_last_hold_ended() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
+        let text = mode.word();
+        for (ended, expected) in
+            [(Previous::Abandoned, Previous::Abandoned), (Previous::Clean, Previous::Clean)]
+        {
+            let first = claim(text, mode);
+            let token = held(create(&engine, &first)).token;
+            release_as(&engine, Release { ended, ..order(&first, Some(token)) });
+            let next = claim(text, mode);
+            assert_eq!(held(create(&engine, &next)).previous, expected, "{mode}");
+            freed(&engine, &next);
+        }
+    }
+}
+
+#[test]
+fn a_release_frees_the_name_although_a_descriptor_lives_on() {
+    let scratch = Scratch::new();
+    let (engine, first) = (scratch.engine(), claim("job", Mode::Exclusive));
+    held(create(&engine, &first));
+    let _heirs = engine.descriptor(first.id).unwrap().expect("it holds");
+    freed(&engine, &first);
+    held(create(&scratch.engine(), &try_claim("job", Mode::Exclusive)));
+}
+
+#[test]
+fn a_child_that_inherits_the_descriptor_keeps_the_lock() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let passed = engine.descriptor(first.id).unwrap().unwrap();
+    let mut child = program("sleep").arg("1000").stdin(passed).spawn().unwrap();
+    drop(engine);
+    taken(create(&other, &try_claim("job", Mode::Exclusive)));
+    assert_eq!(pollster::block_on(crate::Inspect::show(&other, &name("job"))).unwrap().holders.len(), 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(held(create(&other, &try_claim("job", Mode::Exclusive))).previous, Previous::Lapsed);
+    assert!(other.descriptor(first.id).unwrap().is_none());
+}

@@ -1,0 +1,250 @@
+//! The files themselves: replaced, removed, kept open, left behind.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::{Inspect, Loss};
+
+fn open_in(dir: &Path) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    links
+        .filter(|link| std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(dir)))
+        .count()
+}
+
+#[test]
+fn a_holder_learns_that_its_file_was_removed_or_replaced() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    type Change = fn(&Path);
+    let replace: [(&str, Change); 3] = [
+        ("removed", |file| std::fs::remove_file(file).unwrap()),
+        ("replaced", |file| {
+            std::fs::write(file.with_extension("new"), "").unwrap();
+            std::fs::rename(file.with_extension("new"), file).unwrap();
+        }),
+        ("moved", |file| std::fs::rename(file, file.with_extension("old")).unwrap()),
+    ];
+    for (text, change) in replace {
+        let first = claim(text, Mode::Exclusive);
+        let token = held(create(&engine, &first)).token;
+        assert!(matches!(renew(&engine, &first, token), Renewed::Kept { ttl: None }));
+        change(&scratch.lock_file(text));
+        assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Replaced)), "{text}");
+        // Other claims use the new file; the release of the old holder does not affect their hold.
+        let second = claim(text, Mode::Exclusive);
+        let next = held(create(&engine, &second)).token;
+        assert!(next > token);
+        freed(&engine, &first);
+        assert!(matches!(renew(&engine, &second, next), Renewed::Kept { .. }), "{text}");
+        taken(create(&engine, &try_claim(text, Mode::Exclusive)));
+    }
+}
+
+#[test]
+fn a_waiter_of_a_removed_file_is_told_that_it_can_never_be_granted() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let waiter = claim("job", Mode::Exclusive);
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    waiting(create(&engine, &waiter));
+    std::fs::remove_file(scratch.lock_file("job")).unwrap();
+    assert!(matches!(ask(&engine, &waiter), Ok(Answer::Gone)));
+    assert!(matches!(release(&engine, &waiter), Released::NotThere));
+}
+
+#[test]
+fn a_removed_state_file_is_noticed_and_begins_a_new_lineage() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    let token = held(create(&engine, &first)).token;
+    std::fs::remove_file(scratch.state_file("job")).unwrap();
+    assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Replaced)));
+    taken(create(&engine, &try_claim("job", Mode::Exclusive)));
+    freed(&engine, &first);
+    let next = held(create(&engine, &claim("job", Mode::Exclusive))).token;
+    assert_eq!(next.partial_cmp(&token), None, "tokens of two lineages are not compared");
+}
+
+#[test]
+fn in_a_long_line_only_the_first_two_take_an_inotify_instance() {
+    let scratch = Scratch::new();
+    let engines: Vec<FileEngine> = (0..10).map(|_| scratch.engine()).collect();
+    for engine in &engines {
+        create(engine, &claim("job", Mode::Exclusive)).unwrap();
+    }
+    assert_eq!(engines.iter().filter(|engine| engine.listener.watches_files()).count(), 2);
+    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 9);
+}
+
+#[test]
+fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_wake_pipe() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let at_rest = open_in(&scratch.dir());
+    for round in 0..50 {
+        for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
+            let text = format!("{}-{round}", mode.word());
+            let (first, second) =
+                (claim(&text, mode), claim(&text, if mode == PERMIT { mode } else { Mode::Exclusive }));
+            held(create(&engine, &first));
+            create(&engine, &second).unwrap();
+            assert!(matches!(
+                create(&engine, &try_claim(&text, second.mode)),
+                Ok(Answer::Taken(_) | Answer::Held(_))
+            ));
+            freed(&engine, &second);
+            freed(&engine, &first);
+        }
+    }
+    let wake_pipe = 2;
+    let (states, idle) = (64, 32);
+    assert!(open_in(&scratch.dir()) <= at_rest + wake_pipe + states + idle, "few files are kept open");
+    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
+    die(engine);
+    assert_eq!(open_in(&scratch.dir()), 0);
+    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_lock_file_stays_open_for_the_next_hold_and_is_free_meanwhile() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let use_it = || {
+        let first = claim("job", Mode::Exclusive);
+        held(create(&engine, &first));
+        freed(&engine, &first);
+    };
+    use_it();
+    let open = open_in(&scratch.dir());
+    use_it();
+    assert_eq!(open_in(&scratch.dir()), open);
+    assert!(flock_gets(&scratch.lock_file("job"), "-x"));
+    let second = claim("job", Mode::Exclusive);
+    held(create(&other, &second));
+    taken(create(&engine, &try_claim("job", Mode::Exclusive)));
+    freed(&other, &second);
+    // The next claim locks the file that exists by then.
+    use_it();
+    std::fs::rename(scratch.lock_file("job"), scratch.lock_file("old")).unwrap();
+    let third = claim("job", Mode::Exclusive);
+    held(create(&engine, &third));
+    assert!(!flock_gets(&scratch.lock_file("job"), "-x"));
+    taken(create(&other, &try_claim("job", Mode::Exclusive)));
+}
+
+/// A waiter that has no wake pipe, because none could be created, notices the end of a hold by the close of its file.
+#[test]
+fn a_lock_file_for_which_somebody_waits_is_closed() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&engine, &first));
+    waiting(create(&other, &second));
+    let file = scratch.lock_file("job");
+    assert_eq!(open_in(&file), 2);
+    freed(&engine, &first);
+    assert_eq!(open_in(&file), 1);
+}
+
+#[test]
+fn lock_files_that_are_kept_open_make_room_for_others() {
+    let scratch = Scratch::new();
+    let mut helper = helper::Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
+    assert_eq!(helper.tell("use 200"), "used");
+}
+
+#[test]
+fn the_wake_pipe_of_a_killed_process_is_swept_and_a_live_one_is_not() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    let wake_pipes = || std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count();
+    let mut killed = helper::Helper::start(&scratch.dir());
+    killed.tell("claim job exclusive");
+    let mut lives = helper::Helper::start(&scratch.dir());
+    lives.tell("claim job exclusive");
+    assert_eq!(wake_pipes(), 2);
+    killed.kill();
+    waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    assert_eq!(wake_pipes(), 2, "one was swept, ours came");
+}
+
+#[test]
+fn files_and_directories_are_for_their_user_alone_or_for_the_group_that_shares_them() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    assert_eq!(mode(&scratch.dir()), 0o700);
+    assert_eq!(mode(&scratch.lock_file("job")), 0o600);
+    assert_eq!(mode(&scratch.state_file("job")), 0o600);
+    let shared = Scratch::new();
+    std::fs::create_dir(shared.dir()).unwrap();
+    std::fs::set_permissions(shared.dir(), PermissionsExt::from_mode(0o2770)).unwrap();
+    let engine = shared.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    assert_eq!(mode(&shared.lock_file("job")), 0o660);
+    assert_eq!(mode(&shared.state_file("job")), 0o660);
+    assert_eq!(mode(&shared.dir().join(".state")) & 0o777, 0o770);
+    let wake_pipe = std::fs::read_dir(shared.dir().join(".bells")).unwrap().next().unwrap().unwrap();
+    assert_eq!(mode(&wake_pipe.path()), 0o660);
+}
+
+/// Everything below a directory, with its owner.
+fn all_in(dir: &Path) -> Vec<(PathBuf, u32)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        use std::os::unix::fs::MetadataExt;
+        let meta = entry.metadata().unwrap();
+        all.push((entry.path(), meta.uid()));
+        if meta.is_dir() {
+            all.extend(all_in(&entry.path()));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_look_makes_nothing() {
+    let scratch = Scratch::new();
+    let look = || {
+        let engine = FileEngine::open(Some(scratch.dir()), Env::system()).unwrap();
+        assert!(pollster::block_on(engine.list("")).unwrap().is_empty());
+        assert!(pollster::block_on(engine.show(&name("job"))).unwrap().holders.is_empty());
+        pollster::block_on(engine.guarantee()).unwrap();
+    };
+    look();
+    assert!(!scratch.dir().exists(), "the directory was not there");
+    std::fs::create_dir(scratch.dir()).unwrap();
+    std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o700)).unwrap();
+    look();
+    assert_eq!(all_in(&scratch.dir()), []);
+}
+
+/// Files that root created in an application's directory must not lock the application out.
+#[test]
+fn what_root_makes_in_a_users_directory_is_that_users() {
+    const USER: u32 = 65534;
+    assert!(
+        nix::unistd::Uid::effective().is_root(),
+        "making files of another user needs root: run this test as root"
+    );
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.dir()).unwrap();
+    std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(scratch.dir(), Some(USER), Some(USER)).unwrap();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&engine, &first));
+    waiting(create(&other, &second));
+    let all = all_in(&scratch.dir());
+    assert!(all.len() >= 5, "a lock file, a state, a bell, and their directories: {all:?}");
+    assert!(all.iter().all(|(_, owner)| *owner == USER), "{all:?}");
+    freed(&engine, &first);
+    held(ask(&other, &second));
+}

@@ -1,0 +1,117 @@
+//! The minimum hold time (`--at-least`): the name stays taken, held by nobody.
+
+use super::{
+    super::{
+        open::Missing,
+        table::Table,
+        wait_order::{Asker, Verdict},
+    },
+    *,
+};
+
+fn keep(engine: &FileEngine, claim: &Claim, seconds: u64) {
+    let kept = Release { keep: Some(Duration::from_secs(seconds)), ..order(claim, None) };
+    assert!(matches!(release_as(engine, kept), Released::Freed));
+}
+
+#[test]
+fn a_kept_name_is_taken_until_its_time_and_says_when() {
+    let scratch = Scratch::new();
+    let (clock, env) = manual_env();
+    let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    keep(&engine, &first, 10);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        assert_eq!(taken(create(&engine, &try_claim("job", mode))).ask_in, Some(Duration::from_secs(10)));
+    }
+    let waiter = claim("job", Mode::Exclusive);
+    assert_eq!(waiting(create(&engine, &waiter)).ask_in, Some(Duration::from_secs(10)));
+    clock.advance(Duration::from_secs(9));
+    assert_eq!(waiting(ask(&engine, &waiter)).ask_in, Some(Duration::from_secs(1)));
+    let view = pollster::block_on(crate::Inspect::show(&engine, &name("job"))).unwrap();
+    assert_eq!(
+        (view.holders[0].owner.as_str(), view.holders[0].remaining),
+        ("kept", Some(Duration::from_secs(1)))
+    );
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(held(ask(&engine, &waiter)).previous, Previous::Clean);
+}
+
+#[test]
+fn a_kept_shared_hold_lets_readers_in_and_a_kept_permit_counts() {
+    let scratch = Scratch::new();
+    let (clock, env) = manual_env();
+    let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
+    let (reader, one, two) = (claim("doc", Mode::Shared), claim("quota", PERMIT), claim("quota", PERMIT));
+    for claim in [&reader, &one, &two] {
+        held(create(&engine, claim));
+        keep(&engine, claim, 5);
+    }
+    taken(create(&engine, &try_claim("doc", Mode::Exclusive)));
+    let other = claim("doc", Mode::Shared);
+    held(create(&engine, &other));
+    freed(&engine, &other);
+    assert_eq!(taken(create(&engine, &try_claim("quota", PERMIT))).ask_in, Some(Duration::from_secs(5)));
+    clock.advance(Duration::from_secs(5));
+    held(create(&engine, &try_claim("doc", Mode::Exclusive)));
+    held(create(&engine, &try_claim("quota", PERMIT)));
+}
+
+#[test]
+fn a_reboot_ends_what_was_kept() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let only = Mode::Permits { count: 1, limit: 1 };
+    for (text, mode) in [("job", Mode::Exclusive), ("quota", only)] {
+        let first = claim(text, mode);
+        held(create(&engine, &first));
+        keep(&engine, &first, 3600);
+        taken(create(&engine, &try_claim(text, mode)));
+    }
+    die(engine);
+    let engine = FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [7; 16]).unwrap();
+    held(create(&engine, &try_claim("job", Mode::Exclusive)));
+    held(create(&engine, &try_claim("quota", only)));
+}
+
+#[test]
+fn permits_that_become_kept_while_somebody_looks_are_kept() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let mode = |count| Mode::Permits { count, limit: 3 };
+    let holder = claim("quota", mode(2));
+    held(create(&other, &holder));
+    // Another claim reads the table; then the holder releases; then the other claim asks the kernel whether the
+    // holder is alive.
+    let (key, lock) = opened(&engine, "quota");
+    let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
+    keep(&other, &holder, 60);
+    let asker = Asker { mode: mode(2), ticket: None };
+    let seen = table.judge(asker, engine.env.clock.now()).unwrap();
+    assert!(matches!(seen.verdict, Verdict::Kept(_)), "{seen:?}");
+    drop(table);
+    taken(create(&engine, &try_claim("quota", mode(2))));
+    held(create(&engine, &try_claim("quota", mode(1))));
+}
+
+/// The time stamp is from the clock of the machine: a container may see another clock.
+#[test]
+fn a_name_is_kept_as_long_between_time_namespaces() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let user: &[&str] =
+        if nix::unistd::Uid::effective().is_root() { &[] } else { &["--user", "--map-root-user"] };
+    let unshare = [&["unshare", "--time", "--fork", "--boottime", "86400"], user].concat();
+    let mut shifted = super::helper::Helper::start_as(&unshare, &scratch.dir());
+    let ours = claim("ours", Mode::Exclusive);
+    held(create(&engine, &ours));
+    keep(&engine, &ours, 3600);
+    assert_eq!(shifted.tell("try ours exclusive"), "taken", "its clock is a day ahead");
+    let said = shifted.tell("claim theirs exclusive");
+    assert!(said.starts_with("held"), "{said}");
+    assert_eq!(shifted.tell("keep 3600"), "Freed");
+    let left = taken(create(&engine, &try_claim("theirs", Mode::Exclusive))).ask_in.unwrap();
+    assert!(left <= Duration::from_secs(3600), "{left:?}");
+}

@@ -1,0 +1,202 @@
+//! The order of arrival, across engines and processes.
+
+use nix::sys::signal::Signal;
+
+use super::{
+    super::{
+        layout::MAX_CLAIMS,
+        locks::Mark,
+        open::Missing,
+        record::{Record, RecordState},
+        table::Table,
+    },
+    helper::Helper,
+    *,
+};
+
+#[test]
+fn claims_of_three_engines_are_granted_in_the_order_of_arrival() {
+    let scratch = Scratch::new();
+    let engines = [scratch.engine(), scratch.engine(), scratch.engine()];
+    let first = claim("job", Mode::Exclusive);
+    let mut last = held(create(&engines[0], &first)).token;
+    let line: Vec<(usize, Claim)> = (0..9).map(|n| (n % 3, claim("job", Mode::Exclusive))).collect();
+    for (at, (engine, claim)) in line.iter().enumerate() {
+        assert_eq!(waiting(create(&engines[*engine], claim)).ahead, Some(at as u32));
+    }
+    freed(&engines[0], &first);
+    for (at, (engine, claim)) in line.iter().enumerate() {
+        for (behind, later) in &line[at + 1..] {
+            waiting(ask(&engines[*behind], later));
+        }
+        taken(create(&engines[0], &try_claim("job", Mode::Exclusive)));
+        let token = held(ask(&engines[*engine], claim)).token;
+        assert!(token > last);
+        last = token;
+        freed(&engines[*engine], claim);
+    }
+    held(create(&engines[1], &try_claim("job", Mode::Exclusive)));
+}
+
+#[test]
+fn a_newcomer_does_not_barge_past_a_waiter_of_a_free_name() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.engine(), scratch.engine());
+    let (first, waiter) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&one, &first));
+    waiting(create(&two, &waiter));
+    freed(&one, &first);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        taken(create(&one, &try_claim("job", mode)));
+    }
+    let again = claim("job", Mode::Exclusive);
+    assert_eq!(waiting(create(&one, &again)).ahead, Some(1));
+    held(ask(&two, &waiter));
+}
+
+#[test]
+fn readers_share_and_wait_behind_a_waiting_writer() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let readers = [claim("job", Mode::Shared), claim("job", Mode::Shared)];
+    readers.iter().for_each(|reader| assert_eq!(held(create(&engine, reader)).tokens, 1));
+    let writer = claim("job", Mode::Exclusive);
+    waiting(create(&engine, &writer));
+    let late = [claim("job", Mode::Shared), claim("job", Mode::Shared)];
+    assert_eq!(waiting(create(&engine, &late[0])).ahead, Some(1));
+    assert_eq!(waiting(create(&engine, &late[1])).ahead, Some(2));
+    freed(&engine, &readers[0]);
+    waiting(ask(&engine, &writer));
+    freed(&engine, &readers[1]);
+    waiting(ask(&engine, &late[0]));
+    held(ask(&engine, &writer));
+    waiting(ask(&engine, &late[1]));
+    freed(&engine, &writer);
+    held(ask(&engine, &late[1]));
+    held(ask(&engine, &late[0]));
+}
+
+#[test]
+fn a_waiter_that_gives_up_or_dies_holds_nobody_up() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let mut helper = Helper::start(&scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    let (gives_up, last) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    assert_eq!(waiting(create(&engine, &gives_up)).ahead, Some(1));
+    assert_eq!(waiting(create(&engine, &last)).ahead, Some(2));
+    freed(&engine, &gives_up);
+    assert_eq!(waiting(ask(&engine, &last)).ahead, Some(1));
+    helper.kill();
+    assert_eq!(waiting(ask(&engine, &last)).ahead, Some(0));
+    freed(&engine, &first);
+    held(ask(&engine, &last));
+    freed(&engine, &last);
+    let head = std::fs::read(scratch.state_file("job")).unwrap();
+    assert_eq!(head[576], 0, "the table is marked empty again");
+}
+
+#[test]
+fn a_stopped_waiter_that_does_not_answer_is_passed_and_keeps_its_place() {
+    let scratch = Scratch::new();
+    let (clock, env) = manual_env();
+    let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&engine, &first));
+    let mut helper = Helper::start(&scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    helper.signal(Signal::SIGSTOP);
+    waiting(create(&engine, &second));
+    freed(&engine, &first);
+    waiting(ask(&engine, &second));
+    clock.advance(Duration::from_millis(900));
+    waiting(ask(&engine, &second));
+    clock.advance(Duration::from_millis(200));
+    held(ask(&engine, &second));
+    helper.signal(Signal::SIGCONT);
+    assert_eq!(helper.tell("ask"), "waiting 0");
+    freed(&engine, &second);
+    assert!(helper.tell("ask").starts_with("held"));
+}
+
+#[test]
+fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let (_, stopped) = opened(&engine, "job");
+    let latch = stopped.latch().unwrap();
+    let second = claim("job", Mode::Exclusive);
+    assert_eq!(create(&engine, &second).unwrap_err().fault, crate::Fault::Retry);
+    freed(&engine, &first);
+    held(create(&engine, &try_claim("job", Mode::Exclusive)));
+    drop(latch);
+    waiting(create(&engine, &second));
+}
+
+/// I13: a reader may fit beside the claim that changes the table, so the answer must not be that the lock is taken.
+#[test]
+fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Shared);
+    held(create(&engine, &first));
+    let (_, leaving) = opened(&engine, "job");
+    let latch = leaving.latch().unwrap();
+    for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+        assert_eq!(create(&engine, &try_claim("job", mode)).unwrap_err().fault, crate::Fault::Retry);
+    }
+    taken(create(&engine, &try_claim("job", Mode::Exclusive)));
+    drop(latch);
+    held(create(&engine, &try_claim("job", Mode::Shared)));
+}
+
+#[test]
+fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_lives() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    let mut helper = Helper::start(&scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    for _ in 0..8 {
+        waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    }
+    let (last, reader) = (claim("job", Mode::Exclusive), claim("job", Mode::Shared));
+    assert_eq!(waiting(create(&engine, &last)).ahead, Some(9));
+    assert_eq!(waiting(create(&engine, &reader)).ahead, Some(10));
+    let (_, stopped) = opened(&engine, "job");
+    let latch = stopped.latch().unwrap();
+    assert_eq!(waiting(ask(&engine, &last)).ahead, Some(9));
+    assert_eq!(waiting(ask(&engine, &reader)).ahead, Some(10));
+    helper.kill();
+    assert_eq!(ask(&engine, &last).unwrap_err().fault, crate::Fault::Retry);
+    drop(latch);
+    assert_eq!(waiting(ask(&engine, &last)).ahead, Some(8), "the dead one was cleared away");
+}
+
+#[test]
+fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    let (key, lock) = opened(&engine, "job");
+    let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
+    for _ in 0..MAX_CLAIMS {
+        let (slot, ticket) = table.place().unwrap();
+        lock.mark(Mark::Ticket(ticket)).unwrap();
+        let record =
+            engine.record(&claim("job", Mode::Exclusive), RecordState::Waiting, engine.env.clock.now());
+        table.put(slot, Record { ticket, ..record }).unwrap();
+    }
+    drop(table);
+    let error = create(&engine, &claim("job", Mode::Exclusive)).unwrap_err();
+    assert_eq!(error.fault, crate::Fault::Refused);
+    assert!(error.message.contains("the line is full"), "{error}");
+    assert_eq!(taken(create(&engine, &try_claim("job", Mode::Exclusive))).ahead, Some(MAX_CLAIMS));
+    drop(lock);
+    assert_eq!(waiting(create(&engine, &claim("job", Mode::Exclusive))).ahead, Some(0));
+}

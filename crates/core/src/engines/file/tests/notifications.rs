@@ -1,0 +1,296 @@
+//! Which claims are woken, by which event, and that no other claim is.
+
+use super::{helper::Helper, *};
+use crate::Notification;
+
+/// Far above the time of a wake-up on a busy machine, far below a hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `body` in a runtime like the keeper's.
+pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body)
+}
+
+/// Asks after each signal until `waiter` holds.
+pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
+    let woken = async {
+        loop {
+            for notification in engine.notifications().await {
+                assert!(
+                    matches!(&notification, Notification::Recheck { id, .. } if *id == waiter.id),
+                    "{notification:?}"
+                );
+            }
+            if let Ok(Answer::Held(grant)) = engine.claim(waiter, How::Ask).await {
+                return grant;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, woken).await.expect("the waiter was never rung")
+}
+
+fn line(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim) {
+    let (holder, waiter) = (scratch.engine(), scratch.engine());
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", mode));
+    held(create(&holder, &first));
+    waiting(create(&waiter, &second));
+    (holder, waiter, first, second)
+}
+
+fn wake_pipe_of(engine: &FileEngine) -> PathBuf {
+    engine
+        .dir
+        .path
+        .join(format!(".bells/{:032x}", u128::from_be_bytes(engine.listener.wake_pipe(&engine.dir))))
+}
+
+#[test]
+fn a_release_signals_the_first_in_line() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let scratch = Scratch::new();
+        let (holder, waiter, first, second) = line(&scratch, mode);
+        freed(&holder, &first);
+        run(granted(&waiter, &second));
+    }
+}
+
+#[test]
+fn a_released_permit_signals_too_and_a_granted_one_passes_the_signal_on() {
+    let scratch = Scratch::new();
+    let (holder, waiter) = (scratch.engine(), scratch.engine());
+    let both = claim("quota", Mode::Permits { count: 2, limit: 2 });
+    held(create(&holder, &both));
+    let (second, third) = (claim("quota", PERMIT), claim("quota", PERMIT));
+    waiting(create(&waiter, &second));
+    let last = scratch.engine();
+    waiting(create(&last, &third));
+    freed(&holder, &both);
+    run(granted(&waiter, &second));
+    run(granted(&last, &third));
+}
+
+#[test]
+fn a_killed_holder_signals_by_its_death() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for round in 0..5 {
+        let mut helper = Helper::start(&scratch.dir());
+        assert!(helper.tell("claim job exclusive").starts_with("held"));
+        let waiter = claim("job", Mode::Exclusive);
+        waiting(create(&engine, &waiter));
+        helper.kill();
+        assert_eq!(run(granted(&engine, &waiter)).previous, Previous::Lapsed, "round {round}");
+        freed(&engine, &waiter);
+    }
+}
+
+#[test]
+fn a_foreign_flock_signals_by_its_end() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let mut flock = program("flock");
+    flock.arg(scratch.lock_file("job")).args(["sh", "-c", "echo; read x"]);
+    let mut flock =
+        flock.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(flock.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let waiter = claim("job", Mode::Exclusive);
+    waiting(create(&engine, &waiter));
+    drop(flock.stdin.take());
+    run(granted(&engine, &waiter));
+    flock.wait().unwrap();
+}
+
+#[test]
+fn a_waiter_that_gives_up_hands_its_signal_on() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    let (last, third) = (scratch.engine(), claim("job", Mode::Exclusive));
+    waiting(create(&last, &third));
+    freed(&holder, &first);
+    freed(&waiter, &second);
+    run(granted(&last, &third));
+}
+
+#[test]
+fn when_the_first_in_line_is_killed_the_second_is_woken() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let mut helper = Helper::start(&scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    let third = claim("job", Mode::Exclusive);
+    let last = scratch.engine();
+    waiting(create(&last, &third));
+    freed(&engine, &first);
+    helper.kill();
+    run(granted(&last, &third));
+}
+
+#[test]
+fn only_the_first_two_in_line_hear_of_a_release() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
+    let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
+    crowd.iter().for_each(|(engine, claim)| assert!(waiting(create(engine, claim)).ahead.is_some()));
+    run(async {
+        // The events of their own arrival are over when nothing comes for a while.
+        let quiet = Duration::from_millis(200);
+        for (engine, _) in &crowd {
+            while tokio::time::timeout(quiet, engine.notifications()).await.is_ok() {}
+        }
+        freed(&holder, &first);
+        tokio::time::timeout(PATIENCE, waiter.notifications()).await.unwrap();
+        for (engine, _) in &crowd[1..] {
+            assert!(tokio::time::timeout(quiet, engine.notifications()).await.is_err(), "a herd");
+        }
+    });
+}
+
+#[test]
+fn of_many_names_only_the_signalled_one_is_asked_for() {
+    let scratch = Scratch::new();
+    let (holder, waiter) = (scratch.engine(), scratch.engine());
+    let names: Vec<String> = (0..20).map(|n| format!("job{n}")).collect();
+    let first: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
+    let second: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
+    first.iter().for_each(|claim| assert_eq!(held(create(&holder, claim)).tokens, 1));
+    second.iter().for_each(|claim| assert!(waiting(create(&waiter, claim)).ahead.is_some()));
+    freed(&holder, &first[7]);
+    run(granted(&waiter, &second[7]));
+}
+
+#[test]
+fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    engine.listener.deaf.store(true, Ordering::Relaxed);
+    let mut helper = Helper::start(&scratch.dir());
+    assert!(helper.tell("claim job exclusive").starts_with("held"));
+    let waiter = claim("job", Mode::Exclusive);
+    waiting(create(&engine, &waiter));
+    helper.kill();
+    run(granted(&engine, &waiter));
+}
+
+#[test]
+fn the_wake_pipe_alone_wakes_a_waiter() {
+    let scratch = Scratch::new();
+    // On a clock that does not advance nothing is ever due.
+    let (_clock, env) = manual_env();
+    let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
+    waiter.listener.deaf.store(true, Ordering::Relaxed);
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&holder, &first));
+    waiting(create(&waiter, &second));
+    freed(&holder, &first);
+    run(granted(&waiter, &second));
+}
+
+#[test]
+fn without_a_wake_pipe_waiters_hear_of_a_release_all_the_same() {
+    for deaf in [false, true] {
+        let scratch = Scratch::new();
+        let (holder, waiter) = (scratch.engine(), scratch.engine());
+        std::fs::write(scratch.dir().join(".bells"), "in the place of a directory").unwrap();
+        waiter.listener.deaf.store(deaf, Ordering::Relaxed);
+        let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+        held(create(&holder, &first));
+        waiting(create(&waiter, &second));
+        assert_eq!((waiter.listener.has_wake_pipe(), waiter.listener.watches_files()), (false, !deaf));
+        freed(&holder, &first);
+        run(granted(&waiter, &second));
+    }
+}
+
+#[test]
+fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
+    let scratch = Scratch::new();
+    let (clock, env) = manual_env();
+    let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
+    for _ in 0..2 {
+        let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+        held(create(&holder, &first));
+        waiting(create(&waiter, &second));
+        let listen = || {
+            run(async {
+                tokio::time::timeout(Duration::from_millis(50), waiter.notifications()).await.is_ok()
+            })
+        };
+        clock.advance(Duration::from_secs(3600));
+        listen();
+        assert!(waiter.listener.watches_files(), "as long as somebody waits near the head");
+        freed(&holder, &first);
+        while !matches!(ask(&waiter, &second), Ok(Answer::Held(_))) {}
+        freed(&waiter, &second);
+        clock.advance(Duration::from_secs(3600));
+        while listen() {}
+        assert!(!waiter.listener.watches_files());
+    }
+}
+
+#[test]
+fn a_file_planted_in_the_place_of_a_wake_pipe_is_not_written_to() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
+    let wake_pipe = wake_pipe_of(&waiter);
+    std::fs::remove_file(&wake_pipe).unwrap();
+    std::fs::write(&wake_pipe, "precious").unwrap();
+    freed(&holder, &first);
+    assert_eq!(std::fs::read_to_string(&wake_pipe).unwrap(), "precious");
+}
+
+#[test]
+fn a_wake_pipe_that_nobody_listens_to_holds_up_nobody() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    let wake_pipe = wake_pipe_of(&waiter);
+    let mut wake_pipe = std::os::unix::fs::OpenOptionsExt::custom_flags(
+        std::fs::File::options().read(true).write(true),
+        libc::O_NONBLOCK,
+    )
+    .open(wake_pipe)
+    .unwrap();
+    while std::io::Write::write(&mut wake_pipe, &[1; 4096]).is_ok() {}
+    freed(&holder, &first);
+    run(granted(&waiter, &second));
+}
+
+#[test]
+fn a_dropped_notifications_future_loses_nothing_and_works_in_the_next_runtime() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    run(async {
+        for _ in 0..20 {
+            let _ = tokio::time::timeout(Duration::from_millis(1), waiter.notifications()).await;
+        }
+    });
+    freed(&holder, &first);
+    run(granted(&waiter, &second));
+}
+
+#[test]
+fn an_overflow_of_events_asks_for_all() {
+    let scratch = Scratch::new();
+    let (_holder, waiter, _first, second) = line(&scratch, Mode::Exclusive);
+    let limit: usize =
+        std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+    let lock = scratch.lock_file("job");
+    // The kernel merges equal events in a row, but not two kinds in turn.
+    for _ in 0..limit / 2 + 10 {
+        drop(std::fs::File::open(&lock).unwrap());
+        drop(std::fs::File::options().write(true).open(&lock).unwrap());
+    }
+    run(async {
+        let overflow = async {
+            while !waiter
+                .notifications()
+                .await
+                .iter()
+                .any(|notification| matches!(notification, Notification::AskAll))
+            {}
+        };
+        tokio::time::timeout(PATIENCE, overflow).await.expect("an overflow went unnoticed");
+    });
+    waiting(ask(&waiter, &second));
+}

@@ -1,0 +1,111 @@
+//! Missing permission, space or descriptors. The engine runs in processes with less of these than this one.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::{helper::Helper, *};
+
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn am_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn another_users_directory_is_denied_and_says_whose_it_is() {
+    let scratch = Scratch::new();
+    scratch.engine();
+    // Without root, the only directory that certainly belongs to another user is root's.
+    let (prefix, dir): (&[&str], _) =
+        if am_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
+    let mut helper = Helper::start_as(prefix, &dir);
+    let said = helper.hear();
+    assert!(said.contains("Denied") && said.contains(dir.to_str().unwrap()), "{said}");
+}
+
+#[test]
+fn a_shared_directory_works_for_its_group_and_denies_others_files() {
+    assert!(am_root(), "becoming another user needs root: run this test as root");
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.dir()).unwrap();
+    nix::unistd::chown(&scratch.dir(), None, Some(65534.into())).unwrap();
+    std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o2770)).unwrap();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let mut helper = Helper::start_as(&NOBODY, &scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    freed(&engine, &first);
+    assert_eq!(helper.tell("ask"), "held 2");
+    assert_eq!(helper.tell("claim own shared"), "held 1");
+    let second = claim("own", Mode::Exclusive);
+    waiting(create(&engine, &second));
+    assert_eq!(helper.tell("release"), "Freed");
+    held(ask(&engine, &second));
+    std::fs::write(scratch.lock_file("secret"), "").unwrap();
+    std::fs::set_permissions(scratch.lock_file("secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    nix::unistd::chown(&scratch.lock_file("secret"), Some(0.into()), Some(0.into())).unwrap();
+    std::fs::write(scratch.lock_file("secret"), "x").unwrap();
+    let said = helper.tell("try secret exclusive");
+    assert!(said.contains("Denied") && said.contains("secret.lock"), "{said}");
+}
+
+#[test]
+fn the_limit_of_open_files_is_refused_with_advice_and_nothing_breaks() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let mut helper = Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
+    let said = helper.tell("many job");
+    assert!(said.contains("Refused") && said.contains("ulimit -n"), "{said}");
+    taken(create(&engine, &try_claim("job0", Mode::Exclusive)));
+    helper.kill();
+    held(create(&engine, &try_claim("job0", Mode::Exclusive)));
+}
+
+/// A process in which `dir` is a file system of its own, in a mount namespace: as root, or with a user namespace.
+fn mounted(options: &str, dir: &Path) -> Helper {
+    std::fs::create_dir(dir).unwrap();
+    let script = format!("mount -t tmpfs -o mode=700,{options} none '{}' && exec \"$@\"", dir.display());
+    Helper::start_as(&unshared(&script), dir)
+}
+
+/// The command that runs `script` in a mount namespace and then the command after it.
+fn unshared(script: &str) -> Vec<&str> {
+    let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
+    let unshare = [&["unshare", "--mount"], user, &["sh", "-c", script, "sh"]].concat();
+    let works = program(unshare[0]).args(&unshare[1..]).arg("true").status();
+    assert!(works.is_ok_and(|status| status.success()), "this test needs mount namespaces: run it as root");
+    unshare
+}
+
+#[test]
+fn a_full_disk_is_refused_with_advice() {
+    let scratch = Scratch::new();
+    let said = mounted("size=40k", &scratch.dir()).tell("many job");
+    assert!(said.contains("Refused") && said.contains("free space"), "{said}");
+    let scratch = Scratch::new();
+    let said = mounted("nr_inodes=8", &scratch.dir()).tell("many job");
+    assert!(said.contains("Refused") && said.contains("free space"), "{said}");
+}
+
+#[test]
+fn a_read_only_file_system_is_refused() {
+    let scratch = Scratch::new();
+    let said = mounted("ro", &scratch.dir()).tell("try job exclusive");
+    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
+}
+
+#[test]
+fn a_read_only_file_system_can_be_looked_at() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let keep = Some(Duration::from_secs(3600));
+    assert!(matches!(release_as(&engine, Release { keep, ..order(&first, None) }), Released::Freed));
+    let dir = scratch.dir().display().to_string();
+    let script = format!("mount --bind '{dir}' '{dir}' && mount -o remount,ro,bind '{dir}' && exec \"$@\"");
+    let mut helper = Helper::start_as(&unshared(&script), &scratch.dir());
+    assert_eq!(helper.tell("list"), "job: kept");
+    let said = helper.tell("try job exclusive");
+    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
+}

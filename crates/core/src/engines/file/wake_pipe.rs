@@ -1,0 +1,197 @@
+//! Wake pipes: one named pipe (FIFO) per waiting process. Other processes write to it to wake that process.
+//!
+//! A signal is a time stamp on the waiter's record, which says *which* claim is meant and since when it has not
+//! answered, and one byte into the wake pipe. No process wakes for a grant to another process.
+
+use std::{
+    ffi::{CStr, CString, OsString},
+    fs::File,
+    io::{Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat},
+    sys::stat::{Mode, fstat, fstatat},
+    unistd::{UnlinkatFlags, mkfifoat, unlinkat},
+};
+
+use super::{
+    dir::Dir,
+    layout::record_at,
+    lock_dir::{LockDir, WAKE_PIPES, share},
+    open::{Missing, SAFELY},
+    ready::Ready,
+    record::SIGNALLED,
+    state::StateFile,
+    wait_order::IndexedRecord,
+};
+use crate::{EngineError, Env, Instant};
+
+/// How many orphaned pipes one process removes: enough to keep up with crashes, and a bounded time for its first
+/// wait.
+const SWEEP: usize = 32;
+/// The maximum number of directory entries from which those are chosen.
+const LOOKED_AT: usize = 4096;
+/// How often a new pipe may be swept as an orphan before its owner has locked it.
+const TRIES: usize = 8;
+/// The size of the pipe, in bytes: the smallest that the kernel supports.
+const SIZE: usize = 4096;
+
+/// The wake pipe of this process; dropping it removes its file.
+#[derive(Debug)]
+pub(super) struct WakePipe {
+    pub(super) id: [u8; 16],
+    /// Locked, so that other processes can distinguish a pipe in use from an orphan.
+    pipe: Ready<File>,
+    dir: File,
+    /// The creator: a forked child must not remove its parent's pipe.
+    pid: u32,
+}
+
+impl WakePipe {
+    /// Creates a wake pipe, and removes some that killed processes left.
+    pub(super) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
+        let place = dir.place(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
+        for _ in 0..TRIES {
+            let mut id = [0; 16];
+            env.entropy.fill(&mut id);
+            let name = file_name(id);
+            let wake_pipes = File::from(wake_pipes_of(place)?.try_clone().map_err(errno)?);
+            place.make(|| mkfifoat(&wake_pipes, name.as_c_str(), place.file_mode()))?;
+            let pipe = match open(&wake_pipes, &name) {
+                Ok(pipe) => pipe,
+                // Another process swept it before this one could lock it.
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => {
+                    remove(&wake_pipes, &name);
+                    return Err(errno);
+                }
+            };
+            // From here on, dropping it removes the file.
+            let wake_pipe = Self { id, pipe: Ready::new(pipe), dir: wake_pipes, pid: std::process::id() };
+            if wake_pipe.is_ours(place)? {
+                sweep(&dir.path, &wake_pipe.dir, &name);
+                return Ok(wake_pipe);
+            }
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    /// Sets group, size and lock; false if the pipe was swept meanwhile.
+    fn is_ours(&self, place: &LockDir) -> Result<bool, Errno> {
+        let pipe = self.pipe.get();
+        if let Some(group) = place.shared {
+            share(pipe, group, place.file_mode())?;
+        }
+        // All pipes of a user share one memory budget, and a thousand of the default size would exhaust it. Where
+        // even less is left, the kernel has created a small pipe already.
+        let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(SIZE as i32));
+        Ok(pipe.try_lock().is_ok() && fstat(pipe)?.st_nlink == 1)
+    }
+
+    /// The descriptor to wait for.
+    pub(super) const fn ready(&self) -> &Ready<File> {
+        &self.pipe
+    }
+
+    /// Whether a signal arrived since the last call.
+    pub(super) fn was_signalled(&self) -> bool {
+        // Reads everything in the pipe. What arrives meanwhile is for the next call.
+        matches!(self.pipe.get().read(&mut [0; SIZE]), Ok(1..))
+    }
+}
+
+impl Drop for WakePipe {
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            // The next process that waits sweeps it if this fails.
+            remove(&self.dir, &file_name(self.id));
+        }
+    }
+}
+
+/// Signals the owner of a record.
+pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: Instant) {
+    if placed.record.signalled.is_none() {
+        // The first unanswered signal counts: from then on the owner has a second to answer.
+        let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(placed.slot) + SIGNALLED);
+    }
+    // Writes only to a pipe: another kind of file may have been put in its place. A full pipe wakes its owner
+    // already.
+    if placed.record.wake_pipe != [0; 16]
+        && let Ok(Some(place)) = dir.place(Missing::Leave)
+        && let Ok(Some(wake_pipes)) = place.wake_pipes(Missing::Leave)
+        && let Ok(mut pipe) = open(wake_pipes, &file_name(placed.record.wake_pipe))
+        && is_pipe(&pipe)
+    {
+        let _ = pipe.write(&[1]);
+    }
+}
+
+/// Opens both ends at once: such an open does not wait, does not fail without an owner, and a write cannot end this
+/// process by SIGPIPE.
+fn open(wake_pipes: impl AsFd, name: &CStr) -> Result<File, Errno> {
+    openat(wake_pipes, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
+}
+
+fn remove(wake_pipes: impl AsFd, name: &CStr) {
+    let _ = unlinkat(wake_pipes, name, UnlinkatFlags::NoRemoveDir);
+}
+
+fn is_pipe(file: &File) -> bool {
+    fstat(file).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFIFO)
+}
+
+/// Clears the time stamp: the owner of the record has asked.
+pub(super) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
+    state.write(&[0; 8], record_at(slot) + SIGNALLED)
+}
+
+/// Whether the record was signalled since its owner last asked.
+pub(super) fn is_signalled(state: &StateFile, slot: u32) -> bool {
+    let mut bytes = [0; 8];
+    state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
+}
+
+/// Removes pipes that no process has locked. Starts behind our own name in the sorted list, so that each process
+/// starts at another point.
+fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
+    let Ok(entries) = std::fs::read_dir(dir.join(WAKE_PIPES)) else { return };
+    let mut names: Vec<OsString> = entries.flatten().take(LOOKED_AT).map(|entry| entry.file_name()).collect();
+    names.sort();
+    let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
+    names.rotate_left(middle);
+    for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(SWEEP) {
+        let Ok(name) = CString::new(name.as_bytes()) else { continue };
+        let Ok(file) = open(wake_pipes, &name) else { continue };
+        if file.try_lock().is_ok() && is_same(&file, wake_pipes, &name) {
+            remove(wake_pipes, &name);
+        }
+    }
+}
+
+fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
+    let opened = fstat(file.as_fd());
+    let named = fstatat(wake_pipes, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    matches!((opened, named), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)
+}
+
+/// The directory of the wake pipes, created if missing.
+fn wake_pipes_of(place: &LockDir) -> Result<&OwnedFd, Errno> {
+    // Without it this process has no wake pipe and polls more often.
+    place.wake_pipes(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
+}
+
+fn file_name(id: [u8; 16]) -> CString {
+    CString::new(format!("{:032x}", u128::from_be_bytes(id))).expect("hex digits hold no NUL")
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}

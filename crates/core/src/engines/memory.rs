@@ -1,0 +1,16 @@
+//! The memory engine: locks inside one process. The reference for all other engines, and the oracle of the tests.
+//!
+//! A [`MemoryStore`] acts as the server; each [`MemoryEngine`] is one client of it, as a process is one client of a
+//! real server. Engines on one store exclude each other.
+
+mod engine;
+mod inspect;
+mod named;
+mod shard;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+pub use engine::MemoryEngine;
+pub use store::{MemoryStore, REQUEST_LIFE, TTL};

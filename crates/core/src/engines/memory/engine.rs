@@ -1,0 +1,120 @@
+//! The memory engine: one client of a store.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::store::{MemoryStore, REQUEST_LIFE, TTL};
+use crate::{
+    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, Name,
+    Notification, Profile, Release, Released, Renewed, pure::lock_state::Refusal,
+};
+
+/// The same number as in the file engine.
+const TOKENS: u32 = 1 + 64;
+/// The poll intervals of waiting claims. Notifications are pushed and never lost here except by overflow, and the head
+/// of the queue is notified when a lease runs out, so the poll is only a safety net.
+const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
+
+/// One client of a [`MemoryStore`], as a process is one client of a real server.
+///
+/// Every verb is done at the first poll of its future. When the engine is dropped, its holds stay until their leases
+/// end, and its queue entries are skipped, as for a killed process.
+pub struct MemoryEngine {
+    pub(super) store: Arc<MemoryStore>,
+    mailbox: Arc<Mailbox>,
+    profile: Profile,
+}
+
+impl MemoryEngine {
+    /// A new client of `store`.
+    #[must_use]
+    pub fn new(store: Arc<MemoryStore>) -> Self {
+        Self { store, mailbox: Arc::default(), profile: profile() }
+    }
+
+    fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        let client = Arc::downgrade(&self.mailbox);
+        let answer = self.store.step(&claim.name, |queue, step| queue.claim(claim, how, &client, step));
+        answer.map_err(|refusal| {
+            let fault = match refusal {
+                Refusal::Clash { .. } => Fault::Misconfigured,
+                Refusal::LineFull => Fault::Refused,
+                Refusal::Impossible(_) => Fault::Internal,
+            };
+            EngineError::new(fault, refusal.to_string())
+        })
+    }
+
+    fn renew_now(&self, hold: &Hold) -> Renewed {
+        let kept =
+            self.store.step(&hold.name, |queue, step| queue.renew(hold.id, hold.token, hold.ttl, step));
+        match kept {
+            Ok(()) => Renewed::Kept { ttl: Some(hold.ttl) },
+            Err(loss) => Renewed::Lost(loss),
+        }
+    }
+
+    fn release_now(&self, release: &Release) -> Released {
+        let (freed, rung) = self.store.step(&release.name, |queue, step| {
+            let freed = queue.release(release, step);
+            // No event marks the end of a minimum hold time: the first waiters have to ask then, and must know when
+            // that is.
+            let watchers = queue.watchers().filter(|_| freed && queue.is_kept());
+            (freed, watchers.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
+        });
+        for (id, client) in rung {
+            if let Some(client) = client.upgrade() {
+                client.push(Notification::Recheck { name: release.name.clone(), id });
+            }
+        }
+        if freed { Released::Freed } else { Released::NotThere }
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn group(&self, _: &Name) -> Option<u16> {
+        None
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(async move { self.claim_now(claim, how) })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(async move { holds.iter().map(|hold| self.renew_now(hold)).collect() })
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(async move { releases.iter().map(|release| self.release_now(release)).collect() })
+    }
+
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        Box::pin(self.mailbox.read())
+    }
+}
+
+impl fmt::Debug for MemoryEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryEngine").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+fn profile() -> Profile {
+    Profile {
+        life: Life::Lease,
+        push: true,
+        poll: POLL,
+        inline: true,
+        tokens: TOKENS,
+        fifo: true,
+        can_keep: true,
+        breaking: Breaking::Lease,
+        ttl: TTL,
+        request_timeout: REQUEST_LIFE,
+        request_life: REQUEST_LIFE,
+        ..Profile::new("memory")
+    }
+}

@@ -1,0 +1,67 @@
+//! Inspection of a store.
+
+use super::MemoryEngine;
+use crate::{BoxFuture, Broken, EngineError, Guarantee, Inspect, Level, Loss, Name, Notification, View};
+
+impl MemoryEngine {
+    fn list_now(&self, prefix: &str) -> Vec<View> {
+        let mut views = Vec::new();
+        self.store.sweep_all(|shard, now| {
+            let used = shard
+                .names
+                .iter()
+                .filter(|(name, queue)| name.as_str().starts_with(prefix) && queue.is_used());
+            views.extend(used.map(|(name, queue)| queue.view(name, name.as_str(), now)));
+        });
+        views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        views
+    }
+
+    fn show_now(&self, name: &Name) -> View {
+        self.store.step(name, |queue, step| {
+            queue.settle(step);
+            queue.view(name, name.as_str(), step.now)
+        })
+    }
+
+    fn break_now(&self, name: &Name, token: u64, force: bool) -> Broken {
+        let Some(broken) = self.store.step(name, |queue, step| queue.break_hold(token, force, step)) else {
+            return Broken::NotHeld;
+        };
+        if let Some(holder) = broken.client.and_then(|client| client.upgrade()) {
+            holder.push(Notification::Lost { name: name.clone(), id: broken.id, loss: Loss::Broken });
+        }
+        Broken::Done
+    }
+}
+
+impl Inspect for MemoryEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        let notes = [
+            "Excludes only within this process: other processes have locks of their own.",
+            "Everything is lost when the process ends.",
+        ];
+        Box::pin(async move { Ok(Guarantee::new(Level::LeaseBounded, &notes)) })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(async move { Ok(self.list_now(prefix)) })
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(async move { Ok(self.show_now(name)) })
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(async move { Ok(self.break_now(name, token, force)) })
+    }
+}

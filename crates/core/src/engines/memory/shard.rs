@@ -1,0 +1,111 @@
+//! A part of the names of a store, under one lock.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use crate::{
+    Instant, Mailbox, Name, Notification, Token,
+    pure::lock_state::{LockState, StepContext, Tombstones},
+};
+
+/// The mailbox of a claim's client; dead when the client was dropped.
+pub(super) type Client = Weak<Mailbox>;
+
+/// Notifications to be put into mailboxes after the shard is unlocked.
+pub(super) type Mail = Vec<(Arc<Mailbox>, Notification)>;
+
+/// A shard with fewer names is not swept.
+const SWEEP_MIN: usize = 64;
+
+/// Some of the names of a store, and the tombstones of all their claims.
+pub(super) struct Shard {
+    /// Boxed: a hash table doubles when it grows, so its empty slots should be small.
+    pub(super) names: HashMap<Name, Box<LockState<Client>>>,
+    pub(super) tombstones: Tombstones,
+    /// The number of names at which the next sweep looks for names whose holders died silently.
+    sweep_at: usize,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { names: HashMap::new(), tombstones: Tombstones::default(), sweep_at: SWEEP_MIN }
+    }
+}
+
+/// The inputs and outputs that a shard needs from its store for one step.
+pub(super) struct Means<'a> {
+    pub(super) now: Instant,
+    pub(super) request_life: Duration,
+    pub(super) mint: &'a mut dyn FnMut(u32) -> Token,
+    pub(super) mail: &'a mut Mail,
+}
+
+impl Shard {
+    /// Runs one step `act` on the lock state of `name`, which is created before it and dropped after it as needed.
+    pub(super) fn step<R>(
+        &mut self,
+        name: &Name,
+        means: &mut Means<'_>,
+        act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
+    ) -> R {
+        let mut step = StepContext::new(means.now, means.request_life, &mut self.tombstones, means.mint);
+        let answer = match self.names.entry(name.clone()) {
+            Entry::Occupied(mut entry) => {
+                let queue = entry.get_mut();
+                let answer = act(queue, &mut step);
+                address(name, queue, &mut step, means.mail);
+                if queue.is_idle(means.now) {
+                    entry.remove();
+                }
+                answer
+            }
+            Entry::Vacant(entry) => {
+                let mut queue = LockState::new();
+                let answer = act(&mut queue, &mut step);
+                address(name, &mut queue, &mut step, means.mail);
+                if !queue.is_idle(means.now) {
+                    entry.insert(Box::new(queue));
+                }
+                answer
+            }
+        };
+        if self.names.len() >= self.sweep_at {
+            self.sweep(means);
+        }
+        answer
+    }
+
+    /// Lets time pass for every name and drops idle names. Otherwise a hold whose process died, and that no other claim
+    /// asks for, would stay for ever. It runs when the table has doubled, so its cost for each new name is constant.
+    pub(super) fn sweep(&mut self, means: &mut Means<'_>) {
+        let Self { names, tombstones, .. } = self;
+        tombstones.forget(means.now);
+        names.retain(|name, queue| {
+            let mut step = StepContext::new(means.now, means.request_life, tombstones, means.mint);
+            queue.settle(&mut step);
+            address(name, queue, &mut step, means.mail);
+            !queue.is_idle(means.now)
+        });
+        self.sweep_at = SWEEP_MIN.max(self.names.len() * 2);
+    }
+}
+
+/// Sends the grants of a step to their clients. A grant whose client is gone goes to the next claim in the queue.
+fn address(name: &Name, queue: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
+    while !step.pushed.is_empty() {
+        for pushed in std::mem::take(&mut step.pushed) {
+            if let Some(mailbox) = pushed.client.upgrade() {
+                let (name, since) = (name.clone(), Some(step.now));
+                mail.push((
+                    mailbox,
+                    Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
+                ));
+            } else {
+                queue.undelivered(pushed.id, step);
+            }
+        }
+    }
+}

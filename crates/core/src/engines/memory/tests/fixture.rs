@@ -1,0 +1,151 @@
+//! A store with a manual clock, and its clients.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    Answer, BoxFuture, Broken, Claim, ClaimId, Clock, Engine, EngineError, Grant, Hold, How, Inspect,
+    Instant, Lineage, Mode, Name, Notification, Previous, Release, Released, Renewed, Token, View,
+    driver::keeper::poll_once,
+    engines::memory::{MemoryEngine, MemoryStore},
+};
+
+pub(super) const TTL: Duration = Duration::from_secs(30);
+pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
+
+/// A clock that tests move.
+#[derive(Default)]
+pub(super) struct Hands(AtomicU64);
+
+impl Hands {
+    pub(super) fn pass(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+pub(super) fn store() -> (Arc<MemoryStore>, Arc<Hands>) {
+    let clock = Arc::new(Hands::default());
+    clock.pass(Duration::from_secs(1));
+    (MemoryStore::new(Lineage::new(7), Arc::clone(&clock) as _), clock)
+}
+
+/// One client, as another process would be.
+pub(super) struct Client(pub(super) MemoryEngine);
+
+impl Client {
+    pub(super) fn of(store: &Arc<MemoryStore>) -> Self {
+        Self(MemoryEngine::new(Arc::clone(store)))
+    }
+
+    pub(super) fn call(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        now(self.0.claim(claim, how))
+    }
+
+    pub(super) fn create(&self, number: u8) -> Answer {
+        self.call(&claim(number, "n"), How::Create).unwrap()
+    }
+
+    pub(super) fn ask(&self, number: u8) -> Answer {
+        self.call(&claim(number, "n"), How::Ask).unwrap()
+    }
+
+    pub(super) fn hold(&self, number: u8) -> Grant {
+        held(self.create(number))
+    }
+
+    pub(super) fn wait(&self, number: u8) {
+        let answer = self.create(number);
+        assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+    }
+
+    pub(super) fn renew(&self, number: u8, token: Token) -> Renewed {
+        let hold = Hold { id: id(number), name: name("n"), mode: Mode::Exclusive, token, ttl: TTL };
+        now(self.0.renew(&[hold])).pop().unwrap()
+    }
+
+    pub(super) fn release(&self, release: Release) -> bool {
+        match now(self.0.release(&[release])).pop().unwrap() {
+            Released::Freed => true,
+            Released::NotThere => false,
+            Released::Unknown(error) => panic!("{error}"),
+        }
+    }
+
+    pub(super) fn show(&self) -> View {
+        now(self.0.show(&name("n"))).unwrap()
+    }
+
+    pub(super) fn break_hold(&self, token: u64, force: bool) -> Broken {
+        now(self.0.break_hold(&name("n"), token, force)).unwrap()
+    }
+
+    /// The unread notifications; empty if there are none.
+    pub(super) fn notifications(&self) -> Vec<Notification> {
+        poll_once(self.0.notifications().as_mut()).unwrap_or_default()
+    }
+
+    /// The only notification must be a grant.
+    pub(super) fn granted(&self) -> (ClaimId, Grant, Option<Instant>) {
+        match self.notifications().as_slice() {
+            [Notification::Granted { id, grant, since, .. }] => (*id, grant.clone(), *since),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The answer of a verb, which must be ready at the first poll.
+pub(super) fn now<T>(mut verb: BoxFuture<'_, T>) -> T {
+    poll_once(verb.as_mut()).expect("done at the first poll")
+}
+
+pub(super) fn held(answer: Answer) -> Grant {
+    match answer {
+        Answer::Held(grant) => grant,
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub(super) fn id(number: u8) -> ClaimId {
+    ClaimId([number; 16])
+}
+
+pub(super) fn claim(number: u8, on: &str) -> Claim {
+    Claim {
+        id: id(number),
+        name: name(on),
+        mode: Mode::Exclusive,
+        ttl: TTL,
+        claim_time: CLAIM_TIME,
+        may_queue: true,
+        tokens: 1,
+        owner: format!("owner {number}").into(),
+        stops_on_term: false,
+    }
+}
+
+pub(super) fn release(number: u8, token: impl Into<Option<Token>>) -> Release {
+    let token = token.into();
+    Release {
+        id: id(number),
+        name: name("n"),
+        mode: Mode::Exclusive,
+        token,
+        ended: Previous::Clean,
+        keep: None,
+    }
+}

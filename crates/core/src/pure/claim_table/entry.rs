@@ -1,0 +1,112 @@
+//! One claim of the claim table.
+
+use std::time::Duration;
+
+use crate::{Claim, Instant, Mode, Name, pure::lock_state::entry_life};
+
+/// One claim.
+pub struct ClaimEntry<O, B, D> {
+    /// Further data of the engine.
+    pub data: D,
+    /// The name that it claims.
+    pub name: Name,
+    /// The mode of the claim.
+    pub mode: Mode,
+    /// How long a grant that was pushed to it lasts until its next request.
+    pub claim_time: Duration,
+    /// Its state.
+    pub state: ClaimState<O, B>,
+    /// How long a claim in the queue lasts after its last request.
+    pub(super) life: Duration,
+    pub(super) until: Instant,
+    /// When the claim is checked for expiry.
+    pub(super) due: Instant,
+    /// When its watch begins, once it holds.
+    pub(super) watched_at: Instant,
+}
+
+/// The state of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimState<O, B> {
+    /// The request that creates it is in flight, or its outcome is unknown.
+    Made,
+    /// It waits in the queue.
+    Waiting {
+        /// What it has on the server.
+        own: O,
+        /// What it waits for.
+        before: B,
+    },
+    /// It holds.
+    Held {
+        /// What it has on the server.
+        own: O,
+        /// Its client asked for it after the grant, and so knows of the hold.
+        spoken: bool,
+    },
+    /// It sent no request in time and is being ended.
+    Ending {
+        /// What it has on the server, if that is known.
+        own: Option<O>,
+        /// It was granted without knowing it: it may enter the queue again afterwards.
+        again: bool,
+    },
+    /// It was given up. Its release follows.
+    Gone,
+    /// It was granted and sent no request in time. The server has nothing of it; its next request enters the queue
+    /// again.
+    Lapsed,
+}
+
+impl<O, B> ClaimState<O, B> {
+    /// What the claim has on the server, as far as that is known.
+    pub const fn own(&self) -> Option<&O> {
+        match self {
+            Self::Waiting { own, .. } | Self::Held { own, .. } => Some(own),
+            Self::Ending { own, .. } => own.as_ref(),
+            Self::Made | Self::Gone | Self::Lapsed => None,
+        }
+    }
+}
+
+impl<O, B, D> ClaimEntry<O, B, D> {
+    pub(super) fn new(claim: &Claim, data: D, now: Instant) -> Self {
+        let life = entry_life(claim.ttl);
+        Self {
+            data,
+            name: claim.name.clone(),
+            mode: claim.mode,
+            claim_time: claim.claim_time.min(claim.ttl),
+            state: ClaimState::Made,
+            life,
+            until: now.after(life),
+            due: now.after(life),
+            watched_at: Instant::NEVER,
+        }
+    }
+
+    /// A request of the claim arrived at `now`: its time is extended, and it enters the queue again if it had lapsed.
+    pub fn speaks(&mut self, now: Instant) {
+        if matches!(self.state, ClaimState::Lapsed) {
+            self.state = ClaimState::Made;
+        }
+        if matches!(self.state, ClaimState::Made | ClaimState::Waiting { .. }) {
+            self.until = self.until.max(now.after(self.life));
+        }
+    }
+
+    /// The claim waits, by the answer to its request at `now`.
+    pub fn waits(&mut self, own: O, before: B, now: Instant) {
+        self.state = ClaimState::Waiting { own, before };
+        self.speaks(now);
+    }
+}
+
+impl<O, B, D> std::fmt::Debug for ClaimEntry<O, B, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClaimEntry")
+            .field("name", &self.name)
+            .field("until", &self.until)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,139 @@
+//! The requests of a client that may still be in flight to its server: R9.
+//!
+//! On one connection the server applies requests in the order in which they left. So a release that follows all
+//! requests of its claim on the same connection finds everything that they created. A claim whose request left on a
+//! connection that broke before the answer came may still be applied later: its release leaves a tombstone.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::{ClaimId, Instant, pure::lock_state::Tombstones};
+
+/// The most claims remembered as unsettled. Core releases most of them, which settles them; above this limit all
+/// releases leave tombstones for a while.
+const MAX_UNSETTLED: usize = 65_536;
+/// Older entries are dropped when room is needed: a connection that broke so long ago has no request in flight any
+/// more.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+
+/// The unanswered requests of one client, by the connection on which they left.
+#[derive(Debug, Default)]
+pub struct InFlight(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The claims with an unanswered request, and the connection on which it left.
+    unsettled: HashMap<ClaimId, (u64, Instant)>,
+    /// Until then, some unanswered claims may be missing in the map above, because it was full.
+    overflown: Option<Instant>,
+    /// Claims that were released here: no request of them is sent any more.
+    released: Tombstones,
+}
+
+/// One request in flight. If it is dropped before its answer, its claim is unsettled.
+#[derive(Debug)]
+#[must_use = "a flight that is dropped did not land"]
+pub struct InFlightRequest<'a> {
+    in_flight: &'a InFlight,
+    claim: ClaimId,
+    connection: u64,
+    left: Instant,
+    landed: bool,
+}
+
+impl InFlight {
+    /// A request of the claim leaves on a connection; connections are numbered from the oldest.
+    pub fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> InFlightRequest<'_> {
+        InFlightRequest { in_flight: self, claim, connection, left, landed: false }
+    }
+
+    /// Whether the claim was released: no request of it is to be sent any more.
+    pub fn is_released(&self, claim: ClaimId, now: Instant) -> bool {
+        self.lock().released.contains(claim, now)
+    }
+
+    /// The claim is about to be released; it is remembered as released until `until`. True if a request of it may still
+    /// arrive on another connection, so that the release must leave a tombstone.
+    pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
+        let mut inner = self.lock();
+        inner.released.mark_dead(claim, now, until);
+        inner.overflown.is_some_and(|until| now < until)
+            || inner.unsettled.get(&claim).is_some_and(|&(left_on, _)| left_on != connection)
+    }
+
+    /// The release of the claim was answered: nothing of it is left.
+    pub fn settle(&self, claim: ClaimId) {
+        self.lock().unsettled.remove(&claim);
+    }
+
+    /// Whether the claim has an unanswered request, which may still arrive.
+    pub fn is_unsettled(&self, claim: ClaimId, now: Instant) -> bool {
+        let inner = self.lock();
+        inner.overflown.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InFlightRequest<'_> {
+    /// The request was answered.
+    pub fn complete(mut self) {
+        self.landed = true;
+    }
+}
+
+impl Drop for InFlightRequest<'_> {
+    fn drop(&mut self) {
+        if self.landed {
+            return;
+        }
+        let mut inner = self.in_flight.lock();
+        if inner.unsettled.len() >= MAX_UNSETTLED {
+            inner.unsettled.retain(|_, (_, left)| self.left.since(*left) < FORGOTTEN);
+        }
+        if inner.unsettled.len() >= MAX_UNSETTLED {
+            inner.overflown = Some(self.left.after(FORGOTTEN));
+        } else {
+            // Keeps the oldest connection: a release on the current connection cannot follow a request that left on an
+            // older one.
+            inner.unsettled.entry(self.claim).or_insert((self.connection, self.left));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLAIM: ClaimId = ClaimId([7; 16]);
+    const NOW: Instant = Instant::from_nanos(0);
+    const LATER: Instant = Instant::from_nanos(9);
+
+    #[test]
+    fn only_a_request_lost_on_another_connection_can_arrive_after_the_release() {
+        let in_flight = InFlight::default();
+        in_flight.start(CLAIM, 1, NOW).complete();
+        assert!(!in_flight.release(CLAIM, 2, NOW, LATER), "it was answered");
+        drop(in_flight.start(CLAIM, 2, NOW));
+        assert!(!in_flight.release(CLAIM, 2, NOW, LATER), "the release follows it");
+        assert!(in_flight.release(CLAIM, 3, NOW, LATER));
+        in_flight.start(CLAIM, 3, NOW).complete();
+        assert!(in_flight.release(CLAIM, 3, NOW, LATER), "a later answer says nothing of the lost request");
+        in_flight.settle(CLAIM);
+        assert!(!in_flight.release(CLAIM, 3, NOW, LATER));
+    }
+
+    #[test]
+    fn beyond_the_bound_every_release_is_careful() {
+        let in_flight = InFlight::default();
+        for number in 0..=MAX_UNSETTLED as u128 {
+            drop(in_flight.start(ClaimId(number.to_be_bytes()), 1, NOW));
+        }
+        assert!(in_flight.release(CLAIM, 1, NOW, LATER));
+    }
+}

@@ -1,0 +1,232 @@
+//! The lease of one hold, a pure state machine: how long the hold is valid, and when to renew it. Its input is time and
+//! answers, its output decisions.
+//!
+//! R1: the deadline is counted from *before* the request left: `sent + granted x (1 - drift) - margin`. Only an
+//! acknowledged renewal moves it; a missing answer and "unknown" never do.
+
+use std::time::Duration;
+
+use crate::{
+    Instant, Loss,
+    pure::due::{self, RENEW_FRACTION},
+};
+
+/// How much faster the engine's clock may run than ours, in percent.
+const DRIFT_PERCENT: u32 = 1;
+/// The least time between the local deadline and the earliest expiry on the engine.
+const LEAST_MARGIN: Duration = Duration::from_millis(2);
+/// A pushed grant is renewed when this fraction of its claim time has passed, which leaves time for several more tries.
+const PUSHED_FRACTION: u32 = 4;
+/// A renewal that gets no answer is repeated after this fraction of the lease.
+const RETRY_FRACTION: u32 = 12;
+
+/// Until when a grant of `granted`, whose request left at `sent`, is valid.
+#[must_use]
+pub fn deadline(sent: Instant, granted: Duration) -> Instant {
+    let drift = granted * DRIFT_PERCENT / 100;
+    let margin = (granted / 100).max(LEAST_MARGIN);
+    sent.after(granted.saturating_sub(drift + margin))
+}
+
+/// Whether a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// In the background, as long as the hold is in use.
+    Background,
+    /// Never: the lease is fixed.
+    Off,
+}
+
+/// The next action for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseAction {
+    /// Send a renewal now.
+    Renew,
+    /// Nothing before this instant.
+    Sleep(Instant),
+    /// The hold is lost. Sticky.
+    Lost(Loss),
+}
+
+/// The lease of one hold.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    ttl: Duration,
+    deadline: Instant,
+    renew_at: Instant,
+    /// When the request left whose answer set the deadline: answers to older requests are ignored.
+    confirmed: Instant,
+    /// The time that the engine granted last.
+    span: Duration,
+    lost: Option<Loss>,
+    renewal: Renewal,
+    stopped: bool,
+    doubted: bool,
+    /// A pushed grant that no renewal has extended to the full ttl yet.
+    pushed: bool,
+}
+
+/// The deadline shown for a hold in doubt: long past, and different from every real deadline.
+pub(crate) const DOUBT: Instant = Instant::from_nanos(1);
+
+impl Lease {
+    /// The lease of a grant whose request left at `sent`. `granted` is `None` where holds never lapse; renewal is then
+    /// only a check at each third of `ttl`.
+    #[must_use]
+    pub fn granted(sent: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
+        let mut lease = Self {
+            ttl,
+            deadline: Instant::NEVER,
+            renew_at: Instant::NEVER,
+            confirmed: Instant::from_nanos(0),
+            span: ttl,
+            lost: None,
+            renewal,
+            stopped: false,
+            doubted: false,
+            pushed: false,
+        };
+        lease.confirm(sent, granted, None);
+        lease
+    }
+
+    /// The lease of a grant that was pushed for the claim time `granted` and certainly began not before `since`. It is
+    /// renewed to the full ttl, even if the lease is fixed, once a part of that time has passed. On a name with many
+    /// waiters, most holds are over by then and need no renewal.
+    #[must_use]
+    pub fn pushed(since: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
+        let mut lease = Self::granted(since, granted, ttl, renewal);
+        if granted.is_some() {
+            lease.pushed = true;
+            lease.renew_at = since.after(lease.span / PUSHED_FRACTION);
+        }
+        lease
+    }
+
+    /// The action at `now`. Early and repeated calls are harmless.
+    pub fn step(&mut self, now: Instant) -> LeaseAction {
+        if self.lost.is_none() && now >= self.deadline {
+            self.lost = Some(Loss::Lapsed);
+        }
+        match self.lost {
+            Some(loss) => LeaseAction::Lost(loss),
+            None if now >= self.renew_at => LeaseAction::Renew,
+            None => LeaseAction::Sleep(self.renew_at.min(self.deadline)),
+        }
+    }
+
+    /// A renewal leaves at `now`. If no answer comes, the next one is due after another twelfth of the granted time.
+    pub fn sent(&mut self, now: Instant) {
+        self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
+    }
+
+    /// The engine confirmed the renewal that left at `sent`. This never revives a lost lease. From now on the hold is
+    /// renewed together with others of its `group`, if it has one; the first renewal is not grouped, because most holds
+    /// end before it.
+    pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
+        if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed {
+            return;
+        }
+        self.confirm(sent, granted, group);
+    }
+
+    /// R3: the hold may have ended early on the engine. It is not valid until a renewal that leaves from `now` on is
+    /// confirmed. That renewal is due at once, also for a fixed lease, which is then renewed only for its remaining
+    /// time.
+    pub fn doubt(&mut self, now: Instant) {
+        if self.lost.is_none() && self.deadline != Instant::NEVER {
+            self.doubted = true;
+            self.confirmed = self.confirmed.max(now);
+            if !self.stopped {
+                self.renew_at = Instant::from_nanos(0);
+            }
+        }
+    }
+
+    /// Until when guards may use the hold: the deadline, unless it is in doubt.
+    #[must_use]
+    pub const fn belief(&self) -> Instant {
+        if self.doubted { DOUBT } else { self.deadline }
+    }
+
+    /// The time that a renewal at `now` requests.
+    #[must_use]
+    pub(crate) fn asks_for(&self, now: Instant) -> Duration {
+        match self.renewal {
+            Renewal::Off if self.doubted && !self.pushed => self.deadline.since(now),
+            _ => self.ttl,
+        }
+    }
+
+    /// The hold is lost. The first reason stays.
+    pub fn lose(&mut self, loss: Loss) {
+        self.lost.get_or_insert(loss);
+    }
+
+    /// Stops renewing; the deadline stays.
+    pub fn stop_renewal(&mut self) {
+        self.renewal = Renewal::Off;
+        self.renew_at = Instant::NEVER;
+        self.stopped = true;
+    }
+
+    /// Renews from now on, even if the lease was fixed: the keeper holds the name for a minimum hold time.
+    pub(crate) fn keep_up(&mut self, now: Instant) {
+        if self.renewal == Renewal::Off && !self.stopped {
+            self.renewal = Renewal::Background;
+            self.renew_at = self.renew_at.min(now);
+        }
+    }
+
+    /// Whether the lease is renewed at all.
+    #[must_use]
+    pub fn is_renewed(&self) -> bool {
+        self.lost.is_none() && self.renewal == Renewal::Background
+    }
+
+    /// Until when the hold is valid if no further answer comes; [`Instant::NEVER`] where it cannot lapse.
+    #[must_use]
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The time that the engine granted last; where holds cannot lapse, the time that was requested.
+    #[must_use]
+    pub const fn span(&self) -> Duration {
+        self.span
+    }
+
+    /// Whether the hold is lost, and why, as of the last step.
+    #[must_use]
+    pub const fn lost(&self) -> Option<Loss> {
+        self.lost
+    }
+
+    /// Whether, at `now`, the hold is worth handing over: renewal has not stopped, and at least a third of the last
+    /// granted time is left. A pushed grant is for less than the ttl, and still worth handing over while its renewal is
+    /// in flight.
+    #[must_use]
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        self.lost.is_none()
+            && !self.stopped
+            && !self.doubted
+            && now.after(self.span.min(self.ttl) / RENEW_FRACTION) < self.deadline
+    }
+
+    fn confirm(&mut self, sent: Instant, granted: Option<Duration>, group: Option<u16>) {
+        self.confirmed = sent;
+        self.doubted = false;
+        self.pushed = false;
+        self.span = granted.unwrap_or(self.ttl);
+        self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
+        self.renew_at = match (self.renewal, group) {
+            (Renewal::Background, Some(group)) => due::in_group(sent, self.span, self.ttl, group),
+            (Renewal::Background, None) => due::alone(sent, self.span, self.ttl),
+            (Renewal::Off, _) => Instant::NEVER,
+        };
+    }
+}
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! The lock state: everything an engine knows about *one* name, as a pure state machine: its holders, its queue, and
+//! how the last hold ended. Time, tokens and tombstones come in with a [`StepContext`]; decisions come out as data.
+//!
+//! The memory engine runs it; tests of the other engines use it as their oracle. It promises:
+//!
+//! * One queue for all modes, first come, first served: a newcomer never passes a live claim in the queue, so a waiting
+//!   writer stops later readers, and a small permit claim does not overtake a large one.
+//! * Only [`LockState::settle`] grants to claims in the queue, and every verb runs it. Consecutive readers are granted
+//!   together.
+//! * A grant to a waiting claim is *pushed*: it lasts the claim's `claim_time` until the claim renews or asks. If it
+//!   lapses, its claim leaves the queue (it is *silent*), and enters it again at the end with its next request.
+//! * Queue entries are leases of [`entry_life`], extended by every request of their claim.
+//! * A released, broken or lapsed claim is dead: its id is kept in [`Tombstones`] for as long as an earlier request of
+//!   it may still arrive.
+
+mod claim;
+mod end;
+mod entry;
+mod line;
+mod look;
+mod save;
+mod settle;
+mod tombstones;
+
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod judge;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, time::Duration};
+
+pub use self::{
+    end::BrokenHold,
+    entry::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE, entry_life},
+    look::{KEPT_OWNER, WATCHERS},
+    save::{Entry, EntryKind, Saved},
+    tombstones::{MAX_TOMBSTONES, Tombstones},
+};
+use self::{entry::Holder, line::WaitQueue};
+use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
+
+/// The most claims in the queue of one name: far more than one claim for each of thousands of processes, and few enough
+/// that a search through them takes microseconds.
+pub const MAX_WAITERS: usize = 16_384;
+
+/// The most holds of one name at one time, for the same reason; further shared or permit claims wait in the queue.
+pub const MAX_HOLDERS: usize = 16_384;
+
+/// The most tokens one grant carries: hand-over inside a process stops far below this bound, and a 64-bit counter lasts
+/// for years even if every grant takes so many.
+pub const MAX_TOKENS: u32 = 65_536;
+
+/// How long a free name remembers that its last hold did not end cleanly. Long enough for the next holder to repair the
+/// data, short enough that abandoned names leave nothing behind.
+pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
+
+/// The state of one name. `C` is whatever the engine needs to reach the client of a claim.
+///
+/// An empty state allocates nothing; a name with one hold costs one small allocation.
+pub struct LockState<C> {
+    holders: Vec<Holder<C>>,
+    line: Option<Box<WaitQueue<C>>>,
+    /// Nothing expires before this instant.
+    due: Instant,
+    /// The newest token minted for this name.
+    newest: u64,
+    ended: Ended,
+}
+
+/// The inputs and outputs of one step of a lock state.
+pub struct StepContext<'a, C> {
+    /// The time. The times of successive steps may be slightly out of order; the order of the steps decides.
+    pub now: Instant,
+    /// How long after the end of a claim a request of it may still arrive.
+    pub request_life: Duration,
+    /// The claims that can never be granted again.
+    pub tombstones: &'a mut Tombstones,
+    /// Mints that many tokens in a row and returns the first; every call returns a larger one.
+    pub mint: &'a mut dyn FnMut(u32) -> Token,
+    /// The grants made by this step to claims in the queue, in order: to be sent to their clients.
+    pub pushed: Vec<Pushed<C>>,
+}
+
+/// A grant to a waiting claim, to be sent to its client. It lasts the claim time, which is its `ttl`.
+#[derive(Clone, Debug)]
+pub struct Pushed<C> {
+    /// The client to notify.
+    pub client: C,
+    /// The claim.
+    pub id: ClaimId,
+    /// The grant.
+    pub grant: Grant,
+}
+
+/// Why a lock state refuses a claim; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The name is in use as another kind of lock, or with another limit.
+    #[error("it is in use now as {} and cannot be claimed as {}: one name is one kind of lock with one limit", kind(*.found), kind(*.asked))]
+    Clash {
+        /// The mode that was asked for.
+        asked: Mode,
+        /// The mode of a holder or waiter.
+        found: Mode,
+    },
+    /// The queue has [`MAX_WAITERS`] claims already.
+    #[error("{MAX_WAITERS} claims stand in line already")]
+    LineFull,
+    /// A count of zero, or larger than the limit, can never be granted.
+    #[error("{0} can never be granted: the count must be from 1 to the limit")]
+    Impossible(Mode),
+}
+
+/// How the last holds of the name ended, as reported to the next grant.
+struct Ended {
+    how: Previous,
+    /// The newest token minted when `how` was set: holds up to this token were concurrent with the one that ended.
+    upto: u64,
+    /// Until when it is remembered if no claim comes.
+    until: Instant,
+}
+
+impl<C> LockState<C> {
+    /// A name without holders and waiters.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            holders: Vec::new(),
+            line: None,
+            due: Instant::NEVER,
+            newest: 0,
+            ended: Ended { how: Previous::Clean, upto: 0, until: Instant::from_nanos(0) },
+        }
+    }
+}
+
+impl<C> Default for LockState<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a, C> StepContext<'a, C> {
+    /// A step with no grants to send yet.
+    pub fn new(
+        now: Instant,
+        request_life: Duration,
+        tombstones: &'a mut Tombstones,
+        mint: &'a mut dyn FnMut(u32) -> Token,
+    ) -> Self {
+        Self { now, request_life, tombstones, mint, pushed: Vec::new() }
+    }
+
+    /// From now on no request of `id` can create anything.
+    fn mark_dead(&mut self, id: ClaimId) {
+        self.tombstones.mark_dead(id, self.now, self.now.after(self.request_life));
+    }
+}
+
+impl<C> fmt::Debug for LockState<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.line.as_ref().map_or(0, |line| line.len());
+        f.debug_struct("Queue")
+            .field("holders", &self.holders.len())
+            .field("waiters", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The kind of lock that a mode belongs to, for messages.
+fn kind(mode: Mode) -> String {
+    match mode.limit() {
+        Some(limit) => format!("a semaphore of {limit}"),
+        None => "a mutex or read-write lock".to_owned(),
+    }
+}

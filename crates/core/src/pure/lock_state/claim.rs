@@ -1,0 +1,106 @@
+//! Claims: taking the name, entering the queue, or asking for the state of a claim.
+
+use super::{
+    LockState, MAX_WAITERS, Refusal, StepContext,
+    entry::{Holder, Waiter},
+};
+use crate::{Answer, Claim, How, Mode};
+
+impl<C: Clone> LockState<C> {
+    /// Takes the name, enters the queue, or reports the state of the claim. Notifications of the claim go to `client`
+    /// from now on.
+    ///
+    /// # Errors
+    /// A [`Refusal`], and nothing of the claim was created.
+    pub fn claim(
+        &mut self,
+        claim: &Claim,
+        how: How,
+        client: &C,
+        step: &mut StepContext<'_, C>,
+    ) -> Result<Answer, Refusal> {
+        self.settle(step);
+        self.speak_again(claim, client, step)?;
+        if let Some(answer) = self.answer_holder(claim, client, step) {
+            return Ok(answer);
+        }
+        if let Some(place) = self.place(claim.id) {
+            self.line_mut().waiting[place].spoke(claim, client, step.now);
+            return Ok(Answer::Waiting(self.hint(place, step.now)));
+        }
+        if how == How::Ask || step.tombstones.contains(claim.id, step.now) {
+            return Ok(Answer::Gone);
+        }
+        self.create(claim, client, step)
+    }
+
+    /// A claim whose pushed grant lapsed enters the queue again, at its end.
+    fn speak_again(
+        &mut self,
+        claim: &Claim,
+        client: &C,
+        step: &mut StepContext<'_, C>,
+    ) -> Result<(), Refusal> {
+        let Some(mut waiter) = self.take_silent(claim.id) else { return Ok(()) };
+        waiter.spoke(claim, client, step.now);
+        if let Err(refusal) = self.admit(waiter.mode) {
+            self.line_mut().silent.push(waiter);
+            return Err(refusal);
+        }
+        self.stand_in_line(waiter);
+        self.settle(step);
+        Ok(())
+    }
+
+    /// The answer to a claim that is granted: the same grant, extended to the full ttl.
+    fn answer_holder(&mut self, claim: &Claim, client: &C, step: &mut StepContext<'_, C>) -> Option<Answer> {
+        let holder = self.holders.iter_mut().find(|holder| holder.is_of(claim.id))?;
+        if holder.is_broken() {
+            return Some(Answer::Gone);
+        }
+        holder.confirm(step.now, claim.ttl);
+        holder.client = client.clone();
+        // If this very step granted it, the answer already says so: a notification would repeat it.
+        step.pushed.retain(|pushed| pushed.id != claim.id);
+        Some(Answer::Held(holder.grant(claim.ttl)))
+    }
+
+    /// Creates a claim that is not known here.
+    fn create(
+        &mut self,
+        claim: &Claim,
+        client: &C,
+        step: &mut StepContext<'_, C>,
+    ) -> Result<Answer, Refusal> {
+        self.admit(claim.mode)?;
+        if self.nobody_in_line() && self.tally().fits(claim.mode) {
+            let waiter = Waiter::new(claim, client, step.now);
+            return Ok(Answer::Held(self.seat(waiter, claim.ttl, false, step)));
+        }
+        if !claim.may_queue {
+            return Ok(Answer::Taken(self.hint_outside(step.now)));
+        }
+        if self.waiters() >= MAX_WAITERS {
+            return Err(Refusal::LineFull);
+        }
+        self.stand_in_line(Waiter::new(claim, client, step.now));
+        let place = self.line_mut().waiting.len() - 1;
+        Ok(Answer::Waiting(self.hint(place, step.now)))
+    }
+
+    /// Refuses a mode that can never be granted, or that conflicts with the claims of the name.
+    fn admit(&self, asked: Mode) -> Result<(), Refusal> {
+        if let Mode::Permits { count, limit } = asked
+            && !(1..=limit).contains(&count)
+        {
+            return Err(Refusal::Impossible(asked));
+        }
+        let held = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
+        let wanted = self.line.iter().flat_map(|line| line.waiting.iter().map(|waiter| waiter.mode));
+        // All of them are of one kind, because each was checked against the others: comparing with the first is enough.
+        match held.chain(wanted).next() {
+            Some(found) if !found.same_kind(asked) => Err(Refusal::Clash { asked, found }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Renewals, and the ways in which holds end.
+
+use std::time::Duration;
+
+use super::{LockState, StepContext, entry::HoldState};
+use crate::{ClaimId, Loss, Previous, Release, Token};
+
+/// A hold that was broken, and the client to notify.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenHold<C> {
+    /// The claim.
+    pub id: ClaimId,
+    /// Its client; `None` if the name was only kept taken by its minimum hold time.
+    pub client: Option<C>,
+}
+
+impl<C: Clone> LockState<C> {
+    /// Extends a hold to `ttl` from now; this confirms a pushed grant.
+    ///
+    /// # Errors
+    /// Why it is no longer held.
+    pub fn renew(
+        &mut self,
+        id: ClaimId,
+        token: Token,
+        ttl: Duration,
+        step: &mut StepContext<'_, C>,
+    ) -> Result<(), Loss> {
+        self.settle(step);
+        let hold = self.holders.iter_mut().find(|holder| holder.is_of(id) && holder.token == token);
+        let holder = hold.ok_or(Loss::Gone)?;
+        if holder.is_broken() {
+            return Err(Loss::Broken);
+        }
+        holder.confirm(step.now, ttl);
+        Ok(())
+    }
+
+    /// Removes every trace of a claim. False if nothing of it was there, or, with a token, if the hold with that token
+    /// was not.
+    pub fn release(&mut self, release: &Release, step: &mut StepContext<'_, C>) -> bool {
+        // Not `settle`: it might grant to the very claim that is leaving.
+        self.prune(step);
+        let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
+            Some(at) => self.end_hold(at, release, step),
+            // A hold that lapsed before its claim's next request: its queue entry is not what the release meant to
+            // free.
+            None => self.leave_line(release.id) && release.token.is_none(),
+        };
+        step.mark_dead(release.id);
+        self.settle(step);
+        freed
+    }
+
+    /// Ends the hold whose block of tokens contains `number`, if there is one. Without `force` the name stays taken
+    /// until its holder releases it or its lease ends.
+    pub fn break_hold(
+        &mut self,
+        number: u64,
+        force: bool,
+        step: &mut StepContext<'_, C>,
+    ) -> Option<BrokenHold<C>> {
+        self.prune(step);
+        let at = self.holders.iter().position(|holder| holder.carries(number));
+        let broken = at.map(|at| self.break_at(at, force, step));
+        self.settle(step);
+        broken
+    }
+
+    /// Takes back a grant whose client is gone, so that nobody can have learned of it, and grants to the next claim.
+    pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
+        self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
+        self.settle(step);
+    }
+
+    fn break_at(&mut self, at: usize, force: bool, step: &mut StepContext<'_, C>) -> BrokenHold<C> {
+        let holder = &mut self.holders[at];
+        let (id, token) = (holder.id, holder.token);
+        if matches!(holder.state, HoldState::Kept) {
+            self.holders.remove(at);
+            return BrokenHold { id, client: None };
+        }
+        let client = Some(holder.client.clone());
+        if force {
+            self.holders.remove(at);
+            self.note_end(token, Previous::Broken, step.now);
+            step.mark_dead(id);
+        } else {
+            holder.state = HoldState::Broken;
+        }
+        BrokenHold { id, client }
+    }
+
+    /// True if it was the hold that the release meant. Another hold of the same claim was granted to a late request: no
+    /// client knows of it, so nothing else would end it.
+    fn end_hold(&mut self, at: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
+        let holder = &mut self.holders[at];
+        let (token, broken) = (holder.token, holder.is_broken());
+        let meant = release.token.is_none_or(|wanted| wanted == token);
+        match release.keep {
+            Some(keep) if meant && !broken => {
+                holder.state = HoldState::Kept;
+                holder.expires = step.now.after(keep);
+                self.due = self.due.min(holder.expires);
+            }
+            _ => drop(self.holders.remove(at)),
+        }
+        if broken {
+            self.note_end(token, Previous::Broken, step.now);
+        } else if release.token == Some(token) {
+            self.note_end(token, release.ended, step.now);
+        }
+        // In the remaining case the claim never learned of its hold, so no work was done under it.
+        meant
+    }
+}

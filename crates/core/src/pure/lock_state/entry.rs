@@ -1,0 +1,107 @@
+//! The entries of a lock state: holders and waiters.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{Claim, ClaimId, Grant, Instant, Mode, Previous, Token};
+
+/// The shortest lease of a queue entry: several times the longest poll interval.
+pub const MIN_ENTRY_LIFE: Duration = Duration::from_secs(10);
+
+/// The longest lease of a queue entry: for so long a dead writer in the queue can keep new readers from joining current
+/// ones.
+pub const MAX_ENTRY_LIFE: Duration = Duration::from_secs(60);
+
+/// How long a queue entry lasts after the last request of its claim: the claim's ttl, within
+/// [`MIN_ENTRY_LIFE`]..=[`MAX_ENTRY_LIFE`].
+#[must_use]
+pub fn entry_life(ttl: Duration) -> Duration {
+    ttl.clamp(MIN_ENTRY_LIFE, MAX_ENTRY_LIFE)
+}
+
+/// A hold, or what still keeps the name taken after one.
+pub(super) struct Holder<C> {
+    pub(super) id: ClaimId,
+    pub(super) mode: Mode,
+    pub(super) token: Token,
+    pub(super) tokens: u32,
+    pub(super) owner: Arc<str>,
+    pub(super) since: Instant,
+    pub(super) expires: Instant,
+    /// How the hold before it ended.
+    pub(super) previous: Previous,
+    pub(super) state: HoldState<C>,
+    pub(super) client: C,
+}
+
+pub(super) enum HoldState<C> {
+    /// Its claim knows of the hold, or asked for it.
+    Held,
+    /// Granted to a waiting claim that has sent no request since. If the grant lapses, the claim becomes this silent
+    /// waiter.
+    Pushed(Box<Waiter<C>>),
+    /// Broken by an operator: keeps the name taken until its holder releases it or its lease ends.
+    Broken,
+    /// Released, but the name stays taken until `expires`, held by nobody.
+    Kept,
+}
+
+impl<C> Holder<C> {
+    /// The grant to report to its claim, lasting `ttl` from now.
+    pub(super) fn grant(&self, ttl: Duration) -> Grant {
+        Grant { token: self.token, tokens: self.tokens, ttl: Some(ttl), previous: self.previous }
+    }
+
+    /// True for a hold of this claim, broken or not.
+    pub(super) fn is_of(&self, id: ClaimId) -> bool {
+        self.id == id && !matches!(self.state, HoldState::Kept)
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.state, HoldState::Broken)
+    }
+
+    /// Whether the block of tokens of the grant contains `number`.
+    pub(super) fn carries(&self, number: u64) -> bool {
+        number.checked_sub(self.token.number).is_some_and(|offset| offset < u64::from(self.tokens))
+    }
+
+    /// Its claim sent a request: the grant is known to it and lasts `ttl` from now. Never shortens the lease, for a
+    /// late request may ask for less.
+    pub(super) fn confirm(&mut self, now: Instant, ttl: Duration) {
+        self.state = HoldState::Held;
+        self.expires = self.expires.max(now.after(ttl));
+    }
+}
+
+/// A claim in the queue, or a silent one that lost its queue entry.
+pub(super) struct Waiter<C> {
+    pub(super) id: ClaimId,
+    pub(super) mode: Mode,
+    pub(super) tokens: u32,
+    pub(super) claim_time: Duration,
+    pub(super) owner: Arc<str>,
+    pub(super) since: Instant,
+    pub(super) expires: Instant,
+    pub(super) client: C,
+}
+
+impl<C: Clone> Waiter<C> {
+    pub(super) fn new(claim: &Claim, client: &C, now: Instant) -> Self {
+        Self {
+            id: claim.id,
+            mode: claim.mode,
+            tokens: claim.tokens,
+            claim_time: claim.claim_time.min(claim.ttl),
+            owner: Arc::clone(&claim.owner),
+            since: now,
+            expires: now.after(entry_life(claim.ttl)),
+            client: client.clone(),
+        }
+    }
+
+    /// Its claim sent a request: the lease of the entry is extended, and notifications go to the client that sent it.
+    pub(super) fn spoke(&mut self, claim: &Claim, client: &C, now: Instant) {
+        self.expires = self.expires.max(now.after(entry_life(claim.ttl)));
+        self.client = client.clone();
+    }
+}

@@ -1,0 +1,156 @@
+//! A lock state with everything it needs, for tests.
+
+use std::time::Duration;
+
+use super::{BrokenHold, LockState, Pushed, Refusal, StepContext, Tombstones};
+use crate::{
+    Answer, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token, View,
+};
+
+pub(super) const REQUEST_LIFE: Duration = Duration::from_secs(1);
+pub(super) const TTL: Duration = Duration::from_secs(30);
+pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
+
+/// A lock state whose clients are the numbers of their claims.
+pub(super) struct Fixture {
+    pub(super) queue: LockState<u8>,
+    pub(super) tombstones: Tombstones,
+    pub(super) now: Instant,
+    /// The grants that the last step pushed.
+    pub(super) pushed: Vec<Pushed<u8>>,
+    last: u64,
+    /// Whether the lock state is saved and restored before each step.
+    pub(super) saves: bool,
+}
+
+impl Fixture {
+    pub(super) fn new() -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        Self {
+            queue: LockState::new(),
+            tombstones: Tombstones::default(),
+            now,
+            pushed: Vec::new(),
+            last: 0,
+            saves: false,
+        }
+    }
+
+    pub(super) fn pass(&mut self, millis: u64) {
+        self.now = self.now.after(Duration::from_millis(millis));
+    }
+
+    pub(super) fn step<R>(
+        &mut self,
+        act: impl FnOnce(&mut LockState<u8>, &mut StepContext<'_, u8>) -> R,
+    ) -> R {
+        if self.saves {
+            self.queue = LockState::restore(self.queue.save(), token(0).lineage);
+        }
+        let last = &mut self.last;
+        let mut mint = |tokens: u32| {
+            let number = *last + 1;
+            *last += u64::from(tokens);
+            token(number)
+        };
+        let mut step = StepContext::new(self.now, REQUEST_LIFE, &mut self.tombstones, &mut mint);
+        let answer = act(&mut self.queue, &mut step);
+        self.pushed = step.pushed;
+        answer
+    }
+
+    pub(super) fn call(&mut self, claim: &Claim, how: How) -> Result<Answer, Refusal> {
+        self.step(|queue, step| queue.claim(claim, how, &claim.id.0[15], step))
+    }
+
+    pub(super) fn create(&mut self, number: u8, mode: Mode) -> Answer {
+        self.call(&claim(number, mode), How::Create).unwrap()
+    }
+
+    /// Creates a claim that must be granted.
+    pub(super) fn hold(&mut self, number: u8, mode: Mode) -> Grant {
+        held(self.create(number, mode))
+    }
+
+    /// Creates a claim that must wait, and returns how many are ahead.
+    pub(super) fn wait(&mut self, number: u8, mode: Mode) -> u32 {
+        ahead(self.create(number, mode))
+    }
+
+    pub(super) fn ask(&mut self, number: u8) -> Answer {
+        self.call(&claim(number, Mode::Exclusive), How::Ask).unwrap()
+    }
+
+    pub(super) fn renew(&mut self, number: u8, token: Token) -> Result<(), Loss> {
+        self.step(|queue, step| queue.renew(id(number), token, TTL, step))
+    }
+
+    pub(super) fn release(&mut self, number: u8, token: impl Into<Option<Token>>) -> bool {
+        self.end(&release(number, token.into()))
+    }
+
+    pub(super) fn end(&mut self, release: &Release) -> bool {
+        self.step(|queue, step| queue.release(release, step))
+    }
+
+    pub(super) fn break_hold(&mut self, number: u64, force: bool) -> Option<BrokenHold<u8>> {
+        self.step(|queue, step| queue.break_hold(number, force, step))
+    }
+
+    pub(super) fn settle(&mut self) {
+        self.step(|queue, step| queue.settle(step));
+    }
+
+    /// The clients of the grants that the last step pushed.
+    pub(super) fn told(&self) -> Vec<u8> {
+        self.pushed.iter().map(|pushed| pushed.client).collect()
+    }
+
+    pub(super) fn view(&self) -> View {
+        self.queue.view(&name(), "key", self.now)
+    }
+}
+
+pub(super) fn held(answer: Answer) -> Grant {
+    match answer {
+        Answer::Held(grant) => grant,
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+pub(super) fn ahead(answer: Answer) -> u32 {
+    match answer {
+        Answer::Waiting(hint) => hint.ahead.unwrap(),
+        other => panic!("not waiting: {other:?}"),
+    }
+}
+
+pub(super) fn name() -> Name {
+    Name::new("n").unwrap()
+}
+
+pub(super) fn id(number: u8) -> ClaimId {
+    ClaimId(u128::from(number).to_be_bytes())
+}
+
+pub(super) fn token(number: u64) -> Token {
+    Token { lineage: Lineage::new(7), number }
+}
+
+pub(super) fn claim(number: u8, mode: Mode) -> Claim {
+    Claim {
+        id: id(number),
+        name: name(),
+        mode,
+        ttl: TTL,
+        claim_time: CLAIM_TIME,
+        may_queue: true,
+        tokens: 1,
+        owner: format!("owner {number}").into(),
+        stops_on_term: false,
+    }
+}
+
+pub(super) fn release(number: u8, token: Option<Token>) -> Release {
+    Release { id: id(number), name: name(), mode: Mode::Exclusive, token, ended: Previous::Clean, keep: None }
+}

@@ -1,0 +1,69 @@
+//! The queue of one name: the waiting claims, and the silent ones, whose pushed grant lapsed.
+
+use std::collections::VecDeque;
+
+use super::{LockState, entry::Waiter};
+use crate::{ClaimId, Instant};
+
+/// The waiters of a name.
+pub(super) struct WaitQueue<C> {
+    /// In the order in which they will be granted.
+    pub(super) waiting: VecDeque<Waiter<C>>,
+    /// Claims whose pushed grant lapsed: out of the queue until their next request.
+    pub(super) silent: Vec<Waiter<C>>,
+}
+
+impl<C> WaitQueue<C> {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.silent.len()
+    }
+
+    /// Drops the entries whose lease has ended.
+    pub(super) fn prune(&mut self, now: Instant) {
+        self.waiting.retain(|waiter| waiter.expires > now);
+        self.silent.retain(|waiter| waiter.expires > now);
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Waiter<C>> {
+        self.waiting.iter().chain(&self.silent)
+    }
+}
+
+impl<C> LockState<C> {
+    /// The queue, created if there is none.
+    pub(super) fn line_mut(&mut self) -> &mut WaitQueue<C> {
+        self.line.get_or_insert_with(|| Box::new(WaitQueue { waiting: VecDeque::new(), silent: Vec::new() }))
+    }
+
+    /// How many claims are ahead of this one, if it is in the queue.
+    pub(super) fn place(&self, id: ClaimId) -> Option<usize> {
+        self.line.as_ref()?.waiting.iter().position(|waiter| waiter.id == id)
+    }
+
+    pub(super) fn nobody_in_line(&self) -> bool {
+        self.line.as_ref().is_none_or(|line| line.waiting.is_empty())
+    }
+
+    pub(super) fn waiters(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.len())
+    }
+
+    /// Appends a claim to the queue.
+    pub(super) fn stand_in_line(&mut self, waiter: Waiter<C>) {
+        self.due = self.due.min(waiter.expires);
+        self.line_mut().waiting.push_back(waiter);
+    }
+
+    /// Removes and returns the silent claim with this id, if there is one.
+    pub(super) fn take_silent(&mut self, id: ClaimId) -> Option<Waiter<C>> {
+        let silent = &mut self.line.as_mut()?.silent;
+        let at = silent.iter().position(|waiter| waiter.id == id)?;
+        Some(silent.swap_remove(at))
+    }
+
+    /// Removes a claim from the queue; false if it was not there.
+    pub(super) fn leave_line(&mut self, id: ClaimId) -> bool {
+        let Some(at) = self.place(id) else { return self.take_silent(id).is_some() };
+        self.line_mut().waiting.remove(at).is_some()
+    }
+}

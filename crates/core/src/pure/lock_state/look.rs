@@ -1,0 +1,112 @@
+//! Read-only views of a lock state.
+
+use std::time::Duration;
+
+use super::{
+    LockState,
+    entry::{HoldState, Holder, Waiter},
+};
+use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView};
+
+/// The owner shown for a name that stays taken and is held by nobody.
+pub const KEPT_OWNER: &str = "kept";
+
+/// How many claims at the head of the queue learn when the first lease runs out: one asks then, the others in case it
+/// is dead. More would only be a herd.
+pub const WATCHERS: usize = 3;
+
+impl<C> LockState<C> {
+    /// Whether nothing is left that a later claim would have to know, so that the lock state may be dropped. Valid as
+    /// of the last settle.
+    #[must_use]
+    pub fn is_idle(&self, now: Instant) -> bool {
+        let remembers = self.ended.how != Previous::Clean && now < self.ended.until;
+        self.holders.is_empty() && self.line.is_none() && !remembers
+    }
+
+    /// Whether the name has a holder or a waiter, or is kept taken by nobody. Valid as of the last settle.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        !self.holders.is_empty() || self.line.is_some()
+    }
+
+    /// The first instant at which an entry expires, unless renewed.
+    #[must_use]
+    pub fn next_expiry(&self) -> Instant {
+        let held = self.holders.iter().map(|holder| holder.expires);
+        let wanted = self.line.iter().flat_map(|line| line.all().map(|waiter| waiter.expires));
+        held.chain(wanted).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// The first claims of the queue, with their clients: they have to know when the first hold ends.
+    pub fn watchers(&self) -> impl Iterator<Item = (ClaimId, &C)> {
+        let waiting = self.line.iter().flat_map(|line| &line.waiting);
+        waiting.take(WATCHERS).map(|waiter| (waiter.id, &waiter.client))
+    }
+
+    /// Whether the name is kept taken, held by nobody. Valid as of the last settle.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.holders.iter().any(|holder| matches!(holder.state, HoldState::Kept))
+    }
+
+    /// The clients of all claims, once for each claim.
+    pub fn clients(&self) -> impl Iterator<Item = &C> {
+        let held = self.holders.iter().map(|holder| &holder.client);
+        held.chain(self.line.iter().flat_map(|line| line.all().map(|waiter| &waiter.client)))
+    }
+
+    /// The name as operators see it.
+    #[must_use]
+    pub fn view(&self, name: &Name, key: &str, now: Instant) -> View {
+        let mut view = View::free(name.clone(), key.to_owned());
+        let live = self.holders.iter().filter(|holder| holder.expires > now);
+        for holder in live {
+            view.lineage = Some(holder.token.lineage);
+            view.add_holder(holder.mode, holder_view(holder, now));
+        }
+        let waiting = self.line.iter().flat_map(|line| line.all()).filter(|waiter| waiter.expires > now);
+        view.waiters = waiting.map(|waiter| waiter_view(waiter, now)).collect();
+        view
+    }
+
+    /// The hint for a claim in the queue.
+    pub(super) fn hint(&self, place: usize, now: Instant) -> Hint {
+        let ask_in = if place < WATCHERS { self.frees_in(now) } else { None };
+        Hint { ask_in, ahead: u32::try_from(place).ok(), obstacle: None }
+    }
+
+    /// The hint for a claim that may not wait.
+    pub(super) fn hint_outside(&self, now: Instant) -> Hint {
+        let ahead = self.line.as_ref().map_or(0, |line| line.waiting.len());
+        Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }
+    }
+
+    /// The time until the first holder lapses. Valid as of the last settle.
+    #[must_use]
+    pub fn frees_in(&self, now: Instant) -> Option<Duration> {
+        let first = self.holders.iter().map(|holder| holder.expires).min()?;
+        (first != Instant::NEVER).then(|| first.since(now))
+    }
+}
+
+fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {
+    let owner = if matches!(holder.state, HoldState::Kept) { KEPT_OWNER } else { &holder.owner };
+    HolderView {
+        id: holder.id.to_string(),
+        owner: owner.to_owned(),
+        token: Some(holder.token.number),
+        held: Some(now.since(holder.since)),
+        remaining: (holder.expires != Instant::NEVER).then(|| holder.expires.since(now)),
+        of_session: false,
+        foreign: false,
+    }
+}
+
+fn waiter_view<C>(waiter: &Waiter<C>, now: Instant) -> WaiterView {
+    WaiterView {
+        id: waiter.id.to_string(),
+        owner: waiter.owner.as_ref().to_owned(),
+        waiting: Some(now.since(waiter.since)),
+    }
+}

@@ -1,0 +1,166 @@
+//! Expiry, and the one place where claims in the queue are granted.
+
+use std::time::Duration;
+
+use super::{
+    ENDED_LIFE, LockState, MAX_HOLDERS, MAX_TOKENS, Pushed, StepContext,
+    entry::{HoldState, Holder, Waiter},
+};
+use crate::{Grant, Instant, Mode, Previous, Token};
+
+impl<C: Clone> LockState<C> {
+    /// Drops expired entries, and grants to the head of the queue as long as its mode fits.
+    pub fn settle(&mut self, step: &mut StepContext<'_, C>) {
+        self.prune(step);
+        if self.line.is_none() {
+            return;
+        }
+        let mut tally = self.tally();
+        while let Some(next) = self.head_mode().filter(|&mode| tally.fits(mode)) {
+            tally.add(next);
+            self.push_to_head(step);
+        }
+        self.drop_empty_line();
+    }
+
+    fn head_mode(&self) -> Option<Mode> {
+        Some(self.line.as_ref()?.waiting.front()?.mode)
+    }
+
+    /// Drops expired entries.
+    pub(super) fn prune(&mut self, step: &mut StepContext<'_, C>) {
+        let now = step.now;
+        if now < self.due {
+            return;
+        }
+        let mut lapsed: Vec<_> = self.holders.extract_if(.., |holder| holder.expires <= now).collect();
+        // In the order in which they ended: the end of a hold counts for holds concurrent with it, not for later ones.
+        lapsed.sort_by_key(|holder| holder.expires);
+        for holder in lapsed {
+            self.lapse(holder, step);
+        }
+        if let Some(line) = &mut self.line {
+            line.prune(now);
+        }
+        self.drop_empty_line();
+        self.due = self.next_expiry();
+    }
+
+    /// Handles a hold whose lease has ended.
+    fn lapse(&mut self, holder: Holder<C>, step: &mut StepContext<'_, C>) {
+        match holder.state {
+            HoldState::Held => {
+                self.note_end(holder.token, Previous::Lapsed, holder.expires);
+                step.mark_dead(holder.id);
+            }
+            HoldState::Broken => {
+                self.note_end(holder.token, Previous::Broken, holder.expires);
+                step.mark_dead(holder.id);
+            }
+            HoldState::Kept => {}
+            HoldState::Pushed(waiter) => {
+                // Its client may have received the notification and worked until the deadline, so the next holder must
+                // be told.
+                self.note_end(holder.token, Previous::Lapsed, holder.expires);
+                self.line_mut().silent.push(*waiter);
+            }
+        }
+    }
+
+    /// Remembers, for the next grant, how and when a hold ended. Of concurrent holds, the worst end counts.
+    pub(super) fn note_end(&mut self, token: Token, how: Previous, when: Instant) {
+        let beside = token.number <= self.ended.upto;
+        self.ended.how = if beside { self.ended.how.worse(how) } else { how };
+        self.ended.upto = self.newest;
+        self.ended.until = self.ended.until.max(when.after(ENDED_LIFE));
+    }
+
+    fn push_to_head(&mut self, step: &mut StepContext<'_, C>) {
+        let Some(waiter) = self.line_mut().waiting.pop_front() else { return };
+        let (id, client) = (waiter.id, waiter.client.clone());
+        let claim_time = waiter.claim_time;
+        let grant = self.seat(waiter, claim_time, true, step);
+        step.pushed.push(Pushed { client, id, grant });
+    }
+
+    /// Makes a claim a holder and mints its tokens.
+    pub(super) fn seat(
+        &mut self,
+        waiter: Waiter<C>,
+        lasts: Duration,
+        pushed: bool,
+        step: &mut StepContext<'_, C>,
+    ) -> Grant {
+        let tokens = waiter.tokens.clamp(1, MAX_TOKENS);
+        let token = (step.mint)(tokens);
+        debug_assert!(token.number > self.newest, "tokens grow");
+        self.newest = token.number + u64::from(tokens - 1);
+        let holder = Holder {
+            id: waiter.id,
+            mode: waiter.mode,
+            token,
+            tokens,
+            owner: waiter.owner.clone(),
+            since: step.now,
+            expires: step.now.after(lasts),
+            previous: self.ended.how,
+            client: waiter.client.clone(),
+            state: if pushed { HoldState::Pushed(Box::new(waiter)) } else { HoldState::Held },
+        };
+        self.due = self.due.min(holder.expires);
+        let grant = holder.grant(lasts);
+        if self.holders.is_empty() {
+            // Most names have one holder: by default a vector would reserve room for four.
+            self.holders.reserve_exact(1);
+        }
+        self.holders.push(holder);
+        grant
+    }
+
+    fn drop_empty_line(&mut self) {
+        if self.line.as_ref().is_some_and(|line| line.len() == 0) {
+            self.line = None;
+        }
+    }
+}
+
+impl<C> LockState<C> {
+    /// The sum of all current holds.
+    pub(super) fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for holder in &self.holders {
+            tally.add(holder.mode);
+        }
+        tally
+    }
+}
+
+/// The sum of all current holds.
+#[derive(Default)]
+pub(super) struct Tally {
+    holders: usize,
+    exclusive: bool,
+    permits: u64,
+}
+
+impl Tally {
+    pub(super) fn fits(&self, mode: Mode) -> bool {
+        if self.holders >= MAX_HOLDERS {
+            return false;
+        }
+        match mode {
+            Mode::Exclusive => self.holders == 0,
+            Mode::Shared => !self.exclusive,
+            Mode::Permits { count, limit } => self.permits + u64::from(count) <= u64::from(limit),
+        }
+    }
+
+    fn add(&mut self, mode: Mode) {
+        self.holders += 1;
+        match mode {
+            Mode::Exclusive => self.exclusive = true,
+            Mode::Shared => {}
+            Mode::Permits { count, .. } => self.permits += u64::from(count),
+        }
+    }
+}

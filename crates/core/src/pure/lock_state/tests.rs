@@ -1,0 +1,5 @@
+//! The lock state, example by example. The rules for every order of events are in `properties.rs`.
+
+mod ends;
+mod grants;
+mod lines;

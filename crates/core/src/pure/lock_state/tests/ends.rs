@@ -1,0 +1,187 @@
+//! Tests of releases, breaking, and the `previous` of the next grant.
+
+use std::time::Duration;
+
+use crate::{
+    Answer, Loss,
+    Mode::{Exclusive, Permits, Shared},
+    Previous, Release,
+    pure::lock_state::{BrokenHold, ENDED_LIFE, fixture::*},
+};
+
+#[test]
+fn a_release_takes_only_its_own_hold() {
+    let mut fixture = Fixture::new();
+    let grant = fixture.hold(1, Exclusive);
+    assert!(!fixture.release(2, grant.token), "another claim, same token");
+    fixture.renew(1, grant.token).unwrap();
+    assert_eq!(fixture.renew(1, token(99)), Err(Loss::Gone));
+    assert_eq!(fixture.renew(2, grant.token), Err(Loss::Gone));
+    assert!(fixture.release(1, grant.token));
+    assert!(!fixture.release(1, grant.token), "once");
+}
+
+#[test]
+fn a_release_of_a_hold_that_lapsed_ends_whatever_its_claim_has() {
+    for speaks in [false, true] {
+        let mut fixture = Fixture::new();
+        let first = fixture.hold(1, Exclusive);
+        fixture.wait(2, Exclusive);
+        fixture.end(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
+        let pushed = fixture.pushed[0].grant.clone();
+        fixture.pass(2_000);
+        if speaks {
+            assert!(held(fixture.ask(2)).token > pushed.token, "granted again");
+        }
+        assert!(!fixture.release(2, pushed.token), "that one was not there");
+        assert!(matches!(fixture.create(2, Exclusive), Answer::Gone), "and nothing else of the claim is");
+        assert_eq!(
+            fixture.hold(3, Exclusive).previous,
+            Previous::Lapsed,
+            "nothing was done under the second"
+        );
+    }
+}
+
+#[test]
+fn no_request_of_a_released_claim_creates_anything() {
+    let mut fixture = Fixture::new();
+    assert!(!fixture.release(1, None), "released before its claim arrived");
+    assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
+    let grant = fixture.hold(2, Exclusive);
+    fixture.wait(3, Exclusive);
+    assert!(fixture.release(3, None), "a place in line was there");
+    assert!(matches!(fixture.create(3, Exclusive), Answer::Gone));
+    assert!(fixture.release(2, grant.token) && fixture.told().is_empty());
+    assert!(matches!(fixture.create(2, Exclusive), Answer::Gone), "a doubled claim, late");
+    assert!(fixture.queue.is_idle(fixture.now));
+    fixture.pass(999);
+    assert!(matches!(fixture.create(2, Exclusive), Answer::Gone));
+    fixture.pass(1);
+    fixture.tombstones.forget(fixture.now);
+    assert!(fixture.tombstones.is_empty(), "and nothing is left of them");
+}
+
+#[test]
+fn no_request_of_a_lapsed_claim_creates_anything() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    fixture.pass(30_000);
+    assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
+}
+
+#[test]
+fn the_next_holder_is_told_how_the_last_hold_ended() {
+    for ended in [Previous::Clean, Previous::Abandoned] {
+        let mut fixture = Fixture::new();
+        let grant = fixture.hold(1, Exclusive);
+        assert_eq!(grant.previous, Previous::Clean, "there was none");
+        fixture.end(&Release { ended, ..release(1, Some(grant.token)) });
+        let next = fixture.hold(2, Exclusive);
+        assert_eq!(next.previous, ended);
+        assert_eq!(fixture.hold(2, Exclusive).previous, ended, "asked again");
+        fixture.release(2, next.token);
+        assert_eq!(fixture.hold(3, Exclusive).previous, Previous::Clean);
+    }
+}
+
+#[test]
+fn of_holds_side_by_side_the_worst_end_counts() {
+    let one = Permits { count: 1, limit: 3 };
+    let mut fixture = Fixture::new();
+    let (first, second) = (fixture.hold(1, one), fixture.hold(2, one));
+    fixture.end(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
+    fixture.release(2, second.token);
+    let third = fixture.hold(3, one);
+    assert_eq!(third.previous, Previous::Abandoned);
+    fixture.release(3, third.token);
+    assert_eq!(fixture.hold(4, one).previous, Previous::Clean, "the third came after");
+}
+
+#[test]
+fn a_claim_that_never_knew_that_it_held_leaves_the_story_as_it_was() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    fixture.pass(30_000);
+    fixture.hold(2, Exclusive);
+    assert!(fixture.release(2, None), "its answer was lost: nothing was done under it");
+    assert_eq!(fixture.hold(3, Exclusive).previous, Previous::Lapsed);
+}
+
+#[test]
+fn a_bad_end_is_remembered_for_a_time_and_then_nothing_is_left() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    fixture.pass(30_000);
+    fixture.settle();
+    assert!(!fixture.queue.is_idle(fixture.now) && !fixture.queue.is_used());
+    assert!(fixture.queue.is_idle(fixture.now.after(ENDED_LIFE)));
+}
+
+#[test]
+fn a_broken_hold_keeps_its_lease_until_its_holder_lets_go() {
+    let mut fixture = Fixture::new();
+    let grant = fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    assert_eq!(
+        fixture.break_hold(grant.token.number, false),
+        Some(BrokenHold { id: id(1), client: Some(1) })
+    );
+    assert!(fixture.told().is_empty(), "the holder may still work");
+    assert_eq!(fixture.renew(1, grant.token), Err(Loss::Broken));
+    assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
+    assert_eq!(ahead(fixture.ask(2)), 0);
+    let keep = Some(Duration::from_secs(5));
+    assert!(fixture.end(&Release { keep, ..release(1, Some(grant.token)) }));
+    assert_eq!(fixture.told(), [2], "let go, and not kept");
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Broken);
+}
+
+#[test]
+fn a_broken_hold_ends_with_its_lease_at_the_latest() {
+    let mut fixture = Fixture::new();
+    let grant = fixture.hold(1, Exclusive);
+    fixture.break_hold(grant.token.number, false).unwrap();
+    fixture.pass(20_000);
+    assert_eq!(fixture.renew(1, grant.token), Err(Loss::Broken));
+    assert_eq!(fixture.wait(2, Exclusive), 0);
+    fixture.pass(10_000);
+    assert_eq!(held(fixture.ask(2)).previous, Previous::Broken);
+}
+
+#[test]
+fn breaking_by_force_waits_for_nobody() {
+    let mut fixture = Fixture::new();
+    let grant = fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.break_hold(grant.token.number, false).unwrap();
+    fixture.break_hold(grant.token.number, true).unwrap();
+    assert_eq!(fixture.told(), [2]);
+    assert!(fixture.pushed[0].grant.token > grant.token, "the fence protects");
+    assert_eq!(fixture.renew(1, grant.token), Err(Loss::Gone));
+    assert!(!fixture.release(1, grant.token));
+    assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
+}
+
+#[test]
+fn any_token_of_the_block_names_the_hold_to_break() {
+    let mut fixture = Fixture::new();
+    let mut claim = claim(1, Shared);
+    claim.tokens = 3;
+    fixture.call(&claim, crate::How::Create).unwrap();
+    fixture.hold(2, Shared);
+    for (number, who) in [(0, None), (1, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)] {
+        assert_eq!(fixture.break_hold(number, false).map(|broken| broken.id), who.map(id), "{number}");
+    }
+}
+
+#[test]
+fn a_kept_name_can_be_broken_and_nobody_is_told() {
+    let mut fixture = Fixture::new();
+    let grant = fixture.hold(1, Exclusive);
+    fixture.end(&Release { keep: Some(TTL), ..release(1, Some(grant.token)) });
+    fixture.wait(2, Exclusive);
+    assert_eq!(fixture.break_hold(grant.token.number, false), Some(BrokenHold { id: id(1), client: None }));
+    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Clean);
+}

@@ -1,0 +1,157 @@
+//! Tests of grants and their tokens.
+
+use std::time::Duration;
+
+use crate::{
+    Answer, How,
+    Mode::{Exclusive, Permits, Shared},
+    pure::lock_state::{MAX_HOLDERS, MAX_TOKENS, MAX_WAITERS, Refusal, entry::Waiter, fixture::*},
+};
+
+#[test]
+fn readers_at_the_head_are_granted_together_and_a_waiting_writer_stops_later_ones() {
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    for (reader, before) in [(2, 0), (3, 1)] {
+        assert_eq!(fixture.wait(reader, Shared), before);
+    }
+    assert_eq!(fixture.wait(4, Exclusive), 2);
+    assert_eq!(fixture.wait(5, Shared), 3);
+
+    assert!(fixture.release(1, first.token));
+    assert_eq!(fixture.told(), [2, 3]);
+    assert_eq!(fixture.wait(6, Shared), 2, "the writer stands before it");
+    assert!(fixture.told().is_empty());
+
+    assert!(fixture.release(2, None) && fixture.told().is_empty());
+    assert!(fixture.release(3, None));
+    assert_eq!(fixture.told(), [4], "alone");
+    assert!(fixture.release(4, None));
+    assert_eq!(fixture.told(), [5, 6]);
+}
+
+#[test]
+fn a_small_permit_claim_does_not_overtake_a_large_one() {
+    let permits = |count| Permits { count, limit: 3 };
+    let mut fixture = Fixture::new();
+    let two = fixture.hold(1, permits(2));
+    assert_eq!(fixture.wait(2, permits(2)), 0);
+    assert_eq!(fixture.wait(3, permits(1)), 1, "it would fit, but is not first");
+    assert!(fixture.release(1, two.token));
+    assert_eq!(fixture.told(), [2, 3]);
+    assert_eq!(fixture.view().mode, Some(permits(3)));
+}
+
+#[test]
+fn what_can_never_be_granted_is_refused() {
+    let mut fixture = Fixture::new();
+    for (count, limit) in [(0, 3), (4, 3), (1, 0), (0, 0)] {
+        let mode = Permits { count, limit };
+        assert_eq!(fixture.call(&claim(1, mode), How::Create).unwrap_err(), Refusal::Impossible(mode));
+    }
+    assert!(fixture.queue.is_idle(fixture.now));
+}
+
+#[test]
+fn one_name_is_one_kind_of_lock_with_one_limit() {
+    let mut fixture = Fixture::new();
+    let three = Permits { count: 1, limit: 3 };
+    fixture.hold(1, three);
+    for asked in [Exclusive, Shared, Permits { count: 1, limit: 4 }] {
+        let refusal = fixture.call(&claim(2, asked), How::Create).unwrap_err();
+        assert_eq!(refusal, Refusal::Clash { asked, found: three });
+        assert!(refusal.to_string().contains("a semaphore of 3"), "{refusal}");
+    }
+    assert!(fixture.release(1, None));
+    fixture.hold(2, Shared);
+    fixture.hold(3, Shared);
+}
+
+#[test]
+fn a_doubled_claim_gets_the_same_grant_and_the_full_time() {
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    fixture.pass(29_000);
+    let again = fixture.hold(1, Exclusive);
+    assert_eq!((again.token, again.tokens, again.ttl), (first.token, 1, Some(TTL)));
+    fixture.pass(29_000);
+    assert_eq!(held(fixture.ask(1)).token, first.token);
+    assert_eq!(fixture.view().holders.len(), 1);
+}
+
+#[test]
+fn a_late_request_for_less_time_takes_none_away() {
+    let mut fixture = Fixture::new();
+    let grant = fixture.hold(1, Exclusive);
+    let short = Duration::from_secs(1);
+    fixture.step(|queue, step| queue.renew(id(1), grant.token, short, step)).unwrap();
+    assert_eq!(fixture.view().holders[0].remaining, Some(TTL));
+}
+
+#[test]
+fn blocks_of_tokens_grow_and_are_bounded() {
+    let mut fixture = Fixture::new();
+    let mut numbers = Vec::new();
+    for (number, tokens) in [(1, 0), (2, 10), (3, u32::MAX), (4, 1)] {
+        let mut claim = claim(number, Shared);
+        claim.tokens = tokens;
+        let grant = held(fixture.call(&claim, How::Create).unwrap());
+        numbers.push((grant.token.number, grant.tokens));
+    }
+    let after = 12 + u64::from(MAX_TOKENS);
+    assert_eq!(numbers, [(1, 1), (2, 10), (12, MAX_TOKENS), (after, 1)]);
+}
+
+#[test]
+fn asking_creates_nothing() {
+    let mut fixture = Fixture::new();
+    assert!(matches!(fixture.ask(1), Answer::Gone));
+    assert!(fixture.queue.is_idle(fixture.now));
+    fixture.hold(2, Exclusive);
+    assert!(matches!(fixture.ask(1), Answer::Gone));
+    assert_eq!(fixture.view().waiters.len(), 0);
+}
+
+#[test]
+fn without_a_place_in_line_nothing_remains() {
+    let mut fixture = Fixture::new();
+    let grant = fixture.hold(1, Exclusive);
+    let mut hasty = claim(2, Exclusive);
+    hasty.may_queue = false;
+    let Ok(Answer::Taken(hint)) = fixture.call(&hasty, How::Create) else { panic!() };
+    assert_eq!((hint.ask_in, hint.ahead), (Some(TTL), Some(0)));
+    assert_eq!(fixture.view().waiters.len(), 0);
+    assert!(fixture.release(1, grant.token) && fixture.told().is_empty());
+    held(fixture.call(&hasty, How::Create).unwrap());
+}
+
+#[test]
+fn the_line_is_bounded() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    let mut waiting = claim(2, Exclusive);
+    // Not through `claim`, which first searches the whole queue for each claim.
+    for number in 1..MAX_WAITERS as u64 {
+        waiting.id.0[..8].copy_from_slice(&number.to_be_bytes());
+        fixture.queue.stand_in_line(Waiter::new(&waiting, &2, fixture.now));
+    }
+    assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1);
+    assert_eq!(fixture.call(&claim(4, Exclusive), How::Create).unwrap_err(), Refusal::LineFull);
+    assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1, "who stands there stays");
+    fixture.release(3, None);
+    fixture.wait(4, Exclusive);
+}
+
+#[test]
+fn the_holders_are_bounded() {
+    let mut fixture = Fixture::new();
+    let mut reader = claim(2, Shared);
+    for number in 0..MAX_HOLDERS as u64 {
+        reader.id.0[..8].copy_from_slice(&number.to_be_bytes());
+        let waiter = Waiter::new(&reader, &2, fixture.now);
+        fixture.step(|queue, step| queue.seat(waiter, TTL, false, step));
+    }
+    assert_eq!(fixture.wait(3, Shared), 0);
+    fixture.break_hold(1, true).unwrap();
+    assert_eq!(fixture.told(), [3]);
+}

@@ -1,0 +1,172 @@
+//! Tests of the queue: leases of queue entries, pushed grants that no client takes, waiting for time.
+
+use std::time::Duration;
+
+use crate::{
+    Answer, How,
+    Mode::{Exclusive, Shared},
+    Previous,
+    pure::lock_state::{KEPT_OWNER, MIN_ENTRY_LIFE, WATCHERS, entry_life, fixture::*},
+};
+
+#[test]
+fn a_pushed_grant_lasts_the_claim_time_until_its_claim_speaks() {
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.release(1, first.token);
+    let pushed = fixture.pushed[0].grant.clone();
+    assert_eq!(pushed.ttl, Some(CLAIM_TIME));
+    assert_eq!(fixture.view().holders[0].remaining, Some(CLAIM_TIME));
+    fixture.renew(2, pushed.token).unwrap();
+    assert_eq!(fixture.view().holders[0].remaining, Some(TTL));
+
+    fixture.wait(3, Exclusive);
+    fixture.release(2, pushed.token);
+    let asked = held(fixture.ask(3));
+    assert_eq!((asked.ttl, asked.token), (Some(TTL), fixture_token(&fixture)));
+}
+
+fn fixture_token(fixture: &Fixture) -> crate::Token {
+    token(fixture.view().holders[0].token.unwrap())
+}
+
+#[test]
+fn a_claim_time_is_at_most_the_ttl() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    let mut short = claim(2, Exclusive);
+    short.ttl = Duration::from_millis(500);
+    fixture.call(&short, How::Create).unwrap();
+    fixture.release(1, None);
+    assert_eq!(fixture.pushed[0].grant.ttl, Some(short.ttl));
+}
+
+#[test]
+fn a_waiter_that_misses_its_turn_goes_behind_until_it_speaks_again() {
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    for number in [2, 3, 4] {
+        fixture.wait(number, Exclusive);
+    }
+    fixture.release(1, first.token);
+    assert_eq!(fixture.told(), [2]);
+    fixture.pass(2_000);
+    fixture.settle();
+    assert_eq!(fixture.told(), [3], "the first is silent");
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "it may have had the news");
+    assert_eq!(fixture.view().waiters.len(), 2, "and it has not vanished");
+
+    assert_eq!(ahead(fixture.ask(2)), 1, "behind the fourth");
+    assert!(fixture.release(3, None));
+    assert_eq!(fixture.told(), [4]);
+    assert!(fixture.release(4, None));
+    assert_eq!(fixture.told(), [2]);
+}
+
+#[test]
+fn a_waiter_that_speaks_just_after_it_missed_its_turn_gets_the_free_name() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.release(1, None);
+    let missed = fixture.pushed[0].grant.token;
+    fixture.pass(2_000);
+    let grant = held(fixture.ask(2));
+    assert!(grant.token > missed && grant.ttl == Some(TTL));
+    assert!(fixture.pushed.is_empty(), "told by the answer alone");
+    assert!(fixture.renew(2, missed).is_err(), "the missed grant is over");
+}
+
+#[test]
+fn a_silent_claim_cannot_return_beside_another_kind_of_lock() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.release(1, None);
+    fixture.pass(2_000);
+    fixture.hold(3, crate::Mode::Permits { count: 1, limit: 2 });
+    assert!(fixture.call(&claim(2, Exclusive), How::Ask).is_err());
+    fixture.release(3, None);
+    held(fixture.ask(2));
+}
+
+#[test]
+fn places_in_line_are_leases_that_speaking_extends() {
+    let mut fixture = Fixture::new();
+    let holder = fixture.hold(1, Shared);
+    fixture.wait(2, Exclusive);
+    fixture.wait(3, Shared);
+    let life = entry_life(TTL);
+    assert!(life >= MIN_ENTRY_LIFE && entry_life(Duration::ZERO) == MIN_ENTRY_LIFE);
+    fixture.pass(20_000);
+    fixture.renew(1, holder.token).unwrap();
+    assert_eq!(ahead(fixture.ask(3)), 1);
+    fixture.pass(10_000);
+    fixture.renew(1, holder.token).unwrap();
+    assert_eq!(fixture.told(), [3], "the writer is dead: the reader joins the reader");
+    assert!(matches!(fixture.ask(2), Answer::Gone));
+}
+
+#[test]
+fn a_lease_that_runs_out_frees_the_name_for_whoever_asks() {
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    assert_eq!(fixture.wait(2, Exclusive), 0);
+    let Answer::Waiting(hint) = fixture.ask(2) else { panic!() };
+    assert_eq!(hint.ask_in, Some(TTL), "told when to ask");
+    fixture.pass(20_000);
+    fixture.ask(2);
+    fixture.pass(9_999);
+    assert_eq!(ahead(fixture.ask(2)), 0);
+    fixture.pass(1);
+    let grant = held(fixture.ask(2));
+    assert_eq!(grant.previous, Previous::Lapsed);
+    assert!(fixture.renew(1, first.token).is_err());
+    assert!(!fixture.release(1, first.token), "a late release of the old hold does nothing");
+    fixture.renew(2, grant.token).unwrap();
+}
+
+#[test]
+fn only_the_first_in_line_watch_the_clock() {
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    for place in 0..=WATCHERS {
+        let Answer::Waiting(hint) = fixture.create(place as u8 + 2, Exclusive) else { panic!() };
+        assert_eq!(hint.ask_in.is_some(), place < WATCHERS, "{place}");
+    }
+}
+
+#[test]
+fn a_name_is_kept_taken_by_nobody() {
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    let keep = Some(Duration::from_secs(5));
+    assert!(fixture.end(&crate::Release { keep, ..release(1, Some(first.token)) }));
+    assert_eq!(fixture.view().holders[0].owner, KEPT_OWNER);
+    assert_eq!(fixture.wait(2, Exclusive), 0);
+    assert!(!fixture.release(1, first.token), "a doubled release does not end it");
+    assert!(fixture.renew(1, first.token).is_err());
+    fixture.pass(4_999);
+    assert_eq!(ahead(fixture.ask(2)), 0);
+    fixture.pass(1);
+    assert_eq!(held(fixture.ask(2)).previous, Previous::Clean, "that was no lapse");
+}
+
+#[test]
+fn a_grant_whose_client_is_gone_goes_to_the_next() {
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.wait(3, Exclusive);
+    let abandoned = crate::Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) };
+    fixture.end(&abandoned);
+    assert_eq!(fixture.told(), [2]);
+    fixture.step(|queue, step| queue.undelivered(id(2), step));
+    assert_eq!(fixture.told(), [3]);
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "nobody worked in between");
+    fixture.step(|queue, step| queue.undelivered(id(9), step));
+    fixture.renew(3, fixture_token(&fixture)).unwrap();
+    fixture.step(|queue, step| queue.undelivered(id(3), step));
+    assert_eq!(fixture.view().holders.len(), 1, "a grant that was confirmed stays");
+}

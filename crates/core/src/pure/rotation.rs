@@ -1,0 +1,101 @@
+//! The servers of an engine, tried one after the other.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{EngineError, Fault};
+
+/// The server with which the next attempt to connect begins.
+#[derive(Debug, Default)]
+pub struct Rotation(AtomicUsize);
+
+impl Rotation {
+    /// Begins with this server, counted modulo the number of servers, so that clients are spread over them.
+    #[must_use]
+    pub const fn new(first: usize) -> Self {
+        Self(AtomicUsize::new(first))
+    }
+
+    /// Connects to the first server that serves, beginning with the next one in turn. A server whose connection breaks
+    /// is tried last.
+    ///
+    /// # Errors
+    /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login says more than a
+    /// server that is down. After an error with which `is_over` holds, no other server is tried.
+    pub async fn connect<'a, S, C, F>(
+        &self,
+        servers: &'a [S],
+        mut connect: impl FnMut(&'a S) -> F,
+        is_over: impl Fn() -> bool,
+    ) -> Result<C, EngineError>
+    where
+        F: Future<Output = Result<C, EngineError>>,
+    {
+        let first = self.0.load(Ordering::Relaxed) % servers.len().max(1);
+        let mut worst: Option<EngineError> = None;
+        for at in first..first + servers.len() {
+            match connect(&servers[at % servers.len()]).await {
+                Ok(connection) => {
+                    self.0.store((at + 1) % servers.len(), Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Err(error) if is_over() => return Err(error),
+                Err(error) if worst.as_ref().is_none_or(|worst| worst.fault == Fault::Retry) => {
+                    worst = Some(error);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(worst.unwrap_or_else(|| EngineError::new(Fault::Misconfigured, "the URL names no server")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, future::ready};
+
+    use super::*;
+
+    /// Tries servers with these answers, in turn; returns the servers tried and the outcome.
+    fn tried(
+        rotation: &Rotation,
+        servers: &[Result<u8, Fault>],
+        over: bool,
+    ) -> (Vec<usize>, Result<u8, Fault>) {
+        let tried = RefCell::new(Vec::new());
+        let numbered: Vec<(usize, Result<u8, Fault>)> = servers.iter().copied().enumerate().collect();
+        let connect = |(at, answer): &(usize, Result<u8, Fault>)| {
+            tried.borrow_mut().push(*at);
+            ready(answer.map_err(|fault| EngineError::new(fault, "no")))
+        };
+        let made = pollster::block_on(rotation.connect(&numbered, connect, || over));
+        (tried.into_inner(), made.map_err(|error| error.fault))
+    }
+
+    const DOWN: Result<u8, Fault> = Err(Fault::Retry);
+    const DENIED: Result<u8, Fault> = Err(Fault::Denied);
+
+    #[test]
+    fn each_server_is_tried_once_and_the_one_that_served_is_tried_last() {
+        let rotation = Rotation::new(1);
+        let servers = [Ok(0), DOWN, Ok(2)];
+        assert_eq!(tried(&rotation, &servers, false), (vec![1, 2], Ok(2)));
+        assert_eq!(tried(&rotation, &servers, false), (vec![0], Ok(0)));
+        assert_eq!(tried(&rotation, &[DOWN, DOWN, DOWN], false), (vec![1, 2, 0], DOWN));
+        assert_eq!(tried(&rotation, &servers, false), (vec![1, 2], Ok(2)), "a failure moves nothing");
+        assert_eq!(tried(&Rotation::new(7), &[Ok(0), Ok(1)], false), (vec![1], Ok(1)));
+    }
+
+    #[test]
+    fn that_we_are_not_let_in_says_more_than_that_a_server_is_down() {
+        let rotation = Rotation::default();
+        assert_eq!(tried(&rotation, &[DOWN, DENIED, DOWN], false), (vec![0, 1, 2], DENIED));
+        assert_eq!(tried(&rotation, &[DENIED, DOWN, Ok(2)], false), (vec![0, 1, 2], Ok(2)));
+    }
+
+    #[test]
+    fn nothing_is_tried_for_what_is_over_or_without_servers() {
+        let rotation = Rotation::default();
+        assert_eq!(tried(&rotation, &[DOWN, Ok(1)], true), (vec![0], DOWN));
+        assert_eq!(tried(&rotation, &[], false), (vec![], Err(Fault::Misconfigured)));
+    }
+}

@@ -1,0 +1,248 @@
+//! The server's clock, as far as the times in its answers reveal it: a pure state machine.
+
+use std::time::Duration;
+
+use crate::Instant;
+
+/// How far the server's clock may get ahead, beyond running 1 % faster than ours, before this counts as a step: the
+/// least margin that leases keep.
+const MARGIN: Duration = Duration::from_millis(2);
+
+/// No notification is in flight for longer: a connection without traffic is given up much earlier.
+const LONGEST_UNDER_WAY: Duration = Duration::from_secs(60);
+
+/// The server's clock read `server` after our clock read `ours`, and before our clock read `heard`.
+#[derive(Clone, Copy, Debug)]
+struct Evidence {
+    ours: Instant,
+    heard: Instant,
+    server: Duration,
+}
+
+/// The server's clock was set back: it reads all times before `before` twice. Until `until`, notifications from the
+/// first pass may still arrive.
+#[derive(Clone, Copy, Debug)]
+struct Twice {
+    before: Duration,
+    until: Instant,
+}
+
+/// What is known about a server's clock. Its times may count from any point, as long as that point stays the same.
+#[derive(Debug, Default)]
+pub struct ServerClock {
+    /// Used to date grants. Older evidence would date them too early to be useful, and would not include later steps of
+    /// the clock.
+    newest: Option<Evidence>,
+    /// Used to detect steps: the evidence with the lowest upper bound for the server's clock. All bounds grow at the
+    /// same rate, so the lowest one stays the lowest: evidence that was dropped cannot detect a step that this one
+    /// misses. Slow answers give higher bounds, and change nothing.
+    tightest: Option<Evidence>,
+    twice: Option<Twice>,
+}
+
+impl ServerClock {
+    /// Takes an answer: the server's clock read `server`, the request left at `sent` and the answer arrived at `now`.
+    /// R3: if more time passed there than can have passed here, leases may have ended early; returns by how much at
+    /// least.
+    ///
+    /// The evidence then starts anew from this answer, because no hold is valid by an older answer any more. A clock
+    /// that was set back gives a lower bound, so it starts anew by itself.
+    pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
+        let new = Evidence { ours: sent, heard: now, server };
+        self.twice.take_if(|twice| now >= twice.until);
+        if let Some(old) = self.newest.replace(new) {
+            let least = old.server + sent.since(old.heard) * 99 / 100;
+            if server + MARGIN < least {
+                let before = old.room(now) + MARGIN;
+                let before = self.twice.map_or(before, |twice| twice.before.max(before));
+                self.twice = Some(Twice { before, until: now.after(LONGEST_UNDER_WAY) });
+            }
+        }
+        let tightest = self.tightest.get_or_insert(new);
+        // Answers may arrive out of order.
+        let now = now.max(tightest.ours);
+        let room = tightest.room(now);
+        let ahead = server.saturating_sub(room);
+        let stepped = ahead > MARGIN;
+        if stepped || new.room(now) < room {
+            *tightest = new;
+        }
+        stepped.then_some(ahead)
+    }
+
+    /// A local time certainly not after the moment at which the server's clock read `server`; `None` before the first
+    /// answer, and where the server's clock may have read that time twice.
+    ///
+    /// Our clock read `ours` before the server's clock read `server`. If the server's clock reads a later time at a
+    /// grant, then the grant is later than `ours`; if it reads an earlier time, then the grant is earlier by no more
+    /// than the difference. If the server's clock was set forward in between, the result is no later.
+    #[must_use]
+    pub fn not_after(&self, server: Duration) -> Option<Instant> {
+        let evidence = self.newest?;
+        if self.twice.is_some_and(|twice| server < twice.before) {
+            return None;
+        }
+        Some(evidence.ours.before(evidence.server.saturating_sub(server)))
+    }
+}
+
+impl Evidence {
+    /// The latest time that the server's clock can read at `now`, unless it was set forward.
+    fn room(self, now: Instant) -> Duration {
+        let here = now.since(self.ours);
+        self.server + here + here / 100
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// Learns a time in milliseconds; returns whether the clock was found to be set forward.
+    fn stepped(clock: &mut ServerClock, sent: u64, now: u64, server: u64) -> bool {
+        clock.learn(at(sent), at(now), Duration::from_millis(server)).is_some()
+    }
+
+    #[test]
+    fn only_a_clock_that_goes_forward_by_itself_is_found() {
+        let mut clock = ServerClock::default();
+        let mut stepped = |sent, now, server| stepped(&mut clock, sent, now, server);
+        assert!(!stepped(1000, 1001, 50_000), "the first says nothing");
+        assert!(!stepped(2000, 2001, 51_000));
+        assert!(!stepped(3000, 3900, 52_900), "a slow answer");
+        assert!(!stepped(4000, 4001, 53_010), "within the margin of what passed here");
+        assert!(stepped(5000, 5001, 54_100));
+        assert!(!stepped(6000, 6001, 20_000), "set back");
+        assert!(!stepped(7000, 7001, 21_000));
+        assert!(stepped(8000, 8001, 23_000), "found from where it was set back to");
+        assert!(!stepped(9000, 9001, 24_000), "found once");
+    }
+
+    #[test]
+    fn a_step_that_hides_behind_slow_answers_is_found_by_the_first_that_is_quick() {
+        let mut clock = ServerClock::default();
+        assert!(!stepped(&mut clock, 1000, 1001, 50_000));
+        // The clock is set forward by half a second; the next answers reveal it, but take longer than that.
+        for slow in [2000, 3000, 4000] {
+            assert!(!stepped(&mut clock, slow, slow + 600, slow + 49_500));
+        }
+        assert_eq!(
+            clock.learn(at(5000), at(5001), Duration::from_micros(54_500_000)),
+            Some(Duration::from_micros(458_990))
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_learned_out_of_turn_changes_nothing() {
+        let mut clock = ServerClock::default();
+        assert!(!stepped(&mut clock, 1000, 1001, 50_000));
+        assert!(!stepped(&mut clock, 800, 810, 49_805));
+        assert!(stepped(&mut clock, 1100, 1101, 50_110), "by 10 ms, which that would have hidden");
+    }
+
+    #[test]
+    fn grants_are_dated_by_the_newest_evidence() {
+        let mut clock = ServerClock::default();
+        assert_eq!(clock.not_after(Duration::from_micros(1)), None);
+        clock.learn(at(100), at(101), Duration::from_micros(50_000_000));
+        clock.learn(at(5000), at(5600), Duration::from_micros(55_500_000));
+        assert_eq!(clock.not_after(Duration::from_micros(55_500_001)), Some(at(5000)));
+        assert_eq!(clock.not_after(Duration::from_micros(55_000_000)), Some(at(4500)));
+    }
+
+    const fn said(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_time_that_a_clock_set_back_says_twice_is_no_date() {
+        let mut clock = ServerClock::default();
+        clock.learn(at(1000), at(1001), said(100_000));
+        // A grant is pushed at 101 s and arrives late. The clock is set back by 3 s.
+        clock.learn(at(3000), at(3001), said(99_000));
+        assert_eq!(clock.not_after(said(101_000)), None, "two seconds ago, or not yet");
+        assert_eq!(clock.not_after(said(102_100)), Some(at(3000)), "it never was so late before");
+        clock.learn(at(7000), at(7001), said(103_000));
+        assert_eq!(clock.not_after(said(101_000)), None, "which of both times?");
+        assert_eq!(clock.not_after(said(102_900)), Some(at(6900)));
+    }
+
+    #[test]
+    fn a_clock_set_back_far_is_asked_no_longer_than_notifications_may_be_late() {
+        let mut clock = ServerClock::default();
+        clock.learn(at(1000), at(1001), said(900_000));
+        clock.learn(at(2000), at(2001), said(100_000));
+        clock.learn(at(30_000), at(30_001), said(128_000));
+        assert_eq!(clock.not_after(said(128_100)), None);
+        clock.learn(at(62_002), at(62_003), said(160_002));
+        assert_eq!(clock.not_after(said(160_100)), Some(at(62_002)));
+    }
+
+    #[test]
+    fn answers_that_overtake_nothing_set_no_clock_back() {
+        let mut clock = ServerClock::default();
+        // Two requests leave together; the second is answered after the first.
+        clock.learn(at(1000), at(1050), said(50_000));
+        clock.learn(at(1000), at(1051), said(50_001));
+        clock.learn(at(9000), at(9100), said(57_930));
+        assert_eq!(clock.not_after(said(50_500)), Some(at(9000 - 7430)));
+    }
+
+    /// The events before the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the
+    /// way back.
+    fn answers(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<(u64, i64, u64, u64)>> {
+        let way = || prop_oneof![Just(0), 0..5u64, 0..2000u64];
+        prop::collection::vec((0..3000u64, step, way(), way()), 1..40)
+    }
+
+    /// The answers of a server clock that is faster by 1 %, equally fast, or slower: when sent, when received, and the
+    /// server's microseconds.
+    fn told(answers: &[(u64, i64, u64, u64)], percent: u64) -> Vec<(u64, u64, u64)> {
+        let (mut ours, mut server) = (1_000, 1_000_000_000);
+        let told = answers.iter().map(|&(pause, step, there, back)| {
+            let sent = ours + pause;
+            server = (server + (pause + there) * percent * 10).saturating_add_signed(step * 1000);
+            let said = (sent, sent + there + back, server);
+            (ours, server) = (said.1, server + back * percent * 10);
+            said
+        });
+        told.collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_delay_and_no_step_back_is_taken_for_a_step(
+            answers in answers(prop_oneof![3 => Just(0), 1 => -5000..0i64]), percent in 95..=101u64,
+        ) {
+            let mut clock = ServerClock::default();
+            for (sent, now, server) in told(&answers, percent) {
+                prop_assert_eq!(clock.learn(at(sent), at(now), Duration::from_micros(server)), None);
+            }
+        }
+
+        #[test]
+        fn a_step_is_found_as_soon_as_any_two_answers_prove_it(
+            answers in answers(prop_oneof![3 => Just(0), 1 => -3000..3000i64]), percent in 99..=103u64,
+        ) {
+            let mut clock = ServerClock::default();
+            let mut since_found: Vec<(u64, u64)> = Vec::new();
+            for (sent, now, server) in told(&answers, percent) {
+                let proves = |&(before, said): &(u64, u64)| server > said + (now - before) * 1010 + 2000;
+                let proven = since_found.iter().any(proves);
+                prop_assert_eq!(clock.learn(at(sent), at(now), Duration::from_micros(server)).is_some(), proven);
+                if proven {
+                    since_found.clear();
+                }
+                since_found.push((sent, server));
+            }
+        }
+    }
+}

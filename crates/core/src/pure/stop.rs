@@ -1,0 +1,133 @@
+//! When to tell work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
+//!
+//! A lease is renewed when a third of it has passed. Work is told to stop at the earliest when two thirds of the lease,
+//! less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes an order
+//! to stop, even when one renewal is lost.
+
+use std::time::Duration;
+
+use crate::Loss;
+
+/// The grace is at most this part of what the engine granted.
+const GRACE_FRACTION: u32 = 3;
+/// Work is killed this long before the deadline, or this fraction of a short lease: a process takes a moment to end,
+/// and a timer a moment to fire.
+const AHEAD: Duration = Duration::from_millis(50);
+const AHEAD_FRACTION: u32 = 20;
+
+/// How long work may go on, if no further answer comes from the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stop {
+    /// After this time, tell the work to stop. Zero: now.
+    pub tell: Duration,
+    /// After this time, the work has to be over. Zero: now.
+    pub kill: Duration,
+    /// The reason for which the hold then ends.
+    pub loss: Loss,
+}
+
+impl Stop {
+    /// For a hold that is valid for another `left` of the granted time `granted`; the work needs `grace` to stop.
+    #[must_use]
+    pub fn new(left: Duration, granted: Duration, grace: Duration, loss: Loss) -> Self {
+        let kill = left.saturating_sub(AHEAD.min(granted / AHEAD_FRACTION));
+        Self { tell: kill.saturating_sub(grace.min(granted / GRACE_FRACTION)), kill, loss }
+    }
+
+    /// Combines two causes that end a hold: the earlier order to stop, the earlier end.
+    #[must_use]
+    pub(crate) fn or_before(self, other: Self) -> Self {
+        let first = if self.tell <= other.tell { self } else { other };
+        Self { kill: self.kill.min(other.kill), ..first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Instant, Lease, LeaseAction, Renewal};
+
+    const fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn work_is_told_a_grace_before_it_is_killed_which_is_a_moment_before_the_deadline() {
+        let stop = Stop::new(secs(20), secs(30), secs(5), Loss::Lapsed);
+        assert_eq!((stop.kill, stop.tell), (secs(20) - AHEAD, secs(15) - AHEAD));
+        let short = Stop::new(secs(1), Duration::from_millis(900), Duration::ZERO, Loss::Lapsed);
+        assert_eq!((short.kill, short.tell), (Duration::from_millis(955), Duration::from_millis(955)));
+    }
+
+    #[test]
+    fn a_grace_is_at_most_a_third_of_what_was_granted() {
+        assert_eq!(Stop::new(secs(29), secs(30), secs(300), Loss::Lapsed).tell, secs(19) - AHEAD);
+        assert_eq!(Stop::new(secs(6), secs(6), Duration::MAX, Loss::MaxHold).tell, secs(4) - AHEAD);
+    }
+
+    #[test]
+    fn what_is_over_is_stopped_now() {
+        let stop = Stop::new(Duration::ZERO, secs(30), secs(5), Loss::Lapsed);
+        assert_eq!((stop.kill, stop.tell), (Duration::ZERO, Duration::ZERO));
+    }
+
+    fn part(of: Duration, thousandths: u32) -> Duration {
+        of * thousandths / 1000
+    }
+
+    proptest! {
+        /// The smallest and largest ttl of every engine lie between 100 ms and 24 h. The granted time may be shorter,
+        /// and may differ by half from renewal to renewal: ZooKeeper grants the remaining time of its session.
+        #[test]
+        fn a_healthy_engine_never_stops_work(
+            ttl_millis in prop_oneof![100u64..2_000, 2_000u64..100_000, 100_000u64..86_400_000],
+            first in (0u32..=100, 500u32..=1000),
+            granted_of_ttl in prop_oneof![Just(1000u32), 10u32..=1000],
+            grace_millis in prop_oneof![Just(0u64), 0u64..10_000, 0u64..100_000_000],
+            answers in prop::collection::vec((0u32..=100, 500u32..=1000, any::<bool>()), 1..20),
+            group in any::<Option<u16>>(),
+        ) {
+            let (ttl, grace) = (Duration::from_millis(ttl_millis), Duration::from_millis(grace_millis));
+            let most = part(ttl, granted_of_ttl).max(Duration::from_millis(50));
+            let mut granted = part(most, first.1);
+            let mut sent = Instant::from_nanos(1_000_000_000);
+            let mut lease = Lease::granted(sent, Some(granted), ttl, Renewal::Background);
+            let mut now = sent.after(part(granted, first.0));
+            for (slow, part_of_most, lost_once) in answers {
+                let told = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).tell;
+                prop_assert!(told(&lease, now) > Duration::ZERO, "told after a grant");
+                for lost in [lost_once, false] {
+                    if let LeaseAction::Sleep(at) = lease.step(now) {
+                        now = at;
+                    }
+                    prop_assert_eq!(lease.step(now), LeaseAction::Renew);
+                    prop_assert!(told(&lease, now) > Duration::ZERO, "told before a renewal was due");
+                    sent = now;
+                    lease.sent(now);
+                    if !lost {
+                        break;
+                    }
+                }
+                now = now.after(part(granted, slow));
+                prop_assert!(told(&lease, now) > Duration::ZERO, "told before an answer in time");
+                granted = part(most, part_of_most);
+                lease.renewed(sent, now, Some(granted), group);
+            }
+        }
+
+        /// For all numbers.
+        #[test]
+        fn nothing_is_killed_after_the_deadline_or_before_it_was_told(
+            left in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),
+        ) {
+            let [left, granted, grace] = [left, granted, grace].map(Duration::from_nanos);
+            let stop = Stop::new(left, granted, grace, Loss::Lapsed);
+            prop_assert!(stop.tell <= stop.kill && stop.kill <= left);
+            prop_assert!(stop.kill - stop.tell <= grace);
+            prop_assert!(left.is_zero() || granted.is_zero() || stop.kill < left, "some time to end in");
+        }
+    }
+}

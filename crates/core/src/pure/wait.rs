@@ -1,0 +1,156 @@
+//! The polling of a waiting claim, a pure state machine. Its input is answers and errors, its output the next step.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::{Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile};
+
+/// The longest pause after answers without a queue entry, even if claims in the queue are polled less often.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+/// The longest pause while the server accepts no more connections: refused connections cost the server work, too, and a
+/// fleet of waiters would take each connection that becomes free before any other client can.
+const LONGEST_WHILE_FULL: Duration = Duration::from_secs(10);
+
+/// The next step of a waiting claim.
+#[derive(Debug)]
+pub enum Next {
+    /// It was granted.
+    Held(Grant),
+    /// Call `claim` again at this instant, or when a notification arrives.
+    Call {
+        /// The latest time of the call.
+        at: Instant,
+        /// Whether the call may create anything.
+        how: How,
+    },
+    /// The engine forgot the claim: make a new one with a new id.
+    Restart,
+    /// Give up.
+    Fail(EngineError),
+}
+
+/// The state of a waiting claim.
+#[derive(Debug)]
+pub struct Wait {
+    poll: RangeInclusive<Duration>,
+    push: bool,
+    /// Until when to retry an engine that was never reached.
+    first_contact: Option<Instant>,
+    /// How many answers in a row brought no queue entry.
+    fruitless: u32,
+    how: How,
+    /// The engine answered that the claim is in the queue.
+    queued: bool,
+}
+
+impl Wait {
+    /// A claim that is about to be made. `first_contact` is the instant at which to give up an engine that was never
+    /// reached; `None` once it has been reached: from then on outages are waited out.
+    #[must_use]
+    pub fn new(profile: &Profile, first_contact: Option<Instant>) -> Self {
+        Self {
+            poll: profile.poll.clone(),
+            push: profile.push,
+            first_contact,
+            fruitless: 0,
+            how: How::Create,
+            queued: false,
+        }
+    }
+
+    /// The same request with a new claim id, after the engine forgot the old one. It waited already, so errors that
+    /// only refuse new requests do not end it.
+    #[must_use]
+    pub fn anew(&self, profile: &Profile, first_contact: Option<Instant>) -> Self {
+        Self { queued: self.queued, ..Self::new(profile, first_contact) }
+    }
+
+    /// How to call `claim` the next time.
+    #[must_use]
+    pub const fn how(&self) -> How {
+        self.how
+    }
+
+    /// Takes the engine's answer, at `now`; `jitter` is any random number.
+    pub fn answered(&mut self, answer: Result<Answer, EngineError>, now: Instant, jitter: u32) -> Next {
+        match answer {
+            Ok(answer) => {
+                self.first_contact = None;
+                self.placed(answer, now, jitter)
+            }
+            Err(error) => match error.fault {
+                Fault::Retry if self.first_contact.is_some_and(|limit| now >= limit) => Next::Fail(error),
+                Fault::Full => {
+                    self.first_contact = None;
+                    self.back_off_to(LONGEST_WHILE_FULL, now, jitter)
+                }
+                Fault::Retry | Fault::Unknown => match (self.back_off(now, jitter), self.first_contact) {
+                    // The last try is made when the time is over, not one pause later.
+                    (Next::Call { at, how }, Some(limit)) if now < limit => {
+                        Next::Call { at: at.min(limit), how }
+                    }
+                    (next, _) => next,
+                },
+                // A server that is read-only or full for a while: requests that already wait go on waiting.
+                Fault::Refused if self.queued => self.back_off(now, jitter),
+                Fault::Refused | Fault::Denied | Fault::Misconfigured | Fault::Internal => Next::Fail(error),
+            },
+        }
+    }
+
+    fn placed(&mut self, answer: Answer, now: Instant, jitter: u32) -> Next {
+        match answer {
+            Answer::Held(grant) => Next::Held(grant),
+            Answer::Gone => Next::Restart,
+            Answer::Waiting(hint) => {
+                self.queued = true;
+                self.fruitless = 0;
+                self.how = How::Ask;
+                Next::Call { at: now.after(self.interval(hint, jitter)), how: How::Ask }
+            }
+            Answer::Taken(hint) => {
+                self.queued = true;
+                self.how = How::Create;
+                let backed_off = self.back_off(now, jitter);
+                match (backed_off, hint.ask_in) {
+                    (Next::Call { at, how }, Some(ask_in)) => {
+                        Next::Call { at: at.min(now.after(ask_in)), how }
+                    }
+                    (next, _) => next,
+                }
+            }
+        }
+    }
+
+    /// With push, the poll is only a safety net; without push, a claim is polled the faster, the nearer it is to the
+    /// head of the queue.
+    fn interval(&self, hint: Hint, jitter: u32) -> Duration {
+        let (fastest, slowest) = (*self.poll.start(), *self.poll.end());
+        let interval = match hint.ahead {
+            _ if self.push => slowest,
+            Some(ahead) => fastest.saturating_mul(ahead.saturating_add(1)).min(slowest),
+            None => slowest,
+        };
+        hint.ask_in.map_or_else(|| jittered(interval, jitter), |ask_in| ask_in.min(interval))
+    }
+
+    /// Exponential back-off, with jitter so that a fleet of clients does not retry in step.
+    fn back_off(&mut self, now: Instant, jitter: u32) -> Next {
+        self.back_off_to(LONGEST_BACK_OFF.min(*self.poll.end()), now, jitter)
+    }
+
+    fn back_off_to(&mut self, longest: Duration, now: Instant, jitter: u32) -> Next {
+        let doublings = self.fruitless.min(16);
+        self.fruitless = self.fruitless.saturating_add(1);
+        let interval = self.poll.start().saturating_mul(1 << doublings).min(longest);
+        Next::Call { at: now.after(jittered(interval, jitter)), how: self.how }
+    }
+}
+
+/// A pause between half of `interval` and all of it.
+fn jittered(interval: Duration, jitter: u32) -> Duration {
+    interval / 2 + (interval / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+#[path = "wait_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! Tests of [`Wait`]: pauses, poll intervals, and the end of a wait.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Previous, Token};
+
+fn profile(push: bool) -> Profile {
+    Profile { push, poll: Duration::from_millis(50)..=Duration::from_secs(1), ..Profile::new("test") }
+}
+
+fn now() -> Instant {
+    Instant::from_nanos(1_000_000_000)
+}
+
+fn pause(next: &Next) -> Duration {
+    match next {
+        Next::Call { at, .. } => at.since(now()),
+        other => panic!("expected a pause, got {other:?}"),
+    }
+}
+
+fn hint(ahead: Option<u32>, ask_in: Option<u64>) -> Hint {
+    Hint { ahead, ask_in: ask_in.map(Duration::from_millis), obstacle: None }
+}
+
+fn failed(fault: Fault) -> Result<Answer, EngineError> {
+    Err(EngineError::new(fault, "as the test says"))
+}
+
+#[test]
+fn in_line_with_push_the_poll_is_slow_and_asks_only() {
+    let mut wait = Wait::new(&profile(true), None);
+    assert_eq!(wait.how(), How::Create);
+    let next = wait.answered(Ok(Answer::Waiting(hint(Some(0), None))), now(), u32::MAX);
+    assert_eq!(pause(&next), Duration::from_secs(1));
+    assert_eq!(wait.how(), How::Ask);
+}
+
+#[test]
+fn without_push_the_head_of_the_line_asks_fastest() {
+    let mut wait = Wait::new(&profile(false), None);
+    let mut interval = |ahead| pause(&wait.answered(Ok(Answer::Waiting(hint(ahead, None))), now(), u32::MAX));
+    assert_eq!(interval(Some(0)), Duration::from_millis(50));
+    assert_eq!(interval(Some(3)), Duration::from_millis(200));
+    assert_eq!(interval(Some(10_000)), Duration::from_secs(1));
+    assert_eq!(interval(None), Duration::from_secs(1));
+}
+
+#[test]
+fn a_hint_about_the_time_is_taken() {
+    let mut wait = Wait::new(&profile(true), None);
+    let next = wait.answered(Ok(Answer::Waiting(hint(None, Some(7)))), now(), 0);
+    assert_eq!(pause(&next), Duration::from_millis(7));
+    let next = wait.answered(Ok(Answer::Taken(hint(None, Some(3)))), now(), u32::MAX);
+    assert_eq!(pause(&next), Duration::from_millis(3));
+}
+
+#[test]
+fn without_a_place_in_line_pauses_grow_and_are_bounded() {
+    let mut wait = Wait::new(&profile(false), None);
+    let mut pauses = Vec::new();
+    for _ in 0..40 {
+        pauses.push(pause(&wait.answered(Ok(Answer::Taken(Hint::default())), now(), u32::MAX)).as_millis());
+    }
+    assert_eq!(pauses[..6], [50, 100, 200, 400, 800, 1000]);
+    assert!(pauses[6..].iter().all(|&pause| pause == 1000));
+    assert_eq!(wait.how(), How::Create);
+}
+
+#[test]
+fn who_begins_anew_after_a_wait_waits_on_also_where_it_is_refused() {
+    let mut wait = Wait::new(&profile(true), None);
+    assert!(
+        matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Fail(_)),
+        "it never stood in line"
+    );
+    wait.answered(Ok(Answer::Waiting(hint(None, None))), now(), 0);
+    assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
+    let mut again = wait.anew(&profile(true), None);
+    assert!(matches!(again.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
+}
+
+#[test]
+fn an_engine_that_was_never_reached_is_given_up_in_time() {
+    let limit = now();
+    let mut wait = Wait::new(&profile(false), Some(limit));
+    let early = limit.before(Duration::from_millis(1));
+    assert!(matches!(wait.answered(failed(Fault::Retry), early, 0), Next::Call { .. }));
+    assert!(matches!(wait.answered(failed(Fault::Retry), limit, 0), Next::Fail(_)));
+    let next = wait.answered(failed(Fault::Unknown), limit, 0);
+    assert!(matches!(next, Next::Call { .. }), "it may have been reached");
+}
+
+#[test]
+fn the_last_try_to_reach_an_engine_is_made_at_the_limit() {
+    let limit = now().after(Duration::from_millis(70));
+    for fault in [Fault::Retry, Fault::Unknown] {
+        let mut wait = Wait::new(&profile(false), Some(limit));
+        assert_eq!(pause(&wait.answered(failed(fault), now(), u32::MAX)), Duration::from_millis(50));
+        assert_eq!(pause(&wait.answered(failed(fault), now(), u32::MAX)), Duration::from_millis(70));
+    }
+}
+
+#[test]
+fn once_reached_outages_are_waited_out() {
+    let mut wait = Wait::new(&profile(false), Some(now()));
+    wait.answered(Ok(Answer::Waiting(Hint::default())), now(), 0);
+    for fault in [Fault::Retry, Fault::Unknown, Fault::Refused] {
+        let next = wait.answered(failed(fault), now().after(Duration::from_secs(3600)), 0);
+        assert!(matches!(next, Next::Call { how: How::Ask, .. }), "{fault:?}: {next:?}");
+    }
+}
+
+#[test]
+fn who_has_no_place_in_line_is_not_kept_waiting_by_a_server_that_refuses_but_who_was_told_to_wait_is() {
+    let mut wait = Wait::new(&profile(false), None);
+    wait.answered(Ok(Answer::Taken(Hint::default())), now(), 0);
+    assert!(matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
+}
+
+#[test]
+fn a_server_that_takes_no_more_connections_was_reached_and_is_tried_ever_more_seldom() {
+    let mut wait = Wait::new(&profile(false), Some(now()));
+    let late = now().after(Duration::from_secs(3600));
+    let mut pauses = Vec::new();
+    for _ in 0..20 {
+        match wait.answered(failed(Fault::Full), late, u32::MAX) {
+            Next::Call { at, how: How::Create } => pauses.push(at.since(late).as_millis()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(pauses[..9], [50, 100, 200, 400, 800, 1600, 3200, 6400, 10_000]);
+    assert!(pauses[9..].iter().all(|&pause| pause == 10_000));
+}
+
+#[test]
+fn a_certain_no_ends_the_wait() {
+    for fault in [Fault::Refused, Fault::Denied, Fault::Misconfigured, Fault::Internal] {
+        let mut wait = Wait::new(&profile(true), None);
+        assert!(matches!(wait.answered(failed(fault), now(), 0), Next::Fail(_)));
+    }
+}
+
+#[test]
+fn an_unknown_create_is_created_again_under_the_same_id() {
+    let mut wait = Wait::new(&profile(true), None);
+    assert!(matches!(wait.answered(failed(Fault::Unknown), now(), 0), Next::Call { how: How::Create, .. }));
+}
+
+#[test]
+fn a_forgotten_claim_is_made_anew() {
+    let mut wait = Wait::new(&profile(true), None);
+    assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
+}
+
+fn answer() -> impl Strategy<Value = (u8, Option<u32>, Option<u64>)> {
+    (0u8..5, prop::option::of(any::<u32>()), prop::option::of(0u64..100_000))
+}
+
+proptest! {
+    /// No wait is unbounded, and no poll is faster than the profile says, unless the engine asked for it.
+    #[test]
+    fn every_pause_is_within_the_profile(push: bool, answers in prop::collection::vec((answer(), any::<u32>()), 1..50)) {
+        let mut wait = Wait::new(&profile(push), None);
+        for ((kind, ahead, ask_in), jitter) in answers {
+            let given = match kind {
+                0 => Ok(Answer::Waiting(hint(ahead, ask_in))),
+                1 => Ok(Answer::Taken(hint(ahead, ask_in))),
+                2 => failed(Fault::Retry),
+                3 => failed(Fault::Unknown),
+                _ => Ok(Answer::Held(Grant {
+                    token: Token { lineage: crate::Lineage::new(1), number: 1 }, tokens: 1, ttl: None, previous: Previous::Clean,
+                })),
+            };
+            match wait.answered(given, now(), jitter) {
+                Next::Call { at, .. } => {
+                    let pause = at.since(now());
+                    prop_assert!(pause <= Duration::from_secs(1));
+                    let hinted = kind < 2 && ask_in.is_some();
+                    prop_assert!(hinted || pause >= Duration::from_millis(25));
+                }
+                Next::Held(_) => prop_assert_eq!(kind, 4),
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a client does by itself while it has leases: keeps them alive, watches the keys of what is held for long, ends claims for which
+//! nobody spoke in time, and names that were kept for long enough.
+
+use std::sync::Arc;
+
+use leasehold_core::{
+    BoxFuture, ClaimId, EngineError, Instant, LONGEST_SLEEP, Mailbox, Maintain, end_claims,
+};
+
+use crate::{
+    client::Client,
+    engine::REQUEST_TIMEOUT,
+    lock_of, runtime,
+    session::Want,
+    watches::{Begin, Target},
+    wire::Revoke,
+};
+
+impl Maintain for Client {
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.end_silent(id))
+    }
+
+    fn round(self: &Arc<Self>, now: Instant) -> Instant {
+        let mut next = now.after(LONGEST_SLEEP);
+        for session in self.sessions.all() {
+            match session.step(now) {
+                Want::Nothing(at) => next = next.min(at),
+                Want::KeepAlive => match self.link.live() {
+                    Some(conn) => conn.keep_alive(session.id),
+                    None => {
+                        let link = self.link.clone();
+                        runtime::spawn(async move { drop(link.conn().await) });
+                    }
+                },
+                Want::Revoke => {
+                    self.forget_lease(session.id);
+                    let (client, id) = (Arc::clone(self), session.id);
+                    runtime::spawn(async move {
+                        // If it does not arrive, the lease ends by itself.
+                        let _ = runtime::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
+                    });
+                }
+                Want::Forget => self.lease_is_gone(session.id),
+            }
+        }
+        let (overdue, lasting) = {
+            let mut claims = self.claims();
+            (claims.overdue(now), claims.lasting(now))
+        };
+        if let Some(conn) = self.link.live() {
+            for id in lasting {
+                let entry =
+                    self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
+                let Some((key, Some(revision))) = entry else { continue };
+                conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
+            }
+        }
+        end_claims(self, overdue);
+        let ended: Vec<i64> = {
+            let mut kept = lock_of(&self.kept);
+            next = kept.iter().map(|(until, _)| *until).filter(|until| *until > now).fold(next, Instant::min);
+            kept.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
+        };
+        for lease in ended {
+            let client = Arc::clone(self);
+            runtime::spawn(async move {
+                let _ = runtime::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
+            });
+        }
+        let due = [self.claims().next_due(), self.maintain_kept(now)];
+        due.into_iter().flatten().fold(next, Instant::min)
+    }
+}
+
+impl Client {
+    /// Takes away what keeps names for longer than was said; says when the next one is over.
+    fn maintain_kept(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let (over, next) = {
+            let mut kept = lock_of(&self.kept_keys);
+            (kept.over(now), kept.next_over())
+        };
+        for (key, revision) in over {
+            let client = Arc::clone(self);
+            runtime::spawn(async move {
+                let _ = runtime::within(REQUEST_TIMEOUT, client.take_away(key, revision)).await;
+            });
+        }
+        next
+    }
+}

@@ -1,0 +1,245 @@
+//! The maintenance task of a client: extends the queue entries of its waiting claims and polls for their grants, all
+//! in one statement; and ends expired claims and holds in the tables that no other client takes care of.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use leasehold_core::{Fault, Instant, Notification, lock_state::WATCHERS};
+use tokio::sync::Notify;
+
+use crate::{
+    client::Client,
+    database::{Database, Failed},
+    poll_interval::PollInterval,
+    runtime,
+    slots::{Slots, jittered, pause},
+};
+
+/// How often a client checks whether the holds ahead of its claims have ended; sooner if their end is known.
+const LOOK: Duration = Duration::from_secs(1);
+/// The same for a client with many claims ahead.
+const LOOK_FAR: Duration = Duration::from_secs(3);
+/// How often a client with notifications extends its queue entries, and checks what no notification reports: the
+/// death of a client.
+const SELDOM: Duration = Duration::from_secs(30);
+/// How often a part of the tables is swept; the first time sooner, because many clients live for seconds only.
+const SWEEP: Duration = Duration::from_secs(20);
+const FIRST_SWEEP: Duration = Duration::from_secs(3);
+/// How much longer a sweep may wait while claims wait: clients that hold a lock sweep, too.
+const SWEEP_WAITING: Duration = Duration::from_secs(600);
+/// How many names one sweep examines.
+const SWEPT: i64 = 1000;
+
+/// Runs until the client is gone.
+pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
+    let Some(now) = client.upgrade().map(|client| client.now()) else { return };
+    let mut maintenance = Maintenance::new(now);
+    // A predecessor of this task may have ended while it was asleep.
+    client.upgrade().inspect(|client| client.database.doze(false));
+    loop {
+        let Some((waits, database)) = maintenance.round(&client).await else { return };
+        let looks = waits && !database.tells();
+        // Timers stop while the machine is suspended: soon after that, check again what is due.
+        let next = if waits { maintenance.next(looks) } else { LOOK };
+        tokio::select! {
+            () = runtime::sleep(next) => {}
+            () = database.changed(), if looks => {}
+            () = queued.notified() => maintenance.quicken(&client),
+        }
+    }
+}
+
+struct Maintenance {
+    /// The time of this round; the next fields say when each step is due.
+    now: Instant,
+    sweep: Instant,
+    speak: Instant,
+    settle: Instant,
+    /// The name after which the next sweep begins.
+    swept_to: String,
+    poll_interval: PollInterval,
+    /// How many claims wait ahead of the first waiting claim.
+    ahead: u32,
+    /// Whether the last poll failed: once the database answers again, core has to ask for the state of all claims.
+    failed: bool,
+    /// Slots are few: the client has closed its connections, and polls from time to time.
+    asleep: bool,
+}
+
+impl Maintenance {
+    fn new(now: Instant) -> Self {
+        let (swept_to, poll_interval, sweep) =
+            (String::new(), PollInterval::new(now), now.after(FIRST_SWEEP));
+        Self {
+            now,
+            sweep,
+            speak: now,
+            settle: now,
+            swept_to,
+            poll_interval,
+            ahead: 0,
+            failed: false,
+            asleep: false,
+        }
+    }
+
+    /// Does what is due; returns whether claims wait, and the database. `None` when the client is gone.
+    async fn round(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
+        let client = client.upgrade()?;
+        self.now = client.now();
+        self.poll_interval.passed(self.now);
+        let waits = client.waits();
+        if self.now >= if waits { self.sweep.after(SWEEP_WAITING) } else { self.sweep } {
+            self.sweep = self.now.after(SWEEP);
+            match client.sweep(&self.swept_to, SWEPT).await {
+                Ok(last) => self.swept_to = last.unwrap_or_default(),
+                Err(failed) => tracing::debug!(%failed, "what is over could not be ended"),
+            }
+        }
+        client.database.rest(waits).await;
+        if waits {
+            let maintained = self.maintain(&client).await;
+            if maintained.is_err() {
+                client.over_in(LOOK);
+            }
+            (self.settle, self.ahead) = (client.over(), client.ahead());
+            if let Err(failed) = &maintained {
+                tracing::debug!(%failed, "claims in line could not be minded");
+            }
+            // Once more when the database answers again; and at once when it does not, so that callers that give up
+            // meanwhile learn that.
+            if maintained.is_err() != self.failed {
+                client.mailbox.push(Notification::AskAll);
+            }
+            self.failed = maintained.is_err();
+        }
+        if waits && self.asleep && !client.holds() {
+            client.database.let_go().await;
+        }
+        Some((client.waits(), Arc::clone(&client.database)))
+    }
+
+    /// The maintenance of waiting claims.
+    async fn maintain(&mut self, client: &Client) -> Result<(), Failed> {
+        if !self.asleep && self.is_crowded(client) {
+            self.dozes(client, true);
+            return self.wake(client).await;
+        }
+        if self.asleep {
+            return if self.now >= client.over() { self.wake(client).await } else { Ok(()) };
+        }
+        let looked = self.look(client).await;
+        self.unless_full(client, looked)
+    }
+
+    /// The maintenance of waiting claims that are notified of their grants, or poll often.
+    async fn look(&mut self, client: &Client) -> Result<(), Failed> {
+        let database = &client.database;
+        let look = match (database.tells(), database.hears()) {
+            (true, true) => SELDOM,
+            (false, _) if client.ahead() as usize >= WATCHERS => LOOK_FAR,
+            // A grant without a confirmation lasts for two seconds.
+            _ => LOOK,
+        };
+        client.over_in(look);
+        let settles = self.now >= client.over();
+        if settles {
+            client.looks(look);
+        }
+        if database.tells() {
+            return if settles { client.speak(false).await.map(drop) } else { Ok(()) };
+        }
+        if self.now >= self.speak {
+            self.speak = self.now.after(client.speaks_every());
+            client.speak(false).await?;
+        } else if client.listen().await? {
+            self.poll_interval.moved(self.now);
+        }
+        if settles {
+            client.settle().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether this client should close its connections because other clients need them more.
+    fn is_crowded(&self, client: &Client) -> bool {
+        let few = |slots: Slots| !slots.lets_stay(client.turn(), self.asleep);
+        !client.holds() && client.database.slots().is_some_and(few)
+    }
+
+    fn dozes(&mut self, client: &Client, asleep: bool) {
+        tracing::debug!(asleep, "whether it waits without a connection, for the server has few left");
+        self.asleep = asleep;
+        client.database.doze(asleep);
+    }
+
+    /// The maintenance of waiting claims without notifications: polls on a connection made only for that, and sleeps
+    /// on, unless enough slots are free by now.
+    async fn wake(&mut self, client: &Client) -> Result<(), Failed> {
+        let turn = client.turn();
+        client.looks(jittered(pause(turn), client.jitter()));
+        let spoken = client.speak(true).await;
+        if matches!(&spoken, Err(failed) if failed.fault == Fault::Full) {
+            client.over_in(client.speaks_every());
+            return Ok(());
+        }
+        if spoken? {
+            // Core asks for the claim, and this client may hold it by now: then it keeps the connection that it has
+            // for that.
+            self.dozes(client, false);
+            client.over_in(LOOK);
+            return Ok(());
+        }
+        // Nearer to the head of the queue, the next poll comes sooner.
+        client.over_in(jittered(pause(turn.min(client.turn())), client.jitter()));
+        if !client.database.tells() {
+            client.settle().await?;
+        }
+        if self.is_crowded(client) {
+            return Ok(());
+        }
+        self.dozes(client, false);
+        self.speak = self.now.after(client.speaks_every());
+        client.speak(false).await.map(drop)
+    }
+
+    /// A server without a free slot is not unreachable: the claims keep waiting, and the client sleeps.
+    fn unless_full(&mut self, client: &Client, looked: Result<(), Failed>) -> Result<(), Failed> {
+        match looked {
+            Err(failed) if failed.fault == Fault::Full && !client.holds() => {
+                self.dozes(client, true);
+                client.looks(jittered(pause(client.turn()).min(client.speaks_every()), client.jitter()));
+                Ok(())
+            }
+            looked => looked,
+        }
+    }
+
+    /// The time until something is due.
+    fn next(&self, looks: bool) -> Duration {
+        let looks = looks && !self.asleep;
+        let due = if looks { self.settle.min(self.speak) } else { self.settle };
+        due.since(self.now)
+            .min(if looks { self.poll_interval.next(self.ahead) } else { LOOK })
+            .max(Duration::from_millis(1))
+    }
+
+    fn quicken(&mut self, client: &Weak<Client>) {
+        let Some(client) = client.upgrade() else { return };
+        if client.was_queued() {
+            let now = client.now();
+            self.poll_interval.moved(now);
+            self.speak = self.speak.min(now.after(client.speaks_every()));
+            if self.asleep {
+                // From then on, a grant to the new claim is kept for it.
+                client.over_in(Duration::ZERO);
+            }
+        }
+        if client.was_deaf() && !self.asleep {
+            // The poll also opens the LISTEN connection again.
+            client.over_in(Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What several engines are tested with beside the suite, each with its own beginning and end.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Broken, Claim, Engine, Guard, How, Locks, Loss, Notification};
+use tokio::{runtime::Runtime, time::timeout};
+
+use crate::{
+    claims::release_of,
+    rig::{PATIENCE, acquire},
+};
+
+/// A claim of `other` waits behind two of `engine`, of which the nearer gives up: it has to ask, and does not hold (I1).
+///
+/// # Panics
+/// When that is not so.
+pub async fn neighbour_gives_up(
+    engine: &dyn Engine,
+    other: &dyn Engine,
+    (held, leaves, stays): (&Claim, &Claim, &Claim),
+) {
+    assert!(matches!(engine.claim(held, How::Create).await, Ok(Answer::Held(_))));
+    assert!(matches!(engine.claim(leaves, How::Create).await, Ok(Answer::Waiting(_))));
+    assert!(matches!(other.claim(stays, How::Create).await, Ok(Answer::Waiting(_))));
+    engine.release(&release_of(leaves)).await;
+    let notification = timeout(PATIENCE, other.notifications()).await.expect("it is told to ask");
+    assert!(
+        matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == stays.id),
+        "{notification:?}"
+    );
+    assert!(matches!(other.claim(stays, How::Ask).await, Ok(Answer::Waiting(_))));
+}
+
+/// An operator breaks a hold of `a` whose next renewal is due after twenty minutes: its holder, which is returned, hears of it at
+/// once, and another hold by the same lease or session stays.
+///
+/// # Panics
+/// When that is not so.
+pub fn broken_hold(locks: &Locks, operator: &Locks, runtime: &Runtime) -> Guard {
+    let acquired = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire();
+    let guard = acquired.expect("nobody holds it");
+    let other = acquire(locks, "b");
+    let token = guard.token().number;
+    let broken = runtime.block_on(operator.break_hold("a", token, false));
+    assert_eq!(broken.expect("it is held"), Broken::Done);
+    let lost = runtime.block_on(async { timeout(PATIENCE, guard.lost()).await });
+    assert_eq!(lost.expect("it is told"), Loss::Broken);
+    assert!(other.check(), "another hold on the same lease stays");
+    guard
+}

@@ -1,0 +1,71 @@
+//! What a client does by itself while it has sessions: keeps them alive, watches what is held for long, and ends claims for which nobody
+//! spoke in time.
+
+use std::sync::Arc;
+
+use leasehold_core::{
+    BoxFuture, ClaimId, EngineError, Instant, LONGEST_SLEEP, Mailbox, Maintain, end_claims,
+};
+
+use crate::{
+    claims::only_stands_in_line, client::Client, engine::REQUEST_TIMEOUT, runtime, session::Want, wire::Ping,
+};
+
+impl Maintain for Client {
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.end_silent(id))
+    }
+
+    fn round(self: &Arc<Self>, now: Instant) -> Instant {
+        let mut next = now.after(LONGEST_SLEEP);
+        for session in self.sessions.all() {
+            match session.facts.step(now) {
+                Want::Nothing(at) => next = next.min(at),
+                Want::Beat => {
+                    // Without a connection there is one made already.
+                    if let Some(conn) = session.link.live() {
+                        let client = Arc::clone(self);
+                        let believes = !only_stands_in_line(&self.claims(), &session);
+                        runtime::spawn(async move {
+                            let beat = async {
+                                if believes {
+                                    client.beat(&session, &conn).await
+                                } else {
+                                    conn.send(&Ping).answer().await
+                                }
+                            };
+                            if let Some(Err(failed)) = runtime::within(REQUEST_TIMEOUT, beat).await {
+                                tracing::debug!(?failed, "no heartbeat");
+                            }
+                        });
+                    }
+                }
+                Want::Close => {
+                    self.sessions.forget(&session);
+                    runtime::spawn(async move {
+                        // If it does not arrive, the session ends by itself.
+                        let _ = runtime::within(REQUEST_TIMEOUT, session.close()).await;
+                    });
+                }
+                Want::Forget => self.session_is_gone(&session),
+            }
+        }
+        let (overdue, lasting) = {
+            let mut claims = self.claims();
+            (claims.overdue(now), claims.lasting(now))
+        };
+        for id in lasting {
+            let client = Arc::clone(self);
+            runtime::spawn(async move {
+                let _ = runtime::within(REQUEST_TIMEOUT, client.watch_hold(id)).await;
+            });
+        }
+        end_claims(self, overdue);
+        let due = self.claims().next_due();
+        due.map_or(next, |due| next.min(due))
+    }
+}
