@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::{
         Lineage, Name,
-        engines::file::record::{RecordState, tests::record},
+        engines::file::table::record::{RecordState, tests::record},
     };
 
     #[test]
