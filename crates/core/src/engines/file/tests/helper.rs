@@ -28,7 +28,7 @@ impl Helper {
         let own = [
             exe.to_str().unwrap(),
             "--exact",
-            "file::tests::helper::obeys",
+            "engines::file::tests::helper::obeys",
             "--nocapture",
             "--test-threads=1",
         ];
