@@ -82,7 +82,7 @@ pub const SMALL: &[Run] = &[
     ]),
     Run::new("in_line", IN_LINE).shows(&[HandedOn, WentOn]),
     Run::new("in_line_reconnecting", RECONNECTING).shows(&[PassedOver, StoodAgain, WentOn]),
-    Run::new("in_line_with_lost_news", LOST_NOTIFICATIONS).shows(&[StoodAgain]),
+    Run::new("in_line_with_lost_notifications", LOST_NOTIFICATIONS).shows(&[StoodAgain]),
     Run::new("in_line_behind_the_dead", DEAD_WAITER).shows(&[PassedOver, MissedItsTurn, WentOn]),
     Run::new("in_line_behind_the_known_dead", KNOWN_DEAD).shows(&[PassedOver]),
     Run::new("in_line_for_the_dead", Rules { faults: Faults { dead_holders: 1, ..NO_FAULTS }, ..PROMPT }),

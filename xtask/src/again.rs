@@ -110,7 +110,7 @@ mod tests {
         let one = both(first(), ended("fault_cases", "\nfailures:\n    c\n", (1, 1)), &names);
         assert_eq!(
             (one.counts, one.unsteady, one.failure.is_some()),
-            ((4, 1), vec!["rows: a::b".to_owned()], true)
+            ((4, 1), vec!["fault_cases: a::b".to_owned()], true)
         );
         let died = both(
             first(),
@@ -133,7 +133,7 @@ mod tests {
             Some(Suite { target: "fault_cases".to_owned(), dir: logs.clone(), program, ..Suite::default() });
         let done = alone(vec![first], &logs);
         assert_eq!((done[0].counts, done[0].unsteady.len()), ((5, 0), 2));
-        let said = fs::read_to_string(logs.join("rows--alone.log")).unwrap();
+        let said = fs::read_to_string(logs.join("fault_cases--alone.log")).unwrap();
         assert!(said.starts_with("--exact --test-threads 1 a::b c\n"), "{said}");
         fs::remove_dir_all(&logs).unwrap();
     }

@@ -171,7 +171,7 @@ mod tests {
     fn a_row_without_a_test_program_is_a_complaint() {
         let (mut suites, contributing) = whole();
         suites.remove(0);
-        assert!(complaints(&suites, &contributing)[0].contains("no test program is called e2e rows"));
+        assert!(complaints(&suites, &contributing)[0].contains("no test program is called e2e fault_cases"));
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Client {
             }
         };
         runtime::spawn(leasehold_core::lasting(
-            "minder",
+            "maintenance",
             move || maintenance::run(Weak::clone(&me), Arc::clone(&queued)),
             fell,
             runtime::sleep,

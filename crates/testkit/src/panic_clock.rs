@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn it_panics_once_and_only_in_the_module() {
-        let (clock, env) = PanicClock::new("panic_clock::tests::minder::");
+        let (clock, env) = PanicClock::new("panic_clock::tests::maintenance::");
         maintenance::looks(&*env.clock);
         clock.arm();
         env.clock.now();

@@ -94,7 +94,7 @@ fn connect(server: &RedisServer) -> (Connection, Connection) {
     while cmd("PING").exec(&mut redis).is_err() {
         sleep(Duration::from_millis(1)); // it loads its saved data
     }
-    listener.send_packed_command(&cmd("SUBSCRIBE").arg("ear").get_packed_command()).unwrap();
+    listener.send_packed_command(&cmd("SUBSCRIBE").arg("listener").get_packed_command()).unwrap();
     listener.recv_response().unwrap();
     (redis, listener)
 }
@@ -287,7 +287,7 @@ impl Both<'_> {
         there.sort();
         here.sort();
         if there != here {
-            let heard: Value = cmd("PUBSUB").arg("NUMSUB").arg("ear").query(&mut self.real.redis).unwrap();
+            let heard: Value = cmd("PUBSUB").arg("NUMSUB").arg("listener").query(&mut self.real.redis).unwrap();
             let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
             // Without a listener no waiter is granted.
             eprintln!("the server is heard by {heard:?}; its clients:\n{clients}");

@@ -25,7 +25,7 @@ use crate::{
 #[test]
 fn a_maintenance_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (clock, env) = PanicClock::new("leasehold_sql::minder::run");
+    let (clock, env) = PanicClock::new("leasehold_sql::maintenance::run");
     let url = format!("//root@127.0.0.1:{}/locks", rig.server.port());
     let waits = Locks::builder(Arc::new(engine(Config::from_url(&url).unwrap(), &env))).build();
     let holds = Locks::builder(rig.engine()).build();
@@ -33,7 +33,7 @@ fn a_maintenance_that_died_is_begun_anew() {
     let waiting = std::thread::spawn(move || waits.mutex("a").blocking().acquire_within(PATIENCE));
     until("it waits", || holds.show_blocking("a").is_ok_and(|view| view.waiters.len() == 1));
     clock.arm();
-    until("the minder dies", || clock.has_panicked());
+    until("the maintenance task dies", || clock.has_panicked());
     until("it looks again", || clock.is_asked_again());
     guard.release_blocking().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();

@@ -10,7 +10,7 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(notifications_wakes_the_waiter, skip = needs_push),
+    case!(a_notification_wakes_the_waiter, skip = needs_push),
     case!(
         notifications_wakes_the_next_waiter_when_the_first_gives_up,
         skip = |profile| needs_push(profile).or(needs_fifo(profile))
@@ -24,7 +24,7 @@ fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
     (!profile.push).then_some("news are not pushed")
 }
 
-async fn notifications_wakes_the_waiter(fixture: &Fixture<'_>) -> Outcome {
+async fn a_notification_wakes_the_waiter(fixture: &Fixture<'_>) -> Outcome {
     let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     let pushed = woken(fixture, &other, &waiter).await?;

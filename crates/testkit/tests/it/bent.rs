@@ -282,7 +282,7 @@ fn a_renewal_that_does_not_extend_is_caught() {
 #[test]
 fn missing_notifications_are_caught() {
     let bends = || Bends { mute: true, ..Bends::default() };
-    caught(bends, &["news_wakes_the_waiter"]);
+    caught(bends, &["a_notification_wakes_the_waiter"]);
 }
 
 #[test]

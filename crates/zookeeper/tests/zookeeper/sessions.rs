@@ -33,11 +33,11 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
 #[test]
 fn a_maintenance_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (clock, env) = PanicClock::new("leasehold_core::maintenance::rounds");
+    let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();
-    rig.until("the minder dies", || clock.has_panicked());
+    rig.until("the maintenance task dies", || clock.has_panicked());
     rig.until("it looks again", || clock.is_asked_again());
     let left = guard.remaining();
     rig.until("its session is kept alive", || guard.remaining() > left || !guard.check());
