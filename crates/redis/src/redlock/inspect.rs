@@ -1,6 +1,7 @@
 //! The operators' requests on the nodes: who holds, who waits, break a hold.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
@@ -216,26 +217,30 @@ fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
 
 /// The holder by the votes of these nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds
 /// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: nobody else can
-/// be granted the name before its lease ends.
+/// be granted the name before its lease ends. If more than one claim may hold, all are shown: one of them was refused,
+/// and its lock and token are on nodes that say nothing about the other.
 fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
-    let open = nodes - seen.len() + seen.iter().filter(|seen| seen.is_young && seen.value.is_empty()).count();
+    // Whatever lock is on a node that may have forgotten another: the node had no vote to give.
+    let open = nodes - seen.len() + seen.iter().filter(|seen| seen.is_young).count();
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
     let mut votes: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
     for seen in seen.iter().filter(|seen| !seen.value.is_empty()) {
         votes.entry(holder_of(&seen.value)).or_default().push(seen);
     }
-    let is_granted = |id: &str, votes: &[&Seen]| {
-        votes.iter().any(|seen| seen.token.as_ref().is_some_and(|token| token.2 == id))
-    };
-    let holds = |(id, votes): &(&str, Vec<&Seen>)| {
-        votes.len() >= quorum || votes.len() + open >= quorum && is_granted(id, votes)
-    };
-    if let Some((id, votes)) = votes.into_iter().find(holds) {
-        let holder = holder(id, &votes, quorum.min(votes.len()));
-        view.add_holder(Mode::Exclusive, holder);
-    }
+    let may_hold = votes.iter().filter_map(|(id, votes)| {
+        let sure = votes.iter().filter(|seen| !seen.is_young || is_foreign(seen)).count();
+        let is_granted = votes.iter().any(|seen| seen.token.as_ref().is_some_and(|token| token.2 == *id));
+        let holds = sure >= quorum || sure + open >= quorum && is_granted;
+        holds.then(|| (sure, holder(id, votes, quorum.min(votes.len()))))
+    });
+    let mut may_hold: Vec<_> = may_hold.collect();
+    // A majority excludes the others. Else the older first: claims that try while it is held leave larger tokens.
+    may_hold.sort_by_key(|(sure, holder)| (Reverse(*sure), holder.token));
+    let is_sure = may_hold.first().is_some_and(|(sure, _)| *sure >= quorum);
+    may_hold.truncate(if is_sure { 1 } else { nodes });
+    may_hold.into_iter().for_each(|(_, holder)| view.add_holder(Mode::Exclusive, holder));
     let mut known = BTreeSet::new();
     for (id, since, owner) in seen.iter().flat_map(|seen| &seen.waiters) {
         if known.insert(id.clone()) {
@@ -244,7 +249,7 @@ fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
             view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting });
         }
     }
-    view.waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.waiting));
+    view.waiters.sort_by_key(|waiter| Reverse(waiter.waiting));
     view
 }
 
@@ -258,13 +263,18 @@ fn holder_of(value: &str) -> &str {
     }
 }
 
+/// Whether the lock is another program's, which knows no quarantine.
+fn is_foreign(seen: &Seen) -> bool {
+    holder_of(&seen.value) == seen.value
+}
+
 fn holder(id: &str, votes: &[&Seen], quorum: usize) -> HolderView {
     // The lock ends when so many of its votes have ended that no majority is left.
     let mut left: Vec<_> = votes.iter().map(|seen| seen.left.unwrap_or(Duration::MAX)).collect();
     left.sort_unstable_by(|one, other| other.cmp(one));
     // Counted as its holder counts it.
     let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX).map(validity);
-    let foreign = votes.iter().any(|seen| holder_of(&seen.value) == seen.value);
+    let foreign = votes.iter().any(|seen| is_foreign(seen));
     let known = votes.iter().filter_map(|seen| Some((seen, seen.token.as_ref()?)));
     let known: Vec<_> = known.filter(|(_, token)| token.2 == id).collect();
     // An attempt whose answers came too late may have written a token of its own, and a larger one, on a minority.
@@ -359,5 +369,42 @@ mod tests {
         }
         let shown = of(vec![seen(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
         assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
+    }
+    /// What nodes say of a hold that was renewed by two of them, and of a claim that was refused: its lock and a token
+    /// that it guessed are on the third.
+    #[test]
+    fn a_refused_claim_does_not_hide_the_hold() {
+        let name = Name::new("a").unwrap();
+        let shown = |nodes: Vec<Seen>| {
+            let view = view(&name, "lock:a".to_owned(), nodes, 3);
+            view.holders.iter().filter_map(|holder| holder.token).collect::<Vec<_>>()
+        };
+        let (low, high) = ("0123456789abcdef0123456789abcdef", "f123456789abcdef0123456789abcdef");
+        for (hold, claim) in [(low, high), (high, low)] {
+            let held = || seen(&format!("{hold}-3"), 640, &format!("17 17 {hold} - c 1000000 me"));
+            let refused = || seen(&format!("{claim}-9"), 992, &format!("27 27 {claim} - c 2000000 you"));
+            let young = |seen: Seen| Seen { is_young: true, ..seen };
+            assert_eq!(shown(vec![held(), refused(), held()]), [17], "a majority is sure");
+            assert_eq!(shown(vec![held(), refused()]), [17, 27], "the second node of the hold is away");
+            assert_eq!(
+                shown(vec![held(), refused(), young(seen("", 0, ""))]),
+                [17, 27],
+                "it has forgotten the hold"
+            );
+            assert_eq!(
+                shown(vec![held(), refused(), young(refused())]),
+                [17, 27],
+                "and has no vote for the claim"
+            );
+            assert_eq!(
+                shown(vec![held(), refused(), young(held())]),
+                [17, 27],
+                "nor for the hold, set again"
+            );
+            assert_eq!(shown(vec![held(), held(), young(refused())]), [17]);
+        }
+        let foreign = || Seen { is_young: true, ..seen("x", 500, "") };
+        let theirs = view(&name, "lock:a".to_owned(), vec![foreign(), foreign()], 3);
+        assert!(theirs.holders[0].foreign, "others know no quarantine: {theirs:?}");
     }
 }
