@@ -287,7 +287,8 @@ impl Both<'_> {
         there.sort();
         here.sort();
         if there != here {
-            let heard: Value = cmd("PUBSUB").arg("NUMSUB").arg("listener").query(&mut self.real.redis).unwrap();
+            let heard: Value =
+                cmd("PUBSUB").arg("NUMSUB").arg("listener").query(&mut self.real.redis).unwrap();
             let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
             // Without a listener no waiter is granted.
             eprintln!("the server is heard by {heard:?}; its clients:\n{clients}");
