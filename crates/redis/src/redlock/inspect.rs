@@ -370,6 +370,7 @@ mod tests {
         let shown = of(vec![seen(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
         assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
     }
+
     /// What nodes say of a hold that was renewed by two of them, and of a claim that was refused: its lock and a token
     /// that it guessed are on the third.
     #[test]
