@@ -36,7 +36,12 @@ impl<'a> Contest<'a> {
     }
 
     /// Measures all ways in turns and prints the median, the range, and the ratio to the first way.
-    pub(crate) fn run(mut self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        self.measured().map(drop)
+    }
+
+    /// The same, and answers the medians.
+    pub(crate) fn measured(mut self) -> Result<Vec<f64>, Failure> {
         let mut figures = vec![Vec::new(); self.ways.len()];
         for round in 0..self.rounds {
             // Each round begins with another way, because the first measurement of a round may pay for caches that the
@@ -47,9 +52,10 @@ impl<'a> Contest<'a> {
             }
         }
         println!("  {} rounds; median, ratio of medians, best and worst", self.rounds);
-        let mut first = None;
+        let (mut first, mut medians) = (None, Vec::new());
         for ((name, _), figures) in self.ways.iter().zip(&mut figures) {
             let median = quantile(figures, 0.5);
+            medians.push(median);
             let ratio = median / *first.get_or_insert(median);
             let (least, most) = (figures[0], figures[figures.len() - 1]);
             println!(
@@ -60,7 +66,7 @@ impl<'a> Contest<'a> {
                 shown(most)
             );
         }
-        Ok(())
+        Ok(medians)
     }
 }
 

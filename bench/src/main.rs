@@ -16,11 +16,13 @@ mod etcd_handover;
 mod etcd_holds;
 mod etcd_line;
 mod etcd_words;
+mod foreign;
 mod free;
 mod handover;
 mod holds;
 mod mysql_free;
 mod mysql_waiters;
+mod packages;
 mod pairs;
 mod postgres_free;
 mod postgres_handover;
@@ -28,6 +30,7 @@ mod postgres_notify;
 mod redis_free;
 mod redis_handover;
 mod redis_holds;
+mod redis_languages;
 mod redis_line;
 mod redis_site;
 mod redlock_free;
@@ -51,7 +54,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 32] = [
+const BENCHES: [Bench; 33] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -62,6 +65,11 @@ const BENCHES: [Bench; 32] = [
     ("redis-contended", "one name on Redis, 32 tasks in each of two processes", redis_line::contended),
     ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
     ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),
+    (
+        "redis-languages",
+        "free names on one Redis, beside npm's redlock, Go's redsync and Redisson",
+        redis_languages::bench,
+    ),
     ("redis-names", "what a million names leave on Redis", redis_holds::names),
     (
         "redlock-free",

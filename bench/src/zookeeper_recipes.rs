@@ -1,19 +1,19 @@
 //! Common lock recipes on ZooKeeper, beside leasehold on the same server: Curator's mutex and kazoo's lock. In each,
 //! every client has its own session, and all clients of one kind are in one process.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
 use leasehold_core::{Keeper, Locks};
 use leasehold_testkit::server::{ZookeeperServer, java_program};
 use tokio::runtime::Runtime;
 
-use crate::{Failure, contest::Contest, pairs::per_second, zookeeper_free::locks};
+use crate::{
+    Failure,
+    contest::Contest,
+    foreign::{Foreign, recipe},
+    pairs::per_second,
+    zookeeper_free::locks,
+};
 
 /// Long enough for the first of sixteen Python threads to learn that the time is over.
 const SLICE: Duration = Duration::from_millis(1000);
@@ -33,16 +33,16 @@ pub(crate) fn bench() -> Result<(), Failure> {
         let own: Arc<[Locks]> = (0..clients).map(|_| separate()).collect::<Result<_, _>>()?;
         let one: Arc<[Locks]> = [separate()?].into();
         for _ in 0..WARMING {
-            curator.pairs(what, clients)?;
+            theirs(&mut curator, what, clients)?;
         }
-        kazoo.pairs(what, clients)?;
+        theirs(&mut kazoo, what, clients)?;
         ours(&runtime, what, clients, &own)?;
         ours(&runtime, what, clients, &one)?;
         println!("  {clients} clients, {what}");
         let mut contest = Contest::new("pairs/s")
             .rounds(ROUNDS)
-            .way("Curator 5.4, InterProcessMutex", || curator.pairs(what, clients))
-            .way("kazoo 2.8, Lock", || kazoo.pairs(what, clients))
+            .way("Curator 5.4, InterProcessMutex", || theirs(&mut curator, what, clients))
+            .way("kazoo 2.8, Lock", || theirs(&mut kazoo, what, clients))
             .way("leasehold", || ours(&runtime, what, clients, &own));
         if clients > 1 {
             contest =
@@ -65,50 +65,21 @@ fn ours(runtime: &Runtime, what: &'static str, tasks: usize, clients: &Arc<[Lock
     })
 }
 
+fn theirs(program: &mut Foreign, what: &str, clients: usize) -> Result<f64, Failure> {
+    program.figure(&format!("{what} {clients} {}", SLICE.as_millis()))
+}
+
 fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<Foreign, Failure> {
     let libraries = ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "netty-resolver"];
-    let mut command = java_program(&source("CuratorPairs.java"), &libraries, compiled);
+    let mut command = java_program(&recipe("CuratorPairs.java"), &libraries, compiled);
     command.env("_JAVA_OPTIONS", FULL_JAVA);
-    Foreign::start(command, server)
+    command.arg(format!("127.0.0.1:{}", server.port()));
+    Foreign::start(command)
 }
 
 fn kazoo(server: &ZookeeperServer) -> Result<Foreign, Failure> {
     let mut command = Command::new("/usr/bin/python3");
-    command.arg(source("kazoo_pairs.py"));
-    Foreign::start(command, server)
-}
-
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)
-}
-
-/// A program that takes commands line by line.
-struct Foreign {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Foreign {
-    fn start(mut command: Command, server: &ZookeeperServer) -> Result<Self, Failure> {
-        command.arg(format!("127.0.0.1:{}", server.port()));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let orders = child.stdin.take().ok_or("no input")?;
-        let answers = BufReader::new(child.stdout.take().ok_or("no output")?);
-        Ok(Self { child, orders, answers })
-    }
-
-    fn pairs(&mut self, what: &str, clients: usize) -> Result<f64, Failure> {
-        writeln!(self.orders, "{what} {clients} {}", SLICE.as_millis())?;
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        Ok(line.trim().parse().map_err(|_| format!("a program said {line:?} instead of a figure"))?)
-    }
-}
-
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    command.arg(recipe("kazoo_pairs.py"));
+    command.arg(format!("127.0.0.1:{}", server.port()));
+    Foreign::start(command)
 }

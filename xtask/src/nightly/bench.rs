@@ -9,8 +9,15 @@ use super::{
 use crate::run::succeed;
 
 pub(super) const LOCAL: &[&str] = &["free", "contended", "handover", "command", "holds"];
-pub(super) const REDIS: &[&str] =
-    &["redis-free", "redis-handover", "redis-contended", "redis-crowd", "redis-names", "redis-holds"];
+pub(super) const REDIS: &[&str] = &[
+    "redis-free",
+    "redis-handover",
+    "redis-contended",
+    "redis-crowd",
+    "redis-names",
+    "redis-languages",
+    "redis-holds",
+];
 pub(super) const REDIS_GROUPS: &[&str] =
     &["cluster-free", "cluster-holds", "cluster-move", "sentinel-failover", "redlock-free"];
 pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-line", "etcd-holds"];

@@ -1,0 +1,52 @@
+//! Programs in other languages, which lock with packages of others: started once, and told line by line what to do, so that no start
+//! is measured.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use crate::Failure;
+
+/// A program that is told line by line what to do.
+pub(crate) struct Foreign {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Foreign {
+    pub(crate) fn start(mut command: Command) -> Result<Self, Failure> {
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| format!("{command:?}: {error}"))?;
+        let orders = child.stdin.take().ok_or("no input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no output")?);
+        Ok(Self { child, orders, answers })
+    }
+
+    /// The figure that it answers.
+    pub(crate) fn figure(&mut self, order: &str) -> Result<f64, Failure> {
+        writeln!(self.orders, "{order}")?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim().parse().map_err(|_| format!("a program said {line:?} instead of a figure"))?)
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A source beside those of this program.
+pub(crate) fn recipe(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)
+}

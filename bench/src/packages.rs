@@ -1,0 +1,117 @@
+//! What programs in other languages lock with, from their registries: fetched once for each list of versions, below `target/tmp`, by
+//! `npm`, `go` and `mvn`.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{Failure, foreign::recipe};
+
+const NODE: [&str; 2] = ["ioredis@5.4.1", "redlock@5.0.0-beta.2"];
+const GO: [&str; 2] = ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
+const JAVA: [[&str; 3]; 2] = [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
+/// As a server would run it.
+const FULL_JAVA: [&str; 3] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
+
+/// A program with npm's `redlock`.
+pub(crate) fn redlock() -> Result<Command, Failure> {
+    let place = Place::new("node")?;
+    place.fill(&NODE.join("\n"), || {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]);
+        done(npm.arg(&place.0).args(NODE))
+    })?;
+    let mut program = Command::new("node");
+    program.arg(recipe("redlock_pairs.cjs")).env("NODE_PATH", place.0.join("node_modules"));
+    Ok(program)
+}
+
+/// A program with Go's redsync.
+pub(crate) fn redsync() -> Result<Command, Failure> {
+    let place = Place::new("go")?;
+    let source = fs::read_to_string(recipe("redsync_pairs.go"))?;
+    place.fill(&format!("{GO:?}\n{source}"), || {
+        fs::write(place.0.join("main.go"), &source)?;
+        let go = |orders: &[&str]| done(Command::new("go").args(orders).current_dir(&place.0));
+        go(&["mod", "init", "pairs"])?;
+        go(&[&["get"], &GO[..]].concat())?;
+        go(&["build", "-o", "redsync_pairs", "."])
+    })?;
+    Ok(Command::new(place.0.join("redsync_pairs")))
+}
+
+/// A program with Redisson.
+pub(crate) fn redisson() -> Result<Command, Failure> {
+    let place = Place::new("java")?;
+    let source = recipe("RedissonPairs.java");
+    let (jars, classes) = (place.0.join("jars"), place.0.join("classes"));
+    let path = format!("{}/*:{}", jars.display(), classes.display());
+    place.fill(&format!("{JAVA:?}\n{}", fs::read_to_string(&source)?), || {
+        fs::create_dir_all(&classes)?;
+        let project = place.0.join("pom.xml");
+        fs::write(&project, pom())?;
+        let mut maven = Command::new("mvn");
+        maven.args(["--quiet", "--batch-mode", "--file"]).arg(&project);
+        done(maven.args([
+            "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+            &format!("-DoutputDirectory={}", jars.display()),
+        ]))?;
+        done(
+            Command::new("javac").args(["-J-XX:-UsePerfData", "-cp", &path, "-d"]).arg(&classes).arg(&source),
+        )
+    })?;
+    let mut program = Command::new("java");
+    program.args(FULL_JAVA).args(["-cp", &path, "RedissonPairs"]);
+    Ok(program)
+}
+
+fn pom() -> String {
+    let needed = JAVA.map(|[group, name, version]| {
+        format!(
+            "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+        )
+    });
+    format!(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>leasehold</groupId><artifactId>pairs</artifactId>\
+         <version>1</version><dependencies>{}</dependencies></project>",
+        needed.concat()
+    )
+}
+
+/// Where the packages of a language are kept.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(language: &str) -> Result<Self, Failure> {
+        // Of `target/release/leasehold-bench`, wherever cargo has its target.
+        let program = env::current_exe()?;
+        let target =
+            program.ancestors().nth(2).map(Path::to_path_buf).ok_or("this program is in no target")?;
+        Ok(Self(target.join("tmp/bench-languages").join(language)))
+    }
+
+    /// Fills it anew, unless it was filled with this.
+    fn fill(&self, wanted: &str, fill: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        let list = self.0.join("list");
+        if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
+            return Ok(());
+        }
+        let _ = fs::remove_dir_all(&self.0);
+        fs::create_dir_all(&self.0)?;
+        fill()?;
+        Ok(fs::write(list, wanted)?)
+    }
+}
+
+fn done(command: &mut Command) -> Result<(), Failure> {
+    let said = command.output().map_err(|error| {
+        format!("{command:?}: {error}: this needs node with npm, go, a JDK with mvn, and their registries")
+    })?;
+    if said.status.success() {
+        return Ok(());
+    }
+    let [out, complaint] = [said.stdout, said.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    Err(format!("{command:?}: {complaint}{out}").into())
+}

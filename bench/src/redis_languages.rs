@@ -1,0 +1,132 @@
+//! Acquire and release of free names on one Redis, by npm's `redlock`, Go's redsync and Redisson's `RLock`, in turns with
+//! leasehold. Each of the others is a program of its own, started and warmed up before.
+
+use std::{cell::RefCell, fs, time::Duration};
+
+use leasehold::{Connect, Keeper, Locks};
+use leasehold_testkit::server::RedisServer;
+
+use crate::{
+    Failure,
+    contest::Contest,
+    foreign::Foreign,
+    packages::{redisson, redlock, redsync},
+    pairs::pairs,
+};
+
+/// Short slices and many rounds, because the speed of a shared machine varies.
+const SLICE: Duration = Duration::from_millis(40);
+const ROUNDS: usize = 81;
+/// How often each way is run before it is measured, because Java and JavaScript compile code that runs often.
+const WARMING: usize = 25;
+/// Ticks a second of the processor times in `/proc`, the same on every architecture of Linux.
+const TICKS: f64 = 100.0;
+
+const REDLOCK: &str = "npm redlock 5, ioredis";
+const REDSYNC: &str = "Go redsync 4, go-redis";
+const REDISSON: &str = "Redisson 4.7, RLock";
+const OWN: &str = "leasehold";
+const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let site = RedisServer::start(&[]);
+    let (port, url) = (site.port().to_string(), format!("redis://127.0.0.1:{}", site.port()));
+    let said = site.command(&["INFO", "server"]);
+    let server =
+        said.iter().find_map(|line| line.strip_prefix("process_id:")).ok_or("a server tells its process")?;
+    let server = server.trim().parse()?;
+    let start = |mut command: std::process::Command| {
+        command.arg(&port);
+        Foreign::start(command)
+    };
+    let mut others =
+        [(REDLOCK, start(redlock()?)?), (REDSYNC, start(redsync()?)?), (REDISSON, start(redisson()?)?)];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let own = Locks::connect(&url)?;
+    let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
+    let ours = |tasks, locks| pairs(&runtime, SLICE, tasks, locks);
+    for tasks in [1, 16, 64] {
+        println!("  {tasks} at once, a name each");
+        for _ in 0..WARMING {
+            for (_, program) in &mut others {
+                theirs(program, tasks)?;
+            }
+            ours(tasks, &own)?;
+            ours(tasks, &ridden)?;
+        }
+        let costs = RefCell::new(Vec::new());
+        let mut contest = Contest::new("pairs/s").rounds(ROUNDS);
+        for (name, program) in &mut others {
+            let cost = &costs;
+            contest =
+                contest.way(name, || Cost::of(cost, server, name, program.id(), || theirs(program, tasks)));
+        }
+        for (name, locks) in [(OWN, &own), (RIDDEN, &ridden)] {
+            let cost = &costs;
+            contest =
+                contest.way(name, || Cost::of(cost, server, name, std::process::id(), || ours(tasks, locks)));
+        }
+        let medians = contest.measured()?;
+        for (at, (name, _)) in others.iter().enumerate() {
+            println!(
+                "  pairs beside those of {name}: {:.2}; {:.2}",
+                medians[3] / medians[at],
+                medians[4] / medians[at]
+            );
+        }
+        costs.take().iter().for_each(Cost::tell);
+    }
+    Ok(())
+}
+
+fn theirs(program: &mut Foreign, tasks: usize) -> Result<f64, Failure> {
+    program.figure(&format!("{tasks} {}", SLICE.as_millis()))
+}
+
+/// The processor time of one way.
+struct Cost {
+    name: &'static str,
+    pairs: f64,
+    client: f64,
+    server: f64,
+}
+
+impl Cost {
+    /// Measures a slice of this process.
+    fn of(
+        costs: &RefCell<Vec<Self>>,
+        server: u32,
+        name: &'static str,
+        process: u32,
+        slice: impl FnOnce() -> Result<f64, Failure>,
+    ) -> Result<f64, Failure> {
+        let before = (used(process)?, used(server)?);
+        let rate = slice()?;
+        let (client, server) = (used(process)? - before.0, used(server)? - before.1);
+        let mut costs = costs.borrow_mut();
+        let at = costs.iter().position(|cost| cost.name == name).unwrap_or_else(|| {
+            costs.push(Self { name, pairs: 0.0, client: 0.0, server: 0.0 });
+            costs.len() - 1
+        });
+        let cost = &mut costs[at];
+        cost.pairs += rate * SLICE.as_secs_f64();
+        cost.client += client;
+        cost.server += server;
+        Ok(rate)
+    }
+
+    fn tell(&self) {
+        let [client, server] = [self.client, self.server].map(|seconds| seconds * 1e6 / self.pairs);
+        println!("  time of processors of a pair, {}: {client:.1} us, server {server:.1} us", self.name);
+    }
+}
+
+/// The processor time of a process so far, in seconds.
+fn used(process: u32) -> Result<f64, Failure> {
+    let said = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let (_, words) = said.rsplit_once(')').ok_or("no name of a program")?;
+    // After the name: state, then ten others, then the times of users and of the kernel.
+    let ticks: Vec<u64> =
+        words.split_ascii_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(ticks.iter().sum::<u64>() as f64 / TICKS)
+}
