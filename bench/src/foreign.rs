@@ -1,5 +1,5 @@
-//! Programs in other languages, which lock with packages of others: started once, and told line by line what to do, so that no start
-//! is measured.
+//! Programs in other languages that lock with packages of their registries. Each is started once and takes orders line by
+//! line, so that no start is measured.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::Failure;
 
-/// A program that is told line by line what to do.
+/// A program that takes orders line by line.
 pub(crate) struct Foreign {
     child: Child,
     orders: ChildStdin,

@@ -1,5 +1,5 @@
-//! What programs in other languages lock with, from their registries: fetched once for each list of versions, below `target/tmp`, by
-//! `npm`, `go` and `mvn`.
+//! The packages that programs in other languages lock with: fetched from their registries by `npm`, `go` and `mvn`, once
+//! for each list of versions, below `target/tmp`.
 
 use std::{
     env, fs,
@@ -12,45 +12,45 @@ use crate::{Failure, foreign::recipe};
 const NODE: [&str; 2] = ["ioredis@5.4.1", "redlock@5.0.0-beta.2"];
 const GO: [&str; 2] = ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
 const JAVA: [[&str; 3]; 2] = [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
-/// As a server would run it.
+/// The options of a production server.
 const FULL_JAVA: [&str; 3] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
 
 /// A program with npm's `redlock`.
 pub(crate) fn redlock() -> Result<Command, Failure> {
-    let place = Place::new("node")?;
-    place.fill(&NODE.join("\n"), || {
+    let dir = PackageDir::new("node")?;
+    dir.fill(&NODE.join("\n"), || {
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]);
-        done(npm.arg(&place.0).args(NODE))
+        done(npm.arg(&dir.0).args(NODE))
     })?;
     let mut program = Command::new("node");
-    program.arg(recipe("redlock_pairs.cjs")).env("NODE_PATH", place.0.join("node_modules"));
+    program.arg(recipe("redlock_pairs.cjs")).env("NODE_PATH", dir.0.join("node_modules"));
     Ok(program)
 }
 
 /// A program with Go's redsync.
 pub(crate) fn redsync() -> Result<Command, Failure> {
-    let place = Place::new("go")?;
+    let dir = PackageDir::new("go")?;
     let source = fs::read_to_string(recipe("redsync_pairs.go"))?;
-    place.fill(&format!("{GO:?}\n{source}"), || {
-        fs::write(place.0.join("main.go"), &source)?;
-        let go = |orders: &[&str]| done(Command::new("go").args(orders).current_dir(&place.0));
+    dir.fill(&format!("{GO:?}\n{source}"), || {
+        fs::write(dir.0.join("main.go"), &source)?;
+        let go = |orders: &[&str]| done(Command::new("go").args(orders).current_dir(&dir.0));
         go(&["mod", "init", "pairs"])?;
         go(&[&["get"], &GO[..]].concat())?;
         go(&["build", "-o", "redsync_pairs", "."])
     })?;
-    Ok(Command::new(place.0.join("redsync_pairs")))
+    Ok(Command::new(dir.0.join("redsync_pairs")))
 }
 
 /// A program with Redisson.
 pub(crate) fn redisson() -> Result<Command, Failure> {
-    let place = Place::new("java")?;
+    let dir = PackageDir::new("java")?;
     let source = recipe("RedissonPairs.java");
-    let (jars, classes) = (place.0.join("jars"), place.0.join("classes"));
+    let (jars, classes) = (dir.0.join("jars"), dir.0.join("classes"));
     let path = format!("{}/*:{}", jars.display(), classes.display());
-    place.fill(&format!("{JAVA:?}\n{}", fs::read_to_string(&source)?), || {
+    dir.fill(&format!("{JAVA:?}\n{}", fs::read_to_string(&source)?), || {
         fs::create_dir_all(&classes)?;
-        let project = place.0.join("pom.xml");
+        let project = dir.0.join("pom.xml");
         fs::write(&project, pom())?;
         let mut maven = Command::new("mvn");
         maven.args(["--quiet", "--batch-mode", "--file"]).arg(&project);
@@ -81,9 +81,9 @@ fn pom() -> String {
 }
 
 /// Where the packages of a language are kept.
-struct Place(PathBuf);
+struct PackageDir(PathBuf);
 
-impl Place {
+impl PackageDir {
     fn new(language: &str) -> Result<Self, Failure> {
         // Of `target/release/leasehold-bench`, wherever cargo has its target.
         let program = env::current_exe()?;
