@@ -202,7 +202,7 @@ impl Both<'_> {
         };
         let how_word = if how == How::Ask { "ask" } else { "create" };
         let asked = format!(
-            "{how_word} {mode} {count} {limit} {} {} {} {} {} ear owner",
+            "{how_word} {mode} {count} {limit} {} {} {} {} {} listener owner",
             claim.ttl.as_millis(),
             claim.claim_time.as_millis(),
             entry_life(claim.ttl).as_millis(),
