@@ -102,10 +102,13 @@ impl Side {
                 let Some(grant) = &self.grants[who] else { return String::new() };
                 let broken =
                     self.client(who + 1).break_hold(&claims[who].name, grant.token.number, force).await;
-                format!("{:?}", broken.unwrap())
+                broken.map_or_else(|error| format!("{error:?}"), |broken| format!("{broken:?}"))
             }
             Step::Look { name } => {
-                let view = self.client(0).show(&names[name]).await.unwrap();
+                let view = match self.client(0).show(&names[name]).await {
+                    Ok(view) => view,
+                    Err(error) => return format!("{error:?}"),
+                };
                 let holders: Vec<_> =
                     view.holders.into_iter().map(|holder| (holder.id, holder.owner)).collect();
                 format!("{holders:?}")
