@@ -52,10 +52,10 @@ pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
 
 fn poll_times<F: Future>(future: F, polls: usize, drive: &mut impl FnMut()) -> bool {
     let mut future = pin!(future);
-    let counting = Arc::new(CountingWaker { rung: AtomicBool::new(true), thread: thread::current() });
-    let waker = Waker::from(Arc::clone(&counting));
+    let thread_waker = Arc::new(ThreadWaker { woken: AtomicBool::new(true), thread: thread::current() });
+    let waker = Waker::from(Arc::clone(&thread_waker));
     for _ in 0..polls {
-        counting.wait(drive);
+        thread_waker.wait(drive);
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
             return true;
         }
@@ -63,19 +63,19 @@ fn poll_times<F: Future>(future: F, polls: usize, drive: &mut impl FnMut()) -> b
     false
 }
 
-struct CountingWaker {
-    rung: AtomicBool,
+struct ThreadWaker {
+    woken: AtomicBool,
     thread: Thread,
 }
 
-impl CountingWaker {
+impl ThreadWaker {
     fn wait(&self, drive: &mut impl FnMut()) {
         for _ in 0..MAX_DRIVES {
-            if self.rung.swap(false, Ordering::AcqRel) {
+            if self.woken.swap(false, Ordering::AcqRel) {
                 return;
             }
             drive();
-            if !self.rung.load(Ordering::Acquire) {
+            if !self.woken.load(Ordering::Acquire) {
                 thread::park_timeout(PAUSE);
             }
         }
@@ -83,9 +83,9 @@ impl CountingWaker {
     }
 }
 
-impl Wake for CountingWaker {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
+        self.woken.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_poll_is_a_place_to_drop() {
+    fn a_future_is_dropped_at_every_poll() {
         let polled = Cell::new(0);
         let mut seen = Vec::new();
         let polls = drop_at_every_poll(|| staged(3, &polled), || {}, |n| seen.push((n, polled.take())));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn poll_once_tells_ready_from_pending() {
+    fn poll_once_distinguishes_ready_and_pending() {
         assert_eq!(poll_once(async { 7 }), Some(7));
         assert_eq!(poll_once(std::future::pending::<()>()), None);
     }

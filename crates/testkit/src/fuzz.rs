@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inputs_are_the_same_each_time_and_reach_what_samples_do_not() {
+    fn inputs_are_reproducible_and_go_beyond_the_samples() {
         let inputs = || {
             let inputs = RefCell::new(Vec::new());
             run(&[b"sample".to_vec(), vec![0; 9]], |input| inputs.borrow_mut().push(input.to_vec()));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_target_is_one_of_the_run() {
+    fn a_panic_of_the_target_fails_the_run() {
         let ran = catch_unwind(|| run(&[b"sample".to_vec()], |input| assert_ne!(input, b"samp")));
         assert!(ran.is_err());
     }

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_raised_once_and_never_lowered() {
+    fn the_limit_is_raised_once_and_never_lowered() {
         let before = getrlimit(Resource::RLIMIT_NOFILE).unwrap().0;
         let raised = raise_open_files();
         assert!(raised >= before);

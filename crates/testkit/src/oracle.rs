@@ -42,10 +42,10 @@ pub enum Granting {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Claim { who: usize, how: bool },
-    Renew { who: usize, wrong: bool },
-    Release { who: usize, with_token: bool, wrong: bool },
-    Look { name: usize },
+    Claim { index: usize, how: bool },
+    Renew { index: usize, wrong: bool },
+    Release { index: usize, with_token: bool, wrong: bool },
+    Show { name: usize },
 }
 
 type Kind = (usize, Mode, bool);
@@ -61,13 +61,13 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let who = 0..CLAIMS;
+    let index = 0..CLAIMS;
     prop_oneof![
-        6 => (who.clone(), prop::bool::weighted(0.4)).prop_map(|(who, how)| Step::Claim { who, how }),
-        1 => (who.clone(), any::<bool>()).prop_map(|(who, wrong)| Step::Renew { who, wrong }),
-        4 => (who, prop::bool::weighted(0.8), prop::bool::weighted(0.1))
-            .prop_map(|(who, with_token, wrong)| Step::Release { who, with_token, wrong }),
-        1 => (0..NAMES).prop_map(|name| Step::Look { name }),
+        6 => (index.clone(), prop::bool::weighted(0.4)).prop_map(|(index, how)| Step::Claim { index, how }),
+        1 => (index.clone(), any::<bool>()).prop_map(|(index, wrong)| Step::Renew { index, wrong }),
+        4 => (index, prop::bool::weighted(0.8), prop::bool::weighted(0.1))
+            .prop_map(|(index, with_token, wrong)| Step::Release { index, with_token, wrong }),
+        1 => (0..NAMES).prop_map(|name| Step::Show { name }),
     ]
 }
 
@@ -91,7 +91,7 @@ enum Reply {
     Taken,
     Gone,
     Error(Fault),
-    Kept(bool),
+    Extended(bool),
     Freed(bool),
     /// The ids of who holds, and of who waits in order.
     Seen(Vec<String>, Vec<String>),
@@ -106,8 +106,8 @@ impl Side {
     async fn settle(&mut self, claims: &[Claim], names: &[Name]) {
         let mut granted = self.granting == Granting::WhenAsked;
         while std::mem::take(&mut granted) {
-            for who in (0..CLAIMS).filter(|&who| self.waiting[who]).collect::<Vec<_>>() {
-                let ask = Step::Claim { who, how: true };
+            for index in (0..CLAIMS).filter(|&index| self.waiting[index]).collect::<Vec<_>>() {
+                let ask = Step::Claim { index, how: true };
                 granted |= matches!(Box::pin(self.step(&ask, claims, names)).await, Reply::Held { .. });
             }
         }
@@ -115,17 +115,17 @@ impl Side {
 
     async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> Reply {
         match *step {
-            Step::Claim { who, how } => {
+            Step::Claim { index, how } => {
                 let how = if how { How::Ask } else { How::Create };
-                let answer = self.client(who).claim(&claims[who], how).await;
-                self.waiting[who] = matches!(answer, Ok(Answer::Waiting(_)));
+                let answer = self.client(index).claim(&claims[index], how).await;
+                self.waiting[index] = matches!(answer, Ok(Answer::Waiting(_)));
                 match answer {
                     Ok(Answer::Held(grant)) => {
                         let others = claims.iter().zip(&self.tokens);
-                        let others = others.filter(|(claim, _)| claim.name == claims[who].name);
+                        let others = others.filter(|(claim, _)| claim.name == claims[index].name);
                         let earlier = |old: &&Token| old.number < grant.token.number;
                         let rank = others.filter_map(|(_, token)| token.as_ref()).filter(earlier).count();
-                        self.tokens[who] = Some(grant.token);
+                        self.tokens[index] = Some(grant.token);
                         Reply::Held { rank }
                     }
                     Ok(Answer::Waiting(_)) => Reply::Waiting,
@@ -134,28 +134,28 @@ impl Side {
                     Err(error) => Reply::Error(error.fault),
                 }
             }
-            Step::Renew { who, wrong } => {
-                let Some(mut token) = self.tokens[who] else { return Reply::Nothing };
+            Step::Renew { index, wrong } => {
+                let Some(mut token) = self.tokens[index] else { return Reply::Nothing };
                 token.number += 1_000_000 * u64::from(wrong);
-                let Claim { id, name, mode, ttl, .. } = claims[who].clone();
-                let renewed = self.client(who).renew(&[Hold { id, name, mode, token, ttl }]).await;
-                Reply::Kept(matches!(renewed[..], [Renewed::Kept { .. }]))
+                let Claim { id, name, mode, ttl, .. } = claims[index].clone();
+                let renewed = self.client(index).renew(&[Hold { id, name, mode, token, ttl }]).await;
+                Reply::Extended(matches!(renewed[..], [Renewed::Extended { .. }]))
             }
-            Step::Release { who, with_token, wrong } => {
-                let mut token = self.tokens[who].filter(|_| with_token);
+            Step::Release { index, with_token, wrong } => {
+                let mut token = self.tokens[index].filter(|_| with_token);
                 token.iter_mut().for_each(|token| token.number += 1_000_000 * u64::from(wrong));
-                let Claim { id, name, mode, .. } = claims[who].clone();
+                let Claim { id, name, mode, .. } = claims[index].clone();
                 let order = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
-                self.waiting[who] = false;
-                let said = match &self.client(who).release(&[order]).await[..] {
+                self.waiting[index] = false;
+                let answer = match &self.client(index).release(&[order]).await[..] {
                     [Released::Freed] => Reply::Freed(true),
                     [Released::NotThere] => Reply::Freed(false),
                     other => panic!("{other:?}"),
                 };
                 self.settle(claims, names).await;
-                said
+                answer
             }
-            Step::Look { name } => {
+            Step::Show { name } => {
                 let view = self.client(0).show(&names[name]).await.expect("the system can be looked at");
                 let mut held: Vec<_> = view.holders.into_iter().map(|holder| holder.id).collect();
                 held.sort();
@@ -164,8 +164,8 @@ impl Side {
         }
     }
 
-    fn client(&self, who: usize) -> &dyn Engine {
-        &*self.clients[who % CLIENTS]
+    fn client(&self, index: usize) -> &dyn Engine {
+        &*self.clients[index % CLIENTS]
     }
 }
 

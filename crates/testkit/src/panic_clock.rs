@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn it_panics_once_and_only_in_the_module() {
+    fn the_clock_panics_once_and_only_in_its_module() {
         let (clock, env) = PanicClock::new("panic_clock::tests::maintenance::");
         maintenance::looks(&*env.clock);
         clock.arm();

@@ -59,18 +59,18 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it lives: not with 3600s")]
-    fn what_fails_on_a_machine_that_gives_the_time_fails() {
+    fn a_failure_with_enough_machine_time_is_final() {
         with_room(Duration::from_secs(3600), "it lives", |_| false);
     }
 
     #[test]
     #[should_panic(expected = "it lives: not with 3600s")]
-    fn nor_is_it_tried_again_with_the_same_lease() {
+    fn with_tries_does_not_repeat_a_final_failure() {
         with_tries(Duration::from_secs(3600), "it lives", || false);
     }
 
     #[test]
-    fn what_fails_for_want_of_time_is_tried_with_more() {
+    fn a_failure_for_lack_of_time_is_retried_with_a_longer_lease() {
         let (lease, leases) = (Duration::from_secs(1), RefCell::new(Vec::new()));
         let lives = |lease| {
             leases.borrow_mut().push(lease);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it lives: not in 5 tries, the last with 1s")]
-    fn tries_come_to_an_end() {
+    fn the_number_of_tries_is_limited() {
         let lease = Duration::from_secs(1);
         tried((0..TRIES).map(|_| lease), "it lives", |_| false, |_| lease);
     }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_gives_no_more_than_the_wall_clock() {
+    fn given_time_never_exceeds_the_wall_clock() {
         let watch = Stopwatch::start();
         while watch.given() < BEAT {
             thread::sleep(BEAT / 4);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a beat: took")]
-    fn what_takes_longer_than_its_limit_fails() {
+    fn exceeding_the_limit_fails() {
         let watch = Stopwatch::start();
         while watch.given() < BEAT * 2 {
             thread::sleep(BEAT / 4);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_want_to_run_are_counted() {
+    fn runnable_threads_are_counted() {
         assert!(runnable() >= 1, "this one at least");
     }
 }

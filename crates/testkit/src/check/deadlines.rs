@@ -98,7 +98,7 @@ fn compare<'h>(
         return;
     };
     // Who let go while the server was asked may be seen as what is kept of it.
-    if life.leaving.is_some_and(|leaving| leaving.at <= truth.until) {
+    if life.release.is_some_and(|release| release.at <= truth.until) {
         return;
     }
     let (Some(expires), Some(deadline)) = (held.expires, life.deadline_at(truth.at)) else { return };

@@ -86,8 +86,8 @@ fn sweep<'h>(
             let others = || active.iter().map(|&other| &spans[other]);
             if index.terms.lossy && forgotten(index, span, others()) {
                 *excused += 1;
-            } else if !finding.counted() {
-                accuse(span, others(), finding);
+            } else if !finding.count_if_full() {
+                report_overlap(span, others(), finding);
             }
         }
         active.insert(at);
@@ -108,7 +108,7 @@ fn forgotten<'s>(
 }
 
 /// Reports the pair that overlaps longest.
-fn accuse<'s>(
+fn report_overlap<'s>(
     span: &'s Span<'s, 's>,
     active: impl Iterator<Item = &'s Span<'s, 's>>,
     finding: &mut Finding<'_, '_>,

@@ -12,10 +12,10 @@ use crate::history::What;
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Fence);
-    let mut resources: BTreeMap<&str, Vec<Sent<'_, '_>>> = BTreeMap::new();
+    let mut resources: BTreeMap<&str, Vec<SentWrite<'_, '_>>> = BTreeMap::new();
     for life in &index.lives {
         for write in &life.writes {
-            resources.entry(write.to).or_default().push(Sent { life, write });
+            resources.entry(write.to).or_default().push(SentWrite { life, write });
         }
     }
     let contents = contents(index);
@@ -30,7 +30,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
         if fenced {
             by_answers(writes, &mut finding);
             contents.into_iter().for_each(|contents| by_log(writes, contents, &mut finding));
-            missing.into_iter().for_each(|sent| accuse_loss(sent, &mut finding));
+            missing.into_iter().for_each(|sent| report_lost_write(sent, &mut finding));
         }
     }
     finding.figure("acknowledged", Figure::Sum(acknowledged));
@@ -41,12 +41,12 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 }
 
 /// A write, and under which hold.
-struct Sent<'b, 'h> {
+struct SentWrite<'b, 'h> {
     life: &'b Life<'h>,
     write: &'b Write<'h>,
 }
 
-impl<'b, 'h> Sent<'b, 'h> {
+impl<'b, 'h> SentWrite<'b, 'h> {
     fn lineage(&self) -> &'h str {
         self.life.grant.map_or("", |grant| grant.lineage)
     }
@@ -61,7 +61,7 @@ impl<'b, 'h> Sent<'b, 'h> {
     }
 }
 
-fn count(writes: &[Sent<'_, '_>], how: Acceptance) -> u64 {
+fn count(writes: &[SentWrite<'_, '_>], how: Acceptance) -> u64 {
     writes.iter().filter(|sent| sent.write.answer.is_some_and(|(_, answer, _)| answer == how)).count() as u64
 }
 
@@ -72,28 +72,28 @@ struct Contents<'h> {
 }
 
 fn contents<'h>(index: &HistoryIndex<'h>) -> HashMap<&'h str, Contents<'h>> {
-    let told = index.events.iter().enumerate().filter_map(|(event, told)| match &told.what {
+    let recorded = index.events.iter().enumerate().filter_map(|(event, recorded)| match &recorded.what {
         What::Contents { of, elements } => Some((of.as_str(), Contents { event, elements })),
         _ => None,
     });
-    told.collect()
+    recorded.collect()
 }
 
 /// The acknowledged writes that are not in the contents, each with the event that should tell it.
 fn missing<'w, 'b, 'h>(
     index: &HistoryIndex<'h>,
-    writes: &'w [Sent<'b, 'h>],
+    writes: &'w [SentWrite<'b, 'h>],
     contents: &Contents<'h>,
-) -> Vec<(&'w Sent<'b, 'h>, usize)> {
+) -> Vec<(&'w SentWrite<'b, 'h>, usize)> {
     let there: HashSet<u64> = contents.elements.iter().copied().collect();
     let read = index.events[contents.event].t;
-    let due = |sent: &&Sent<'_, '_>| sent.acknowledged().is_some_and(|(at, _)| at < read);
+    let due = |sent: &&SentWrite<'_, '_>| sent.acknowledged().is_some_and(|(at, _)| at < read);
     let missing = writes.iter().filter(due).filter(|sent| !there.contains(&sent.write.element));
     missing.map(|sent| (sent, contents.event)).collect()
 }
 
 /// No write is acknowledged that was sent after one of a larger token was.
-fn by_answers<'h>(writes: &[Sent<'_, 'h>], finding: &mut Finding<'_, 'h>) {
+fn by_answers<'h>(writes: &[SentWrite<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     let mut answered: Vec<_> = writes.iter().filter(|sent| sent.acknowledged().is_some()).collect();
     let mut sent = answered.clone();
     answered.sort_by_key(|sent| sent.acknowledged());
@@ -110,16 +110,16 @@ fn by_answers<'h>(writes: &[Sent<'_, 'h>], finding: &mut Finding<'_, 'h>) {
         }
         finding.checked();
         if let Some(last) = largest.get(write.lineage()) {
-            accuse(last, write, &[], finding);
+            report_stale_write(last, write, &[], finding);
         }
     }
 }
 
 /// In the resource's own order, tokens never decrease.
-fn by_log<'h>(writes: &[Sent<'_, 'h>], contents: &Contents<'h>, finding: &mut Finding<'_, 'h>) {
-    let by_element: HashMap<u64, &Sent<'_, 'h>> =
+fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &mut Finding<'_, 'h>) {
+    let by_element: HashMap<u64, &SentWrite<'_, 'h>> =
         writes.iter().map(|sent| (sent.write.element, sent)).collect();
-    let mut largest: HashMap<&str, &Sent<'_, 'h>> = HashMap::new();
+    let mut largest: HashMap<&str, &SentWrite<'_, 'h>> = HashMap::new();
     for element in contents.elements {
         finding.checked();
         let Some(write) = by_element.get(element) else {
@@ -127,7 +127,7 @@ fn by_log<'h>(writes: &[Sent<'_, 'h>], contents: &Contents<'h>, finding: &mut Fi
             continue;
         };
         let last = largest.entry(write.lineage()).or_insert(write);
-        accuse(last, write, &[contents.event], finding);
+        report_stale_write(last, write, &[contents.event], finding);
         if write.write.token > last.write.token {
             *last = write;
         }
@@ -135,7 +135,7 @@ fn by_log<'h>(writes: &[Sent<'_, 'h>], contents: &Contents<'h>, finding: &mut Fi
 }
 
 /// A violation, if the token of `write` is smaller than that of `last`.
-fn accuse<'h>(last: &Sent<'_, 'h>, write: &Sent<'_, 'h>, more: &[usize], finding: &mut Finding<'_, 'h>) {
+fn report_stale_write<'h>(last: &SentWrite<'_, 'h>, write: &SentWrite<'_, 'h>, more: &[usize], finding: &mut Finding<'_, 'h>) {
     if write.write.token >= last.write.token {
         return;
     }
@@ -145,7 +145,7 @@ fn accuse<'h>(last: &Sent<'_, 'h>, write: &Sent<'_, 'h>, more: &[usize], finding
     });
 }
 
-fn accuse_loss<'h>((sent, read): (&Sent<'_, 'h>, usize), finding: &mut Finding<'_, 'h>) {
+fn report_lost_write<'h>((sent, read): (&SentWrite<'_, 'h>, usize), finding: &mut Finding<'_, 'h>) {
     let events: Vec<_> = sent.events().chain([read]).collect();
     finding.violated(&[sent.life], &events, || {
         format!("{:?} acknowledged {} and does not hold it", sent.write.to, sent.write.element)

@@ -33,7 +33,7 @@ impl<'b, 'h> Finding<'b, 'h> {
 
     /// A violation by these attempts, and these further events.
     pub(super) fn violated(&mut self, lives: &[&Life<'_>], more: &[usize], what: impl FnOnce() -> String) {
-        if self.counted() {
+        if self.count_if_full() {
             return;
         }
         self.verdict.violations += 1;
@@ -48,7 +48,7 @@ impl<'b, 'h> Finding<'b, 'h> {
     }
 
     /// One more violation, where enough are shown already; otherwise `false`, and it has to be told in full.
-    pub(super) fn counted(&mut self) -> bool {
+    pub(super) fn count_if_full(&mut self) -> bool {
         let full = self.verdict.examples.len() >= MAX_SHOWN;
         self.verdict.violations += u64::from(full);
         full

@@ -6,7 +6,7 @@ use super::{
     Terms,
     life::{Life, Renewing},
     stalls::{Stalls, within},
-    tell::tell,
+    apply_event::apply_event,
 };
 use crate::history::{AttemptId, Event, Held, History, What};
 
@@ -71,9 +71,9 @@ impl<'h> HistoryIndex<'h> {
         let mut open = Open::default();
         for (at, event) in events.iter().enumerate() {
             if event.attempt != 0 {
-                index.of_attempt(at, event);
+                index.add_attempt_event(at, event);
             } else {
-                index.of_run(at, event, &mut open);
+                index.add_run_event(at, event, &mut open);
             }
         }
         for (victim, from) in open.stops {
@@ -82,8 +82,8 @@ impl<'h> HistoryIndex<'h> {
         for (kind, from) in open.storms {
             index.disturbed(kind, from, index.end);
         }
-        index.storms = united(index.storms);
-        index.cuts = united(index.cuts);
+        index.storms = merged(index.storms);
+        index.cuts = merged(index.cuts);
         index.stalls.settle();
         for life in &mut index.lives {
             life.crashed = index.crashes.get(&life.proc).copied();
@@ -131,7 +131,7 @@ impl<'h> HistoryIndex<'h> {
         if cut { &mut self.cuts } else { &mut self.storms }.push((from, until));
     }
 
-    fn of_attempt(&mut self, at: usize, event: &'h Event) {
+    fn add_attempt_event(&mut self, at: usize, event: &'h Event) {
         if let What::AcqInv { mode, limit, within, retries } = &event.what {
             let life = Life {
                 id: event.attempt,
@@ -150,7 +150,7 @@ impl<'h> HistoryIndex<'h> {
                 checks: Vec::new(),
                 writes: Vec::new(),
                 lost: None,
-                leaving: None,
+                release: None,
                 answer: None,
                 crashed: None,
                 events: vec![at],
@@ -168,12 +168,12 @@ impl<'h> HistoryIndex<'h> {
         };
         let life = &mut self.lives[life];
         life.events.push(at);
-        if let Some(why) = tell(life, at, event) {
+        if let Some(why) = apply_event(life, at, event) {
             self.strays.push((at, why));
         }
     }
 
-    fn of_run(&mut self, at: usize, event: &'h Event, open: &mut Open<'h>) {
+    fn add_run_event(&mut self, at: usize, event: &'h Event, open: &mut Open<'h>) {
         match &event.what {
             What::Crash { victim } => {
                 self.crashes.entry(*victim).or_insert(event.t);
@@ -217,7 +217,7 @@ struct Open<'h> {
 }
 
 /// The same spans without overlaps, in order.
-pub(super) fn united(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+pub(super) fn merged(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     spans.sort_unstable();
     spans.dedup_by(|next, span| {
         let touches = next.0 <= span.1;

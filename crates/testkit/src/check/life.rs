@@ -26,7 +26,7 @@ pub(super) struct Life<'h> {
     pub(super) checks: Vec<Checked>,
     pub(super) writes: Vec<Write<'h>>,
     pub(super) lost: Option<u64>,
-    pub(super) leaving: Option<Leaving>,
+    pub(super) release: Option<ReleaseCall>,
     pub(super) answer: Option<(u64, Outcome)>,
     /// When its process was killed.
     pub(super) crashed: Option<u64>,
@@ -100,11 +100,11 @@ pub(super) enum Acceptance {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
+pub(super) struct ReleaseCall {
     pub(super) at: u64,
-    pub(super) keep: Option<u64>,
+    pub(super) min_hold: Option<u64>,
     /// How much of it is sure.
-    pub(super) sure: u64,
+    pub(super) min_hold_certain: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Life<'_> {
     /// answer came too late; `None`: never granted.
     pub(super) fn active_hold(&self) -> Option<Range<u64>> {
         let grant = self.grant?;
-        let ends = [self.leaving.map(|leaving| leaving.at), self.lost, self.crashed, self.deadline()];
+        let ends = [self.release.map(|release| release.at), self.lost, self.crashed, self.deadline()];
         let end = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
         Some(grant.at..end.max(grant.at))
     }
@@ -153,11 +153,11 @@ impl Life<'_> {
     }
 
     /// When its loss was told, if its user did not let go before its lease was over: then nothing rang when it ended.
-    pub(super) fn outlived(&self) -> Option<u64> {
+    pub(super) fn lost_without_release(&self) -> Option<u64> {
         let (lost, deadline) = (self.lost?, self.deadline()?);
-        let stood = self.leaving.is_none_or(|leaving| leaving.at >= deadline);
-        let unheard = self.answer.is_none_or(|(_, outcome)| outcome == Outcome::Unknown);
-        (stood && unheard).then_some(lost)
+        let outlasted_lease = self.release.is_none_or(|release| release.at >= deadline);
+        let unanswered = self.answer.is_none_or(|(_, outcome)| outcome == Outcome::Unknown);
+        (outlasted_lease && unanswered).then_some(lost)
     }
 
     /// It takes no place in line.

@@ -13,7 +13,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Loss);
     for life in index.lives.iter().filter(|life| life.grant.is_some()) {
         checks(life, index.terms, &mut finding);
-        told(index, life, &mut finding);
+        reported(index, life, &mut finding);
     }
     finding.done()
 }
@@ -46,7 +46,7 @@ fn checks<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
     }
 }
 
-fn told<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
+fn reported<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = life.grant.filter(|grant| grant.watched) else { return };
     // The last deadline is known only where nobody moves it; elsewhere the first `false` tells of the loss.
     let fixed = grant.deadline.filter(|_| grant.fixed);
@@ -55,7 +55,7 @@ fn told<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_,
     let slack = nanos(index.terms.told);
     let due = due.max(grant.at);
     let latest = index.latest(life.proc, due, slack);
-    let left = life.leaving.map(|leaving| leaving.at).into_iter().chain(life.crashed).min();
+    let left = life.release.map(|release| release.at).into_iter().chain(life.crashed).min();
     if left.is_some_and(|left| left <= latest) || index.end < latest {
         return;
     }

@@ -12,8 +12,8 @@ mod life;
 mod load;
 mod report;
 mod stalls;
-mod standing;
-mod tell;
+mod lifetime;
+mod apply_event;
 mod terms;
 mod totals;
 

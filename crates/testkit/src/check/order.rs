@@ -24,7 +24,7 @@ struct Seen {
 /// A place in the order of grants: acquires return in another, tokens tell.
 type GrantKey<'h> = (&'h str, u64);
 
-fn place<'h>(life: &Life<'h>) -> Option<GrantKey<'h>> {
+fn grant_key<'h>(life: &Life<'h>) -> Option<GrantKey<'h>> {
     life.grant.map(|grant| (grant.lineage, grant.token))
 }
 
@@ -37,10 +37,10 @@ fn overtakes<'h>(
 ) {
     let mut granted: Vec<_> =
         lives.iter().filter(|life| life.grant.is_some() && life.within.is_none()).copied().collect();
-    let mut ranks: Vec<_> = granted.iter().filter_map(|life| place(life)).collect();
+    let mut ranks: Vec<_> = granted.iter().filter_map(|life| grant_key(life)).collect();
     ranks.sort_unstable();
     ranks.dedup();
-    let rank = |place: GrantKey<'h>| ranks.partition_point(|&other| other < place);
+    let rank = |grant_key: GrantKey<'h>| ranks.partition_point(|&other| other < grant_key);
     granted.sort_by_key(|life| life.returned());
     let mut by_call = granted.clone();
     by_call.sort_by_key(|life| std::cmp::Reverse(life.invoked));
@@ -50,7 +50,7 @@ fn overtakes<'h>(
     let (mut tree, mut later) = (Counts::new(ranks.len()), by_call.into_iter().peekable());
     for Waiter { life, queued, before } in waiters {
         while let Some(life) = later.next_if(|life| life.invoked > queued) {
-            tree.add(place(life).map_or(0, rank));
+            tree.add(grant_key(life).map_or(0, rank));
         }
         let first_of_lineage = ranks.partition_point(|&(lineage, _)| lineage < before.0);
         let overtaken = tree.below(rank(before)) - tree.below(first_of_lineage);
@@ -59,9 +59,9 @@ fn overtakes<'h>(
         finding.checked();
         if overtaken > allowed {
             let is_after = |life: &&&Life<'h>| {
-                life.invoked > queued && place(life).is_some_and(|place| place.0 == before.0)
+                life.invoked > queued && grant_key(life).is_some_and(|grant_key| grant_key.0 == before.0)
             };
-            let first = granted.iter().filter(is_after).min_by_key(|life| place(life));
+            let first = granted.iter().filter(is_after).min_by_key(|life| grant_key(life));
             let shown: Vec<&Life<'h>> = first.copied().into_iter().chain([life]).collect();
             finding.violated(&shown, &[], || {
                 format!("{life} was overtaken {overtaken} times, {allowed} are allowed")
@@ -91,11 +91,11 @@ fn waiter<'b, 'h>(
     if storm || index.stopped(life.proc, queued, until).next().is_some() {
         return None;
     }
-    let before = place(life).or_else(|| {
+    let before = grant_key(life).or_else(|| {
         // Whoever had its grant long before this one gave up was granted before: its own would have arrived.
         let arrived = until.saturating_sub(nanos(index.terms.wake));
         let last = granted.partition_point(|other| other.returned() < Some(arrived)).checked_sub(1)?;
-        place(granted[last]).map(|(lineage, token)| (lineage, token + 1))
+        grant_key(granted[last]).map(|(lineage, token)| (lineage, token + 1))
     })?;
     Some(Waiter { life, queued, before })
 }

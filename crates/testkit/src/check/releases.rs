@@ -15,16 +15,16 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Releases);
     for lives in index.by_lock() {
         for life in &lives {
-            denied(life, index.terms.lossy, &mut finding);
+            wrongly_not_held(life, index.terms.lossy, &mut finding);
         }
-        overtaken(index, &lives, &mut finding);
+        wrongly_freed(index, &lives, &mut finding);
     }
     still_there(index, &mut finding);
     finding.done()
 }
 
 /// "Was not held" within the lease: somebody took it away, and nobody said so.
-fn denied<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
+fn wrongly_not_held<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
     let Some((at, outcome)) = life.answer else { return };
     finding.checked();
     let within = life.deadline().is_none_or(|deadline| at < deadline);
@@ -36,7 +36,7 @@ fn denied<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
 }
 
 /// "Freed" although it lapsed, and somebody whom it excludes believed to hold before the release: it was gone long before.
-fn overtaken<'h>(index: &HistoryIndex<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
+fn wrongly_freed<'h>(index: &HistoryIndex<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
     let alone = lives.iter().filter(|life| life.within.is_none() && life.mode.limit().is_none());
     let mut active_holds: Vec<_> = alone.filter_map(|life| Some((life.active_hold()?, *life))).collect();
     active_holds.retain(|(active_hold, _)| !active_hold.is_empty());
@@ -44,14 +44,14 @@ fn overtaken<'h>(index: &HistoryIndex<'h>, lives: &[&Life<'h>], finding: &mut Fi
     let exclusive: Vec<_> =
         active_holds.iter().filter(|(_, life)| life.mode == Mode::Exclusive).cloned().collect();
     for life in lives {
-        let (Some(deadline), Some(leaving)) = (life.deadline(), life.leaving) else { continue };
+        let (Some(deadline), Some(release)) = (life.deadline(), life.release) else { continue };
         let freed = life.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
         if !freed || life.mode.limit().is_some() || index.forgotten(life).is_some() {
             continue;
         }
         let others = if clash(life.mode, Mode::Shared) { &active_holds } else { &exclusive };
         let next = others.partition_point(|(active_hold, _)| active_hold.start < deadline);
-        if let Some((_, next)) = others.get(next).filter(|(active_hold, _)| active_hold.start < leaving.at) {
+        if let Some((_, next)) = others.get(next).filter(|(active_hold, _)| active_hold.start < release.at) {
             finding.violated(&[life, next], &[], || {
                 format!(
                     "the release of {life} answered freed, but it had lapsed and {next} was granted before"
@@ -70,7 +70,7 @@ fn still_there<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
         for held in truth.holders {
             let Some(life) = index.life(held.attempt) else { continue };
             finding.checked();
-            let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
+            let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
             let own = held.token.is_none() || held.token == life.grant.map(|grant| grant.token);
             let answered =
                 life.answer.filter(|(at, _)| *at <= known).is_some_and(|(_, outcome)| match outcome {
@@ -78,7 +78,7 @@ fn still_there<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
                     Outcome::NotHeld => life.lost.is_none(),
                     Outcome::Unknown => false,
                 });
-            if answered && own && !kept {
+            if answered && own && !has_min_hold {
                 finding.violated(&[life], &[truth.event], || {
                     format!("{life} was released, and the server still knows it")
                 });

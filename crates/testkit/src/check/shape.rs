@@ -13,18 +13,18 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     for (at, event) in index.events.iter().enumerate() {
         finding.checked();
         // Stamps of two tasks of a process may cross on their way to the record, so the numbers are only counted.
-        let (count, place) = last.entry(event.proc).or_default();
-        (*count, *place) = (*count + 1, at);
+        let (count, position) = last.entry(event.proc).or_default();
+        (*count, *position) = (*count + 1, at);
     }
     let mut largest: BTreeMap<u32, u64> = BTreeMap::new();
     for event in index.events {
         let seq = largest.entry(event.proc).or_default();
         *seq = event.seq.max(*seq);
     }
-    for (proc, (count, place)) in last {
+    for (proc, (count, position)) in last {
         let expected = largest[&proc] + 1;
         if count != expected {
-            finding.violated(&[], &[place], || {
+            finding.violated(&[], &[position], || {
                 format!("process {proc} recorded {expected} events, {count} are here")
             });
         }

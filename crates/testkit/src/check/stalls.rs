@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::history_index::{HistoryIndex, united};
+use super::history_index::{HistoryIndex, merged};
 
 /// From when until when.
 pub(super) type Span = (u64, u64);
@@ -28,10 +28,10 @@ impl Stalls {
 
     /// To be called when all are known.
     pub(super) fn settle(&mut self) {
-        self.of_all = united(std::mem::take(&mut self.of_all));
+        self.of_all = merged(std::mem::take(&mut self.of_all));
         for (process, spans) in &mut self.own {
-            *spans = united(std::mem::take(spans));
-            self.both.insert(*process, united(spans.iter().chain(&self.of_all).copied().collect()));
+            *spans = merged(std::mem::take(spans));
+            self.both.insert(*process, merged(spans.iter().chain(&self.of_all).copied().collect()));
         }
     }
 

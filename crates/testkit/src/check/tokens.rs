@@ -13,10 +13,10 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
         for life in lives {
             let (Some(grant), Some(active_hold)) = (life.grant, life.active_hold()) else { continue };
             if let Some(outer) = life.within.and_then(|id| index.life(id)) {
-                again(life, outer, &mut finding);
+                check_reentry(life, outer, &mut finding);
                 continue;
             }
-            let hold = Hold { life, token: grant.token, at: grant.at, believed: !active_hold.is_empty() };
+            let hold = Hold { life, token: grant.token, at: grant.at, was_valid: !active_hold.is_empty() };
             lineages.entry(grant.lineage).or_default().push(hold);
         }
         for holds in lineages.values_mut() {
@@ -34,11 +34,11 @@ struct Hold<'b, 'h> {
     token: u64,
     at: u64,
     /// An answer that came after the deadline says nothing about the order: it may be older than its neighbours.
-    believed: bool,
+    was_valid: bool,
 }
 
 /// A hold entered again has the token of the hold.
-fn again<'h>(life: &Life<'h>, outer: &Life<'h>, finding: &mut Finding<'_, 'h>) {
+fn check_reentry<'h>(life: &Life<'h>, outer: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     finding.checked();
     let same = |(a, b): (super::life::Granted<'_>, super::life::Granted<'_>)| {
         (a.token, a.lineage) == (b.token, b.lineage)
@@ -78,9 +78,9 @@ fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<
         (true, Some((deadline, ttl))) => hold.life.invoked.min(deadline.saturating_sub(ttl)),
     };
     after.sort_by_key(|hold| start(hold));
-    let mut earlier = before.iter().filter(|hold| hold.believed).peekable();
+    let mut earlier = before.iter().filter(|hold| hold.was_valid).peekable();
     let (mut last_writer, mut last_any): (Option<&Hold<'_, 'h>>, Option<&Hold<'_, 'h>>) = (None, None);
-    for hold in after.into_iter().filter(|hold| hold.believed) {
+    for hold in after.into_iter().filter(|hold| hold.was_valid) {
         while let Some(past) = earlier.next_if(|past| past.at < start(hold)) {
             let larger = |last: Option<&Hold<'_, 'h>>| last.is_none_or(|last| past.token > last.token);
             match past.life.mode {

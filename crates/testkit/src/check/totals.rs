@@ -12,7 +12,7 @@ pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
         Figure::Sum(index.lives.iter().filter(|life| what(life)).count() as u64)
     };
     let failed = |how| count(&|life| life.failure.is_some_and(|(_, failure)| failure == how));
-    let releases = index.lives.iter().filter(|life| life.leaving.is_some()).count();
+    let releases = index.lives.iter().filter(|life| life.release.is_some()).count();
     let waits = index.lives.iter().filter_map(|life| Some(life.grant?.at - life.invoked));
     let stops: usize = index.stops.values().map(Vec::len).sum();
     vec![
@@ -38,7 +38,7 @@ fn hand_overs(lives: &[&Life<'_>]) -> u64 {
     let handed = |pair: &&[(u64, &Life<'_>)]| {
         let [(_, before), (at, life)] = pair else { return false };
         let waited = |release: u64| !life.is_try() && life.invoked < release && release < *at;
-        before.leaving.is_some_and(|leaving| waited(leaving.at))
+        before.release.is_some_and(|release| waited(release.at))
     };
     granted.windows(2).filter(handed).count() as u64
 }

@@ -7,7 +7,7 @@ use leasehold_core::Mode;
 use super::{
     Figure, Invariant, Verdict,
     finding::Finding,
-    history_index::{HistoryIndex, united},
+    history_index::{HistoryIndex, merged},
     life::{Failure, Life, Outcome},
     load::Load,
     report::millis,
@@ -129,13 +129,13 @@ impl Sweep<'_, '_, '_> {
             self.learn(mark);
             match (self.now.is_free(), self.now.free) {
                 (true, None) => {
-                    let (after, rings) = match mark.what {
+                    let (after, notifies) = match mark.what {
                         Span::Holds(life) => (Some(life), true),
                         Span::Lapses(life) => (Some(life), false),
                         Span::Storm => (None, false),
                         Span::Waits(_) | Span::Cut => (None, true),
                     };
-                    let silent = !rings || self.now.cuts > 0;
+                    let silent = !notifies || self.now.cuts > 0;
                     self.now.free = Some(Free { since: mark.at, after, silent });
                 }
                 (true, Some(free)) => {
@@ -162,7 +162,7 @@ impl Sweep<'_, '_, '_> {
             if life.mode == Mode::Exclusive {
                 self.now.began.1 = mark.at;
             }
-        } else if let Some(lost) = life.outlived() {
+        } else if let Some(lost) = life.lost_without_release() {
             let after = if life.mode == Mode::Exclusive { self.now.began.0 } else { self.now.began.1 };
             // What could not stand beside it began since: it was over before the checker counts it as over.
             if after <= lost {
@@ -196,7 +196,7 @@ impl Sweep<'_, '_, '_> {
 fn stalls_of(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<stalls::Span> {
     let own =
         lives.iter().flat_map(|life| index.stalls.own(life.proc, life.invoked, asks_until(index, life)));
-    united(own.chain(index.stalls.of_all().iter().copied()).collect())
+    merged(own.chain(index.stalls.of_all().iter().copied()).collect())
 }
 
 fn asks_until(index: &HistoryIndex<'_>, life: &Life<'_>) -> u64 {
@@ -212,8 +212,8 @@ fn marks(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
         }
     };
     for (number, life) in lives.iter().enumerate() {
-        if let Some((from, until, rings)) = busy(index, life) {
-            span(from, until, if rings { Span::Holds(number) } else { Span::Lapses(number) });
+        if let Some((from, until, notifies)) = busy(index, life) {
+            span(from, until, if notifies { Span::Holds(number) } else { Span::Lapses(number) });
         }
         let until = asks_until(index, life);
         if !life.is_try() {
@@ -236,11 +236,11 @@ fn marks(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
 /// When an attempt may hold the lock on the server, and whether the waiters are told when it ends.
 fn busy(index: &HistoryIndex<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
     let until = index.gone_by(life);
-    let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
+    let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
     match (life.grant, life.failure) {
         (Some(grant), _) => {
-            let told = life.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !kept;
-            Some((grant.at, until.max(grant.at), told))
+            let notified = life.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !has_min_hold;
+            Some((grant.at, until.max(grant.at), notified))
         }
         (None, Some((_, Failure::Taken))) if life.is_try() => None,
         (None, failure) => {

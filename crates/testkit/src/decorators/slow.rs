@@ -114,7 +114,7 @@ impl Gate {
         if !*closed.borrow_and_update() {
             return;
         }
-        let _place = GateTicket::take(&self.waiting);
+        let _ticket = GateTicket::take(&self.waiting);
         closed.wait_for(|&closed| !closed).await.expect("the sender lives in the same gate");
     }
 

@@ -131,9 +131,9 @@ impl<'a> ActiveHold<'a> {
     }
 
     /// A write of `element`, unique in the run, is about to leave to the resource `to` under `token`.
-    pub fn writing(&self, to: &str, token: u64, element: u64) -> Writing<'_> {
+    pub fn writing(&self, to: &str, token: u64, element: u64) -> PendingWrite<'_> {
         self.0.record(What::WriteInv { to: to.into(), token, element });
-        Writing { attempt: &self.0, element }
+        PendingWrite { attempt: &self.0, element }
     }
 
     /// `lost()` resolved.
@@ -154,12 +154,12 @@ impl<'a> ActiveHold<'a> {
 /// A write that was sent. Dropping it without an answer leaves open whether it was applied.
 #[derive(Debug)]
 #[must_use = "record what the resource answered"]
-pub struct Writing<'a> {
+pub struct PendingWrite<'a> {
     attempt: &'a Attempt<'a>,
     element: u64,
 }
 
-impl Writing<'_> {
+impl PendingWrite<'_> {
     /// The resource acknowledged it.
     pub fn acknowledged(self) {
         self.attempt.record(What::WriteOk { element: self.element });

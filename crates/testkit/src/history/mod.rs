@@ -10,7 +10,7 @@ mod event;
 mod recorder;
 mod timeline;
 
-pub use attempt::{ActiveHold, Attempt, Granted, Leaving, Writing};
+pub use attempt::{ActiveHold, Attempt, Granted, Leaving, PendingWrite};
 pub use clock::{nanos, now_nanos};
 pub use event::{AttemptId, Event, Held, HowHeld, Phase, What};
 pub use recorder::Recorder;

@@ -37,7 +37,7 @@ pub(super) struct Server {
     child: Child,
     program: String,
     /// Where it writes its standard error.
-    complaints: PathBuf,
+    stderr: PathBuf,
 }
 
 impl Server {
@@ -52,7 +52,7 @@ impl Server {
         environment: &[(&str, String)],
     ) -> Self {
         raise_open_files();
-        let complaints = directory.join("complaints");
+        let stderr = directory.join("stderr");
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", program])
             .args(arguments)
@@ -60,10 +60,10 @@ impl Server {
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(&complaints).expect("a private directory takes a file"))
+            .stderr(File::create(&stderr).expect("a private directory takes a file"))
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {program}: {error}: run setup/debian"));
-        Self { child, program: program.to_owned(), complaints }
+        Self { child, program: program.to_owned(), stderr }
     }
 
     /// Waits until `ready`.
@@ -74,17 +74,17 @@ impl Server {
         let limit = Instant::now() + READY_LIMIT;
         while !ready() {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                panic!("{} ended at once ({status}): {}", self.program, self.complaints());
+                panic!("{} ended at once ({status}): {}", self.program, self.stderr());
             }
             let late = Instant::now() > limit;
-            assert!(!late, "{} is not ready after {READY_LIMIT:?}: {}", self.program, self.complaints());
+            assert!(!late, "{} is not ready after {READY_LIMIT:?}: {}", self.program, self.stderr());
             sleep(LOOK);
         }
     }
 
     /// What it wrote to its standard error: also that it is missing.
-    fn complaints(&self) -> String {
-        fs::read_to_string(&self.complaints).unwrap_or_else(|error| error.to_string())
+    fn stderr(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap_or_else(|error| error.to_string())
     }
 
     /// Sends a signal to it. One that stops it has when this returns.
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_side_by_side_have_ports_of_their_own() {
+    fn parallel_programs_use_different_ports() {
         assert_eq!(ports_of(None), PORTS);
         assert_eq!(ports_of(Some("nonsense")), PORTS);
         let slots: Vec<_> = (0..SLOTS).map(|slot| ports_of(Some(&slot.to_string()))).collect();

@@ -6,16 +6,16 @@ use tempfile::TempDir;
 
 /// Names a directory in which servers keep their data, in place of the system's temporary one. `./test` names one in memory, for
 /// a disk that other programs keep busy keeps a server from its clients for seconds, which says nothing about leasehold.
-const PLACE: &str = "LEASEHOLD_TEST_DATA";
+const DATA_VARIABLE: &str = "LEASEHOLD_TEST_DATA";
 
 /// A directory for one server, removed when it is dropped.
 ///
 /// # Panics
 /// When there is no room.
 pub(super) fn scratch() -> TempDir {
-    let place = env::var_os(PLACE).map_or_else(env::temp_dir, Into::into);
-    TempDir::new_in(&place)
-        .unwrap_or_else(|error| panic!("no directory can be made in {}: {error}", place.display()))
+    let parent = env::var_os(DATA_VARIABLE).map_or_else(env::temp_dir, Into::into);
+    TempDir::new_in(&parent)
+        .unwrap_or_else(|error| panic!("no directory can be made in {}: {error}", parent.display()))
 }
 
 /// Removes a directory, if it is there.

@@ -47,10 +47,10 @@ impl ClusterNode for EtcdNode {
 
     /// Whom a majority takes for the leader, itself among them: one that was lost is not believed in for long.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
-        let told: Vec<_> =
+        let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, status(node.port)?))).collect();
-        let (leader, _) = told.iter().find(|(_, one)| {
-            let followers = told.iter().filter(|(_, other)| other.leader == one.id).count();
+        let (leader, _) = statuses.iter().find(|(_, one)| {
+            let followers = statuses.iter().filter(|(_, other)| other.leader == one.id).count();
             one.leader == one.id && followers >= MAJORITY
         })?;
         Some(**leader)

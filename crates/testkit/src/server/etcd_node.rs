@@ -100,8 +100,8 @@ impl Node for EtcdNode {
         let output = command.args(words).output();
         let output = output.unwrap_or_else(|error| panic!("cannot start etcdctl: {error}: run setup/debian"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}: {text}{complaint}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {text}{stderr}");
         text.lines().map(str::to_owned).collect()
     }
 }

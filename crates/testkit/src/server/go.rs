@@ -19,8 +19,8 @@ pub fn interop_program(source: &Path, output: &Path) -> PathBuf {
     let directory = std::path::absolute(output.join("go")).expect("a path is not empty");
     let (cache, scratch) = (directory.join("cache"), directory.join("scratch"));
     fs::create_dir_all(&scratch).expect("a directory of cargo's can be written to");
-    let alone = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
-    alone.lock().expect("a file can be locked");
+    let lock_file = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
+    lock_file.lock().expect("a file can be locked");
     let program =
         directory.join(source.parent().and_then(Path::file_name).expect("a source is in a directory"));
     let built = Command::new("go")
@@ -31,7 +31,7 @@ pub fn interop_program(source: &Path, output: &Path) -> PathBuf {
         .envs([("GOCACHE", &cache), ("GOTMPDIR", &scratch)])
         .output()
         .unwrap_or_else(|error| panic!("cannot start go: {error}: run setup/debian"));
-    let complaint = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "{} cannot be built: {complaint}", source.display());
+    let stderr = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{} cannot be built: {stderr}", source.display());
     program
 }

@@ -29,8 +29,8 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
     let name = source.file_stem().and_then(|name| name.to_str()).expect("a source has a name");
     let directory = std::path::absolute(output.join("java").join(name)).expect("a path is not empty");
     fs::create_dir_all(&directory).expect("a directory of cargo's can be written to");
-    let alone = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
-    alone.lock().expect("a file can be locked");
+    let lock_file = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
+    lock_file.lock().expect("a file can be locked");
     // Compiled anew at every start, as `java` would by itself, it takes a second longer.
     let classes = directory.join("classes");
     if changed(&classes).is_none_or(|compiled| changed(source).is_none_or(|written| written >= compiled)) {
@@ -53,8 +53,8 @@ fn compile(source: &Path, libraries: &[&str], classes: &Path) {
         .args([&half, source])
         .output();
     let compiled = compiled.unwrap_or_else(|error| panic!("cannot start javac: {error}: run setup/debian"));
-    let complaint = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "{} cannot be compiled: {complaint}", source.display());
+    let stderr = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{} cannot be compiled: {stderr}", source.display());
     remove(classes);
     fs::rename(half, classes).expect("a directory of cargo's can be written to");
 }

@@ -26,7 +26,7 @@ pub struct Lie {
 pub struct Liar {
     address: SocketAddr,
     inner: Arc<Inner>,
-    listens: Option<JoinHandle<()>>,
+    listener_thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Inner {
     closed: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    met: AtomicUsize,
+    accepted: AtomicUsize,
     ended: AtomicUsize,
     taken: AtomicUsize,
 }
@@ -78,26 +78,26 @@ impl Liar {
         let address = listener.local_addr().expect("a bound socket has an address");
         let (inner, converse) = (Arc::new(Inner::default()), Arc::new(converse));
         let own = Arc::clone(&inner);
-        let listens = spawn(move || {
+        let listener_thread = spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if own.closed.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(copy) = stream.try_clone() else { continue };
                 lock_of(&own.connections).push(copy);
-                own.met.fetch_add(1, Ordering::SeqCst);
+                own.accepted.fetch_add(1, Ordering::SeqCst);
                 let (converse, inner) = (Arc::clone(&converse), Arc::clone(&own));
-                let talks = spawn(move || {
+                let talk_thread = spawn(move || {
                     let mut talk = Talk { stream, inner, sent: 0 };
                     // Whatever broke, the client is to hear that it is over.
                     let _ = converse(&mut talk);
                     let _ = talk.stream.shutdown(Shutdown::Both);
                     talk.inner.ended.fetch_add(1, Ordering::SeqCst);
                 });
-                lock_of(&own.threads).push(talks);
+                lock_of(&own.threads).push(talk_thread);
             }
         });
-        Self { address, inner, listens: Some(listens) }
+        Self { address, inner, listener_thread: Some(listener_thread) }
     }
 
     /// Where it listens.
@@ -109,7 +109,7 @@ impl Liar {
     /// How many connections were made.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.inner.met.load(Ordering::SeqCst)
+        self.inner.accepted.load(Ordering::SeqCst)
     }
 
     /// How many of them have ended.
@@ -130,8 +130,8 @@ impl Drop for Liar {
         self.inner.closed.store(true, Ordering::SeqCst);
         // Wakes whoever waits for the next connection.
         let _ = TcpStream::connect(self.address);
-        let listens = self.listens.take().into_iter();
-        listens.for_each(|thread| drop(thread.join()));
+        let listener_thread = self.listener_thread.take().into_iter();
+        listener_thread.for_each(|thread| drop(thread.join()));
         for connection in lock_of(&self.inner.connections).drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
@@ -170,9 +170,9 @@ impl Talk {
     /// # Errors
     /// The client hung up before.
     pub fn hear_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        let mut heard = vec![0; length];
-        self.stream.read_exact(&mut heard)?;
-        Ok(heard)
+        let mut received = vec![0; length];
+        self.stream.read_exact(&mut received)?;
+        Ok(received)
     }
 
     /// Waits until the client hangs up; what it said until then.
@@ -180,8 +180,8 @@ impl Talk {
     /// # Errors
     /// The connection broke.
     pub fn hear_out(&mut self) -> io::Result<Vec<u8>> {
-        let mut heard = Vec::new();
-        self.stream.read_to_end(&mut heard).map(|_| heard)
+        let mut received = Vec::new();
+        self.stream.read_to_end(&mut received).map(|_| received)
     }
 
     /// Says something.

@@ -167,8 +167,8 @@ impl MariadbServer {
             program.arguments().into_iter().chain(own).chain(self.options.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
         let mut process = Server::start(&program.path.display().to_string(), directory, &all, &environment);
-        let said = directory.join("complaints");
-        let is_up = || fs::read_to_string(&said).is_ok_and(|said| said.contains("ready for connections"));
+        let log = directory.join("stderr");
+        let is_up = || fs::read_to_string(&log).is_ok_and(|log| log.contains("ready for connections"));
         // Who asks before starts a program for nothing. One of a cluster takes connections before it reads tables.
         process.wait_until(|| is_up() && self.takes("SELECT host FROM mysql.db"));
         self.process = Some(process);
@@ -221,8 +221,8 @@ impl MariadbServer {
             output = self.client(sql);
         }
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{sql}: {text}{complaint}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {text}{stderr}");
         text.lines().map(|line| line.replace('\t', "|")).collect()
     }
 

@@ -112,8 +112,8 @@ impl Program {
                 run(command.arg(format!("--init-file={}", script.display())))
             }
         };
-        let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "no data for {}: {}", self.name(), String::from_utf8_lossy(&said));
+        let text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "no data for {}: {}", self.name(), String::from_utf8_lossy(&text));
         if self.brand == Brand::Mariadb {
             // A database is a directory.
             fs::create_dir(data.join(database)).expect("what was made can be added to");

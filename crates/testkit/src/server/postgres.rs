@@ -210,7 +210,7 @@ impl PostgresServer {
         self.process = None;
         // The others of its processes end by themselves when this one is gone: it does not start before they have.
         let (data, limit) = (self.directory.path().join("data"), Instant::now() + END_LIMIT);
-        while somebody_works_in(&data) {
+        while has_process_in(&data) {
             assert!(Instant::now() < limit, "processes of a killed server are there after {END_LIMIT:?}");
             sleep(Duration::from_millis(2));
         }
@@ -248,8 +248,8 @@ impl PostgresServer {
     pub fn says(&self, sql: &str) -> Vec<String> {
         let output = psql(self.port, &["-c", sql]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{sql}: {text}{complaint}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {text}{stderr}");
         text.lines().map(str::to_owned).collect()
     }
 }
@@ -273,8 +273,8 @@ fn make(program: &str, data: &Path) {
 }
 
 /// Whether any process has this directory for its own.
-fn somebody_works_in(directory: &Path) -> bool {
+fn has_process_in(directory: &Path) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut places = processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
-    places.any(|place| place == directory)
+    let mut working_directories = processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
+    working_directories.any(|working_directory| working_directory == directory)
 }

@@ -383,8 +383,8 @@ fn choose_bus(node: &mut RedisNode) -> u16 {
 fn takes_a_bus_port(program: &str) -> bool {
     let output = Command::new(program).arg("--version").output();
     let output = output.unwrap_or_else(|error| panic!("cannot start {program}: {error}: run setup/debian"));
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version_text = String::from_utf8_lossy(&output.stdout).into_owned();
     // Such as `Redis server v=7.0.15 sha=...`.
-    let version = told.split_once("v=").and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
+    let version = version_text.split_once("v=").and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
     version.is_some_and(|version| version >= 7)
 }

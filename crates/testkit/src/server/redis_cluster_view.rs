@@ -5,7 +5,7 @@
 pub(super) struct Known {
     pub(super) id: String,
     /// Where it says it is: `address:port@bus` and, since 7.0, `,name`.
-    pub(super) place: String,
+    pub(super) announced: String,
     pub(super) flags: Vec<String>,
     /// The id of its master, `-` for one that is a master.
     pub(super) master: String,
@@ -54,13 +54,13 @@ pub(super) fn read(lines: &[String]) -> Vec<Known> {
 
 fn known(line: &str) -> Option<Known> {
     let words: Vec<_> = line.split_whitespace().collect();
-    let [id, place, flags, master, _ping, _pong, _epoch, _link, slots @ ..] = words.as_slice() else {
+    let [id, announced, flags, master, _ping, _pong, _epoch, _link, slots @ ..] = words.as_slice() else {
         return None;
     };
     let (moving, owned): (Vec<_>, Vec<_>) = slots.iter().partition(|word| word.starts_with('['));
     Some(Known {
         id: (*id).to_owned(),
-        place: (*place).to_owned(),
+        announced: (*announced).to_owned(),
         flags: flags.split(',').map(str::to_owned).collect(),
         master: (*master).to_owned(),
         slots: owned.into_iter().filter_map(range).collect(),
@@ -87,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_of_slots_owned_and_moving() {
+    fn a_line_lists_owned_and_moving_slots() {
         let line = "a1 127.0.0.1:12000@13000,name myself,master - 0 1 2 connected 0-5 7 [7->-b2] [9-<-c3]";
         let [known] = read(&[line.to_owned(), "nonsense".to_owned()]).try_into().unwrap();
         let role = Role { id: "a1".to_owned(), master: "-".to_owned(), slots: vec![(0, 5), (7, 7)] };
         assert_eq!(known.role(), role);
         assert!(known.is("myself") && !known.is("fail") && known.owns(5) && !known.owns(6));
-        assert_eq!(known.place, "127.0.0.1:12000@13000,name");
+        assert_eq!(known.announced, "127.0.0.1:12000@13000,name");
         assert_eq!(known.moving, [Moving::Out(7, "b2".to_owned()), Moving::In(9, "c3".to_owned())]);
     }
 }

@@ -81,8 +81,8 @@ impl Group {
     pub(super) fn name_port(&self, member: usize, port: u16) {
         let address = self.port(member);
         for other in self.indices().filter(|other| *other != member) {
-            let named = self.ways(other).find(|(known, _)| *known == address).map(|(_, proxy)| (port, proxy));
-            self.set_redirect(other, self.ways(other).chain(named));
+            let named = self.routes(other).find(|(known, _)| *known == address).map(|(_, proxy)| (port, proxy));
+            self.set_redirect(other, self.routes(other).chain(named));
         }
     }
 
@@ -176,7 +176,7 @@ impl Group {
 
     /// As [`answer`](Self::answer), of one that must not say that something is wrong.
     pub(super) fn command(&self, member: usize, words: &[&str]) -> Vec<String> {
-        self.answer(member, &[words]).unwrap_or_else(|complaint| panic!("{words:?}: {complaint}"))
+        self.answer(member, &[words]).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     /// What a member that is present knows; `None` when it does not say.
@@ -218,17 +218,17 @@ impl Group {
     }
 
     /// By which ports a member calls the others, and where it comes then.
-    fn ways(&self, member: usize) -> impl Iterator<Item = (u16, u16)> {
+    fn routes(&self, member: usize) -> impl Iterator<Item = (u16, u16)> {
         let own = self.links.iter().filter(move |link| link.from == member);
         own.map(|link| (link.address, link.proxy.port()))
     }
 
     fn redirect(&self, member: usize) {
-        self.set_redirect(member, self.ways(member));
+        self.set_redirect(member, self.routes(member));
     }
 
-    fn set_redirect(&self, member: usize, ways: impl Iterator<Item = (u16, u16)>) {
-        self.node(member).redirect().expect("each member has one").set(ways);
+    fn set_redirect(&self, member: usize, routes: impl Iterator<Item = (u16, u16)>) {
+        self.node(member).redirect().expect("each member has one").set(routes);
     }
 
     /// Shuts and opens the ways as the members are.

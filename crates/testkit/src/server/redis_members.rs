@@ -56,8 +56,8 @@ impl RedisCluster {
     /// # Panics
     /// When they do not hear of it.
     pub fn announce_address(&mut self, node: usize, address: &str) {
-        self.announce(node, "cluster-announce-ip", address, |place| {
-            place.starts_with(&format!("{address}:"))
+        self.announce(node, "cluster-announce-ip", address, |announced| {
+            announced.starts_with(&format!("{address}:"))
         });
     }
 
@@ -67,8 +67,8 @@ impl RedisCluster {
     /// When they do not hear of it.
     pub fn announce_port(&mut self, node: usize, port: u16) {
         self.group.name_port(node, port);
-        self.announce(node, "cluster-announce-port", &port.to_string(), |place| {
-            place.contains(&format!(":{port}@"))
+        self.announce(node, "cluster-announce-port", &port.to_string(), |announced| {
+            announced.contains(&format!(":{port}@"))
         });
     }
 
@@ -81,7 +81,7 @@ impl RedisCluster {
         for other in self.members().filter(|&other| self.group.is_present(other)) {
             self.command(other, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"]);
         }
-        self.announce(node, "cluster-announce-hostname", name, |place| place.ends_with(&format!(",{name}")));
+        self.announce(node, "cluster-announce-hostname", name, |announced| announced.ends_with(&format!(",{name}")));
     }
 
     fn is_known(&self, to: usize, node: usize) -> bool {
@@ -89,11 +89,11 @@ impl RedisCluster {
         self.view(to).is_some_and(|view| view.iter().any(|known| known.id == *id && !known.is("handshake")))
     }
 
-    fn announce(&self, node: usize, option: &str, value: &str, is_told: impl Fn(&str) -> bool) {
+    fn announce(&self, node: usize, option: &str, value: &str, is_announced: impl Fn(&str) -> bool) {
         self.command(node, &["CONFIG", "SET", option, value]);
-        let tells = |known: &Known| known.id == self.ids[node] && is_told(&known.place);
-        let hears = |other| self.view(other).is_some_and(|view| view.iter().any(tells));
+        let announces = |known: &Known| known.id == self.ids[node] && is_announced(&known.announced);
+        let knows = |other| self.view(other).is_some_and(|view| view.iter().any(announces));
         let present = || self.members().filter(|&other| self.group.is_present(other));
-        wait("nodes that heard the announcement", || present().all(hears).then_some(()));
+        wait("nodes that heard the announcement", || present().all(knows).then_some(()));
     }
 }

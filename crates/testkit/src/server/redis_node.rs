@@ -146,8 +146,8 @@ impl Node for RedisNode {
     fn command(&self, words: &[&str]) -> Vec<String> {
         let output = redis_command(self.port, words);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {text}{complaint}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {text}{stderr}");
         text.lines().map(str::to_owned).collect()
     }
 }
@@ -157,7 +157,7 @@ fn has_loaded(port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.write_all(b"PING\r\n")?;
-    let mut said = [0; 64];
-    let length = stream.read(&mut said)?;
-    Ok(length > 0 && !said.starts_with(b"-LOADING"))
+    let mut reply = [0; 64];
+    let length = stream.read(&mut reply)?;
+    Ok(length > 0 && !reply.starts_with(b"-LOADING"))
 }

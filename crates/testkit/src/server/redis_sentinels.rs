@@ -182,9 +182,9 @@ impl RedisSentinels {
                 match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
                     Ok(_) => {}
                     // It has not heard of the replicas yet, or has not ended the last one.
-                    Err(complaint)
-                        if ["NOGOODSLAVE", "INPROG"].iter().any(|code| complaint.starts_with(code)) => {}
-                    Err(complaint) => panic!("SENTINEL FAILOVER: {complaint}"),
+                    Err(error)
+                        if ["NOGOODSLAVE", "INPROG"].iter().any(|code| error.starts_with(code)) => {}
+                    Err(error) => panic!("SENTINEL FAILOVER: {error}"),
                 }
             }
             self.agreed().filter(|now| *now != before)
@@ -204,8 +204,8 @@ impl RedisSentinels {
             match self.group.answer(of_nodes(master), &[&words]) {
                 Ok(_) => Some(()),
                 // It has not told the master yet that it has all.
-                Err(complaint) if complaint.contains("is not online") => None,
-                Err(complaint) => panic!("FAILOVER: {complaint}"),
+                Err(error) if error.contains("is not online") => None,
+                Err(error) => panic!("FAILOVER: {error}"),
             }
         });
         wait("the replica as master", || {
@@ -366,8 +366,8 @@ impl RedisSentinels {
     /// Whether a Sentinel takes this master for up, and so many replicas.
     fn sees(&self, sentinel: usize, master: &str, replicas: usize) -> bool {
         let ask = |what| self.group.look(NODES + sentinel, &["SENTINEL", what, MASTER]).unwrap_or_default();
-        let of = |told: &[String], name: &str| -> Vec<String> {
-            told.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1].clone()).collect()
+        let of = |reply: &[String], name: &str| -> Vec<String> {
+            reply.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1].clone()).collect()
         };
         let (own, followers) = (ask("MASTER"), ask("REPLICAS"));
         let up = of(&followers, "flags").iter().filter(|flags| *flags == "slave").count();

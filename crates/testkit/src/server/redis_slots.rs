@@ -17,8 +17,8 @@ impl RedisCluster {
     /// When no node answers.
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
-        let mut told = self.members().filter_map(|node| self.group.look(node, &["CLUSTER", "KEYSLOT", key]));
-        told.next().and_then(|lines| lines.concat().parse().ok()).expect("a node answers")
+        let mut replies = self.members().filter_map(|node| self.group.look(node, &["CLUSTER", "KEYSLOT", key]));
+        replies.next().and_then(|lines| lines.concat().parse().ok()).expect("a node answers")
     }
 
     /// Waits until all nodes that are neither killed, paused nor cut off take one of them for the owner of a slot, and answers which.
@@ -50,7 +50,7 @@ impl RedisCluster {
     /// When it does not answer.
     #[must_use]
     pub fn keys_in_slot(&self, node: usize, slot: u16) -> Vec<String> {
-        self.some_keys(node, slot, usize::MAX).unwrap_or_else(|complaint| panic!("{complaint}"))
+        self.some_keys(node, slot, usize::MAX).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Moves a slot with all its keys, as operators do before Valkey 9 and Redis 8.4, and waits until all nodes know it.
@@ -90,7 +90,7 @@ impl RedisCluster {
     pub fn open_slot(&mut self, slot: u16, to: usize) -> Result<(), String> {
         // Soon after a move, an older word of a node may for a moment undo what all had agreed on.
         let opened = wait_for(CHANGE_LIMIT, || match self.try_open(slot, to) {
-            Err(complaint) if complaint.contains("not the owner") => None,
+            Err(error) if error.contains("not the owner") => None,
             answer => Some(answer),
         });
         opened.unwrap_or_else(|| Err(format!("slot {slot} has no lasting owner after {CHANGE_LIMIT:?}")))
@@ -139,7 +139,7 @@ impl RedisCluster {
         self.answer(to, &words)?;
         match self.answer(from, &words) {
             // It has heard of it, had no other slot, and became a replica of the new owner.
-            Err(complaint) if complaint.contains("only with masters") => {}
+            Err(error) if error.contains("only with masters") => {}
             answer => drop(answer?),
         }
         self.until_owned(slot, to)

@@ -51,8 +51,8 @@ impl Wire {
             "*" => {
                 for _ in 0..count()? {
                     // One of many that failed, as within a transaction.
-                    if let Err(complaint) = self.read(lines)? {
-                        lines.push(complaint);
+                    if let Err(error) = self.read(lines)? {
+                        lines.push(error);
                     }
                 }
             }

@@ -31,27 +31,27 @@ pub(super) type Route = (u16, Arc<Gate>);
 
 impl Switch {
     /// Starts one.
-    pub(super) fn start(ways: Vec<Route>) -> Self {
+    pub(super) fn start(routes: Vec<Route>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound socket has an address").port();
         let closed = Arc::new(AtomicBool::new(false));
-        let (ways, over) = (Arc::new(ways), Arc::clone(&closed));
+        let (routes, is_closed) = (Arc::new(routes), Arc::clone(&closed));
         spawn(move || {
             while let Ok((client, _)) = listener.accept() {
-                if over.load(Ordering::SeqCst) {
+                if is_closed.load(Ordering::SeqCst) {
                     return;
                 }
-                let ways = Arc::clone(&ways);
-                spawn(move || connect(client, &ways));
+                let routes = Arc::clone(&routes);
+                spawn(move || connect(client, &routes));
             }
         });
         Self { port, closed }
     }
 }
 
-fn connect(mut client: TcpStream, ways: &[Route]) -> io::Result<()> {
+fn connect(mut client: TcpStream, routes: &[Route]) -> io::Result<()> {
     let wanted = wanted(&mut client)?;
-    let Some((port, gate)) = ways.iter().find(|(port, _)| *port == wanted) else {
+    let Some((port, gate)) = routes.iter().find(|(port, _)| *port == wanted) else {
         return client.write_all(&REFUSED);
     };
     if !gate.pass() {
@@ -74,9 +74,9 @@ fn wanted(client: &mut TcpStream) -> io::Result<u16> {
     let mut request = [0; REQUEST];
     client.read_exact(&mut request)?;
     // Its user's name, up to a zero.
-    let mut letter = [1];
-    while letter != [0] {
-        client.read_exact(&mut letter)?;
+    let mut byte = [1];
+    while byte != [0] {
+        client.read_exact(&mut byte)?;
     }
     let [_, _, high, low, ..] = request;
     Ok(u16::from_be_bytes([high, low]))

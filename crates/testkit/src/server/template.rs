@@ -24,18 +24,18 @@ impl Maker<'_> {
     /// # Panics
     /// When there is no such program, or no room.
     pub(super) fn put(&self, data: &Path, make: impl FnOnce(&Path)) {
-        let Some(place) = place() else {
+        let Some(cargo_tmp) = cargo_tmp() else {
             // A program that was taken from where cargo built it.
             return make(data);
         };
-        fs::create_dir_all(&place).expect("a directory of cargo's can be written to");
+        fs::create_dir_all(&cargo_tmp).expect("a directory of cargo's can be written to");
         let program = fs::metadata(self.program).expect("a server is missing: run setup/debian");
         let user = nix::unistd::Uid::effective();
         let name = format!("{}-{user}-{}-{}", self.name, program.size(), program.mtime());
-        let (made, draft) = (place.join(&name), place.join(format!("{name}.draft")));
-        let alone = File::create(place.join(format!("{name}.lock")));
-        let alone = alone.expect("a directory of cargo's can be written to");
-        alone.lock().expect("a file can be locked");
+        let (made, draft) = (cargo_tmp.join(&name), cargo_tmp.join(format!("{name}.draft")));
+        let lock_file = File::create(cargo_tmp.join(format!("{name}.lock")));
+        let lock_file = lock_file.expect("a directory of cargo's can be written to");
+        lock_file.lock().expect("a file can be locked");
         if !made.exists() {
             // A server that runs as another user cannot reach into the directory of cargo's.
             let scratch = directory::scratch();
@@ -45,13 +45,13 @@ impl Maker<'_> {
             directory::copy(&fresh, &draft);
             fs::rename(&draft, &made).expect("a directory of cargo's can be written to");
         }
-        drop(alone);
+        drop(lock_file);
         directory::copy(&made, data);
     }
 }
 
 /// Where cargo keeps what tests make: beside the programs that it built, of which this is one.
-fn place() -> Option<PathBuf> {
+fn cargo_tmp() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let target = program.ancestors().find(|directory| directory.join("CACHEDIR.TAG").is_file())?;
     Some(target.join("tmp"))

@@ -70,10 +70,10 @@ impl ClusterNode for ZookeeperNode {
 
     /// The newest leader: one that was lost may not know it yet.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
-        let told: Vec<_> = present.iter().filter_map(|(index, node)| Some((index, node.status()?))).collect();
-        let leaders = told.iter().filter(|(_, one)| one.leads);
+        let statuses: Vec<_> = present.iter().filter_map(|(index, node)| Some((index, node.status()?))).collect();
+        let leaders = statuses.iter().filter(|(_, one)| one.leads);
         let (leader, _) = leaders.max_by_key(|(_, one)| one.zxid)?;
-        (told.len() >= MAJORITY).then_some(**leader)
+        (statuses.len() >= MAJORITY).then_some(**leader)
     }
 }
 
@@ -101,14 +101,14 @@ impl Drop for GateLink {
 /// Whom a node may call, and by which way.
 fn switch(from: usize, links: &[GateLink], addresses: &[[u16; 2]]) -> Switch {
     let others = (0..SIZE).filter(|to| *to != from);
-    let ways = others.flat_map(|to| {
+    let routes = others.flat_map(|to| {
         let link = links
             .iter()
             .find(|link| [from, to].iter().all(|end| link.ends.contains(end)))
             .expect("all are linked");
         addresses[to].map(|address| (address, Arc::clone(&link.gate)))
     });
-    Switch::start(ways.collect())
+    Switch::start(routes.collect())
 }
 
 fn configuration(addresses: &[[u16; 2]], switch: &Switch, lines: &[&str]) -> Vec<String> {

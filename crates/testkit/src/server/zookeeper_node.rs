@@ -154,10 +154,10 @@ impl Node for ZookeeperNode {
     }
 
     fn command(&self, words: &[&str]) -> Vec<String> {
-        let mut said = java(self.directory(), &self.shell(words), "");
+        let mut output = java(self.directory(), &self.shell(words), "");
         // Before it does anything it tells that it is connected.
-        let connected = said.iter().position(|line| line.contains("state:SyncConnected"));
-        said.split_off(connected.map_or(0, |line| line + 1))
+        let connected = output.iter().position(|line| line.contains("state:SyncConnected"));
+        output.split_off(connected.map_or(0, |line| line + 1))
     }
 }
 

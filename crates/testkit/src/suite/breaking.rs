@@ -18,13 +18,13 @@ pub(super) const CASES: &[Case] = &[
             (profile.breaking == Breaking::Lease).then_some("holds can be broken on the server")
         }
     ),
-    case!(a_broken_hold_is_lost_and_waited_for, skip = needs_lease_breaking),
+    case!(a_broken_hold_is_lost_and_blocks_until_its_release, skip = needs_lease_breaking),
     case!(
-        a_broken_hold_is_waited_for_until_its_lease_ends,
+        a_broken_hold_blocks_until_its_lease_ends,
         skip = |profile| { needs_lease_breaking(profile).or(needs_lease(profile)) }
     ),
     case!(a_forced_break_frees_at_once, skip = needs_lease_breaking),
-    case!(a_forced_break_ends_a_grant_that_its_claim_has_not_asked_for, skip = needs_lease_breaking),
+    case!(a_forced_break_ends_an_unconfirmed_grant, skip = needs_lease_breaking),
     case!(
         any_token_of_a_block_breaks_its_hold,
         skip = |profile| {
@@ -77,7 +77,7 @@ async fn a_hold_that_cannot_be_broken_stays(fixture: &Fixture<'_>) -> Outcome {
     one.free(&claim, &grant).await
 }
 
-async fn a_broken_hold_is_lost_and_waited_for(fixture: &Fixture<'_>) -> Outcome {
+async fn a_broken_hold_is_lost_and_blocks_until_its_release(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
@@ -95,7 +95,7 @@ async fn a_broken_hold_is_lost_and_waited_for(fixture: &Fixture<'_>) -> Outcome 
     other.free(&waiter, &next).await
 }
 
-async fn a_broken_hold_is_waited_for_until_its_lease_ends(fixture: &Fixture<'_>) -> Outcome {
+async fn a_broken_hold_blocks_until_its_lease_ends(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
@@ -136,7 +136,7 @@ async fn any_token_of_a_block_breaks_its_hold(fixture: &Fixture<'_>) -> Outcome 
     other.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_forced_break_ends_a_grant_that_its_claim_has_not_asked_for(fixture: &Fixture<'_>) -> Outcome {
+async fn a_forced_break_ends_an_unconfirmed_grant(fixture: &Fixture<'_>) -> Outcome {
     let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     let view = one.engine.show(&waiter.name).await.map_err(|error| format!("show: {error:?}"))?;

@@ -12,9 +12,9 @@ pub(super) const CASES: &[Case] = &[
     case!(a_free_name_is_granted),
     case!(a_taken_name_is_not_granted_again),
     case!(a_claim_that_may_not_queue_leaves_nothing),
-    case!(a_doubled_claim_is_the_same_grant),
-    case!(a_doubled_waiting_claim_keeps_its_place, skip = super::case::needs_fifo),
-    case!(asking_a_grant_gives_the_same_token),
+    case!(a_repeated_claim_gets_the_same_grant),
+    case!(a_repeated_waiting_claim_keeps_its_position, skip = super::case::needs_fifo),
+    case!(asking_again_returns_the_same_token),
     case!(ask_never_creates),
     case!(
         inline_verbs_complete_at_their_first_poll,
@@ -64,7 +64,7 @@ async fn a_claim_that_may_not_queue_leaves_nothing(fixture: &Fixture<'_>) -> Out
     one.finds_free(&name).await.map(drop)
 }
 
-async fn a_doubled_claim_is_the_same_grant(fixture: &Fixture<'_>) -> Outcome {
+async fn a_repeated_claim_gets_the_same_grant(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let first = client.hold(&claim).await?;
@@ -76,7 +76,7 @@ async fn a_doubled_claim_is_the_same_grant(fixture: &Fixture<'_>) -> Outcome {
     client.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_doubled_waiting_claim_keeps_its_place(fixture: &Fixture<'_>) -> Outcome {
+async fn a_repeated_waiting_claim_keeps_its_position(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let holder = fixture.claim(&name, Mode::Exclusive);
@@ -86,16 +86,16 @@ async fn a_doubled_waiting_claim_keeps_its_place(fixture: &Fixture<'_>) -> Outco
     other.blocked(&second).await?;
     one.blocked(&first).await?;
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
-    let line: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
+    let queue: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
     ensure!(
-        line == [first.id.to_string(), second.id.to_string()],
-        "the line after a doubled claim: {line:?}"
+        queue == [first.id.to_string(), second.id.to_string()],
+        "the line after a doubled claim: {queue:?}"
     );
     one.free(&holder, &grant).await?;
     one.granted(&first).await.map(drop)
 }
 
-async fn asking_a_grant_gives_the_same_token(fixture: &Fixture<'_>) -> Outcome {
+async fn asking_again_returns_the_same_token(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client.hold(&claim).await?;
@@ -113,8 +113,8 @@ async fn ask_never_creates(fixture: &Fixture<'_>) -> Outcome {
     want!(one.ask(&unknown, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a free name");
     let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = other.hold(&holder).await?;
-    let stranger = leasehold_core::Claim { id: claims::fresh_id(), ..unknown };
-    want!(one.ask(&stranger, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a held name");
+    let other_unknown = leasehold_core::Claim { id: claims::fresh_id(), ..unknown };
+    want!(one.ask(&other_unknown, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a held name");
     other.free(&holder, &grant).await?;
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
     ensure!(view.holders.is_empty() && view.waiters.is_empty(), "asking left something: {view:?}");

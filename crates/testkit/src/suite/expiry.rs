@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = &[
     case!(an_expired_permit_comes_back, skip = |profile| needs_lease(profile).or(needs_modes(profile))),
     case!(a_waiter_gets_an_expired_name, skip = needs_lease),
     case!(
-        the_hint_tells_when_the_lease_runs_out,
+        the_hint_gives_the_end_of_the_lease,
         skip = |profile| needs_lease(profile).or(needs_fifo(profile))
     ),
 ];
@@ -84,7 +84,7 @@ async fn a_waiter_gets_an_expired_name(fixture: &Fixture<'_>) -> Outcome {
     other.free(&waiter, &next).await
 }
 
-async fn the_hint_tells_when_the_lease_runs_out(fixture: &Fixture<'_>) -> Outcome {
+async fn the_hint_gives_the_end_of_the_lease(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;

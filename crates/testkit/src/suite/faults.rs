@@ -9,9 +9,9 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] =
-    &[case!(a_system_that_forgot_says_so_and_tokens_still_grow), case!(locks_outlive_cut_connections)];
+    &[case!(tokens_grow_after_the_system_lost_its_data), case!(locks_outlive_cut_connections)];
 
-async fn a_system_that_forgot_says_so_and_tokens_still_grow(fixture: &Fixture<'_>) -> Outcome {
+async fn tokens_grow_after_the_system_lost_its_data(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
@@ -32,7 +32,7 @@ async fn locks_outlive_cut_connections(fixture: &Fixture<'_>) -> Outcome {
     other.blocked(&waiter).await?;
     fixture.disturb(Disturbance::Cut).await?;
     if fixture.profile().push {
-        let told = async {
+        let reported = async {
             while !other
                 .engine
                 .notifications()
@@ -43,7 +43,7 @@ async fn locks_outlive_cut_connections(fixture: &Fixture<'_>) -> Outcome {
         };
         let limit = fixture.patience();
         let late = |_| format!("a cut connection was not told by AskAll in {limit:?}");
-        tokio::time::timeout(limit, told).await.map_err(late)?;
+        tokio::time::timeout(limit, reported).await.map_err(late)?;
     }
     let again = one.granted(&claim).await?;
     ensure!(

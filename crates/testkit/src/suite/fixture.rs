@@ -90,7 +90,7 @@ impl<'a> Fixture<'a> {
     }
 
     /// Takes note of an engine's error.
-    fn met(&self, error: &EngineError) {
+    fn note_error(&self, error: &EngineError) {
         if matches!(error.fault, Fault::Retry | Fault::Unknown) {
             self.unanswered.set(true);
         }
@@ -214,7 +214,7 @@ impl Client<'_> {
     /// Sends the claim; an error of a healthy engine fails the case.
     pub(super) async fn ask(&self, claim: &Claim, how: How) -> Outcome<Answer> {
         self.send(claim, how).await.map_err(|error| {
-            self.fixture.met(&error);
+            self.fixture.note_error(&error);
             Stop::Fail(format!("{how:?} of {}: {error:?}", claim.name))
         })
     }
@@ -304,7 +304,7 @@ impl Client<'_> {
         let mut answers = self.engine.release(std::slice::from_ref(order)).await;
         match (answers.pop(), answers.is_empty()) {
             (Some(Released::Unknown(error)), _) => {
-                self.fixture.met(&error);
+                self.fixture.note_error(&error);
                 Err(Stop::Fail(format!("release of {}: {error:?}", order.name)))
             }
             (Some(answer), true) => Ok(answer),

@@ -15,9 +15,9 @@ mod cancel;
 mod claim;
 mod expiry;
 mod faults;
-mod keep;
-mod line;
-mod look;
+mod min_hold;
+mod queue;
+mod inspect;
 mod modes;
 mod names;
 mod notifications;
@@ -36,15 +36,15 @@ const FAMILIES: &[&[Case]] = &[
     claim::CASES,
     release::CASES,
     modes::CASES,
-    line::CASES,
+    queue::CASES,
     notifications::CASES,
     tokens::CASES,
     renew::CASES,
     expiry::CASES,
-    keep::CASES,
+    min_hold::CASES,
     breaking::CASES,
     names::CASES,
-    look::CASES,
+    inspect::CASES,
     cancel::CASES,
     faults::CASES,
 ];

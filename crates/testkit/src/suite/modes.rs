@@ -13,12 +13,12 @@ pub(super) const CASES: &[Case] = &[
     case!(a_reader_excludes_a_writer, skip = needs_modes),
     case!(a_writer_excludes_a_reader, skip = needs_modes),
     case!(permits_add_up_to_the_limit, skip = needs_modes),
-    case!(a_permit_hold_of_many_counts_all, skip = needs_modes),
-    case!(tries_at_once_refuse_nobody_for_whom_there_is_room, skip = needs_modes),
-    case!(a_try_that_finds_no_room_is_in_nobodys_way, skip = needs_modes),
+    case!(a_hold_of_several_permits_counts_them_all, skip = needs_modes),
+    case!(concurrent_tries_that_fit_are_all_granted, skip = needs_modes),
+    case!(a_refused_try_does_not_block_a_smaller_one, skip = needs_modes),
     case!(permits_of_another_limit_are_refused, skip = needs_modes),
     case!(permits_and_locks_do_not_mix, skip = needs_modes),
-    case!(a_free_name_forgets_its_kind, skip = needs_modes),
+    case!(a_free_name_can_change_its_mode, skip = needs_modes),
 ];
 
 /// How often some try at once.
@@ -84,7 +84,7 @@ async fn permits_add_up_to_the_limit(fixture: &Fixture<'_>) -> Outcome {
     one.blocked(&fixture.attempt(&name, permits(1, 3))).await.map(drop)
 }
 
-async fn a_permit_hold_of_many_counts_all(fixture: &Fixture<'_>) -> Outcome {
+async fn a_hold_of_several_permits_counts_them_all(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let two = fixture.claim(&name, permits(2, 3));
@@ -100,7 +100,7 @@ async fn a_permit_hold_of_many_counts_all(fixture: &Fixture<'_>) -> Outcome {
 }
 
 /// I13: who tries is in nobody's way, but for what it gets.
-async fn tries_at_once_refuse_nobody_for_whom_there_is_room(fixture: &Fixture<'_>) -> Outcome {
+async fn concurrent_tries_that_fit_are_all_granted(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     for (suffix, mode) in [("-permits", permits(1, 3)), ("-readers", Mode::Shared)] {
         let name = fixture.name(suffix);
@@ -115,7 +115,7 @@ async fn tries_at_once_refuse_nobody_for_whom_there_is_room(fixture: &Fixture<'_
 }
 
 /// I13, of two tries at once: one wants more than is left, the other one no more than that.
-async fn a_try_that_finds_no_room_is_in_nobodys_way(fixture: &Fixture<'_>) -> Outcome {
+async fn a_refused_try_does_not_block_a_smaller_one(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     let [holder, large, small] = &clients;
     let name = fixture.name("");
@@ -163,7 +163,7 @@ async fn permits_and_locks_do_not_mix(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-async fn a_free_name_forgets_its_kind(fixture: &Fixture<'_>) -> Outcome {
+async fn a_free_name_can_change_its_mode(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     let name = fixture.name("");
     for mode in [Mode::Exclusive, permits(1, 3), Mode::Shared, permits(2, 5), Mode::Exclusive] {

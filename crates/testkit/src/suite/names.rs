@@ -8,8 +8,8 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(odd_names_never_meet),
-    case!(the_longest_names_never_meet),
+    case!(odd_names_do_not_collide),
+    case!(the_longest_names_do_not_collide),
     case!(odd_names_are_shown_and_listed),
 ];
 
@@ -91,7 +91,7 @@ const ODD: &[&str] = &[
 /// Whole names that a path would take for something else.
 const BARE: &[&str] = &[".", "..", "/", "//", "../..", "../../etc/passwd", "~", "*", "%", " ", "-", "lock"];
 
-async fn odd_names_never_meet(fixture: &Fixture<'_>) -> Outcome {
+async fn odd_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let names: Vec<Name> = odd_names(fixture);
     for name in &names {
@@ -104,7 +104,7 @@ async fn odd_names_never_meet(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-async fn the_longest_names_never_meet(fixture: &Fixture<'_>) -> Outcome {
+async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let base = fixture.name("");
     let base = base.as_str();

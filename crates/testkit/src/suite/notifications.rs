@@ -12,11 +12,11 @@ use super::{
 pub(super) const CASES: &[Case] = &[
     case!(a_notification_wakes_the_waiter, skip = needs_push),
     case!(
-        notifications_wakes_the_next_waiter_when_the_first_gives_up,
+        the_next_waiter_is_woken_when_the_first_gives_up,
         skip = |profile| needs_push(profile).or(needs_fifo(profile))
     ),
     case!(a_dropped_notifications_future_loses_nothing, skip = needs_push),
-    case!(notifications_come_to_the_claims_own_client, skip = needs_push),
+    case!(a_notification_reaches_only_the_client_of_its_claim, skip = needs_push),
     case!(the_poll_finds_the_grant, skip = |profile| profile.push.then_some("news are pushed")),
 ];
 
@@ -35,7 +35,7 @@ async fn a_notification_wakes_the_waiter(fixture: &Fixture<'_>) -> Outcome {
     other.free(&waiter, &next).await
 }
 
-async fn notifications_wakes_the_next_waiter_when_the_first_gives_up(fixture: &Fixture<'_>) -> Outcome {
+async fn the_next_waiter_is_woken_when_the_first_gives_up(fixture: &Fixture<'_>) -> Outcome {
     let (one, first, second) = (fixture.client().await, fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let holder = fixture.claim(&name, Mode::Exclusive);
@@ -62,16 +62,16 @@ async fn a_dropped_notifications_future_loses_nothing(fixture: &Fixture<'_>) -> 
     other.granted(&waiter).await.map(drop)
 }
 
-async fn notifications_come_to_the_claims_own_client(fixture: &Fixture<'_>) -> Outcome {
+async fn a_notification_reaches_only_the_client_of_its_claim(fixture: &Fixture<'_>) -> Outcome {
     let third = fixture.client().await;
     let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     woken(fixture, &other, &waiter).await?;
-    let strange =
+    let foreign =
         tokio::time::timeout(Duration::ZERO, third.engine.notifications()).await.unwrap_or_default();
     ensure!(
-        !strange.iter().any(|notification| concerns(notification, waiter.id)),
-        "news of another client's claim: {strange:?}"
+        !foreign.iter().any(|notification| concerns(notification, waiter.id)),
+        "news of another client's claim: {foreign:?}"
     );
     other.granted(&waiter).await.map(drop)
 }

@@ -12,20 +12,20 @@ use crate::claims;
 
 pub(super) const CASES: &[Case] = &[
     case!(a_released_name_is_free),
-    case!(a_doubled_release_finds_nothing),
+    case!(a_repeated_release_finds_nothing),
     case!(a_release_of_an_unknown_claim_finds_nothing),
     case!(a_release_of_another_id_touches_nothing),
     case!(a_release_with_another_token_finds_nothing_and_leaves_nothing),
-    case!(a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing, skip = needs_pushed_leases),
-    case!(a_release_of_a_hold_that_lapsed_ends_what_a_late_ask_was_granted, skip = needs_pushed_leases),
+    case!(a_release_of_an_unconfirmed_lapsed_hold_finds_nothing, skip = needs_pushed_leases),
+    case!(a_release_of_a_lapsed_hold_ends_its_later_grant, skip = needs_pushed_leases),
     case!(a_release_by_id_alone_frees_a_hold),
     case!(a_late_release_spares_the_next_holder),
     case!(releases_answer_one_by_one_in_order),
     case!(a_late_claim_after_its_release_holds_nothing, skip = cannot_be_late),
     case!(a_claim_released_before_it_arrived_holds_nothing, skip = cannot_be_late),
-    case!(the_next_holder_hears_of_a_clean_end),
-    case!(the_next_holder_hears_of_an_abandoned_hold),
-    case!(a_hold_that_nobody_used_hides_no_end),
+    case!(a_clean_end_is_reported_to_the_next_holder),
+    case!(an_abandoned_hold_is_reported_to_the_next_holder),
+    case!(an_unused_hold_does_not_hide_the_end_before_it),
 ];
 
 /// R9 asks for tombstones only where requests can overtake each other.
@@ -48,7 +48,7 @@ async fn a_released_name_is_free(fixture: &Fixture<'_>) -> Outcome {
     one.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_doubled_release_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
+async fn a_repeated_release_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client.hold(&claim).await?;
@@ -104,8 +104,8 @@ async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(fixture: 
     Ok(())
 }
 
-async fn a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
-    let Unheard { one, other, claim, grant } = unheard(fixture).await?;
+async fn a_release_of_an_unconfirmed_lapsed_hold_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let Unconfirmed { one, other, claim, grant } = unconfirmed(fixture).await?;
     let next = fixture.claim(&claim.name, Mode::Exclusive);
     let next_grant = one.hold_in_time(&next).await?;
     want!(other.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
@@ -114,8 +114,8 @@ async fn a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing(fixture: &Fixt
     one.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_release_of_a_hold_that_lapsed_ends_what_a_late_ask_was_granted(fixture: &Fixture<'_>) -> Outcome {
-    let Unheard { one, other, claim, grant } = unheard(fixture).await?;
+async fn a_release_of_a_lapsed_hold_ends_its_later_grant(fixture: &Fixture<'_>) -> Outcome {
+    let Unconfirmed { one, other, claim, grant } = unconfirmed(fixture).await?;
     let again = other.granted(&claim).await?;
     ensure!(again.token.number > grant.token.number, "{again:?} after {grant:?}");
     want!(other.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
@@ -123,14 +123,14 @@ async fn a_release_of_a_hold_that_lapsed_ends_what_a_late_ask_was_granted(fixtur
 }
 
 /// A claim whose hold was pushed, and lapsed before it spoke.
-struct Unheard<'a> {
+struct Unconfirmed<'a> {
     one: Client<'a>,
     other: Client<'a>,
     claim: Claim,
     grant: Grant,
 }
 
-async fn unheard<'a>(fixture: &'a Fixture<'a>) -> Outcome<Unheard<'a>> {
+async fn unconfirmed<'a>(fixture: &'a Fixture<'a>) -> Outcome<Unconfirmed<'a>> {
     let (one, other, name) = (fixture.client().await, fixture.client().await, fixture.name(""));
     let (holder, claim) = (fixture.claim(&name, Mode::Exclusive), fixture.short(&name, Mode::Exclusive));
     let grant = one.hold(&holder).await?;
@@ -142,7 +142,7 @@ async fn unheard<'a>(fixture: &'a Fixture<'a>) -> Outcome<Unheard<'a>> {
     );
     let grant = Grant { token: Token { number, ..grant.token }, ttl: Some(claim.ttl), ..grant };
     fixture.outlive(&grant).await?;
-    Ok(Unheard { one, other, claim, grant })
+    Ok(Unconfirmed { one, other, claim, grant })
 }
 
 async fn a_release_by_id_alone_frees_a_hold(fixture: &Fixture<'_>) -> Outcome {
@@ -214,7 +214,7 @@ async fn a_claim_released_before_it_arrived_holds_nothing(fixture: &Fixture<'_>)
     Ok(())
 }
 
-async fn the_next_holder_hears_of_a_clean_end(fixture: &Fixture<'_>) -> Outcome {
+async fn a_clean_end_is_reported_to_the_next_holder(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     client.finds_free(&fixture.name("")).await?;
     let grant = client.finds_free(&fixture.name("")).await?;
@@ -222,7 +222,7 @@ async fn the_next_holder_hears_of_a_clean_end(fixture: &Fixture<'_>) -> Outcome 
     Ok(())
 }
 
-async fn the_next_holder_hears_of_an_abandoned_hold(fixture: &Fixture<'_>) -> Outcome {
+async fn an_abandoned_hold_is_reported_to_the_next_holder(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
@@ -235,7 +235,7 @@ async fn the_next_holder_hears_of_an_abandoned_hold(fixture: &Fixture<'_>) -> Ou
     Ok(())
 }
 
-async fn a_hold_that_nobody_used_hides_no_end(fixture: &Fixture<'_>) -> Outcome {
+async fn an_unused_hold_does_not_hide_the_end_before_it(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;

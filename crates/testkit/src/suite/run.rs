@@ -27,7 +27,7 @@ const STRETCHES: [u32; 4] = [1, 2, 4, 8];
 
 /// Of how many cases that ran side by side the clients live until what is left was looked for: some end what lapses on the
 /// server, and a server takes so many connections only.
-const KEPT: usize = 4;
+const LIVE_FIXTURES: usize = 4;
 
 /// Runs every case that applies to the engine, prints the skipped ones with their reasons, and reports.
 ///
@@ -99,14 +99,14 @@ impl Run<'_> {
     /// Runs cases that mostly wait for time to pass, so many at once. What is left is looked for when all are over.
     async fn side_by_side(&mut self, cases: &[&Case], at_once: usize) {
         let this = &*self;
-        let kept = RefCell::new(VecDeque::new());
+        let fixtures = RefCell::new(VecDeque::new());
         let ended: Vec<_> = stream::iter(cases)
             .map(async |case| {
                 let (ended, fixture) = this.tried(case).await;
-                let mut kept = kept.borrow_mut();
-                kept.push_back(fixture);
-                if kept.len() > KEPT {
-                    kept.pop_front();
+                let mut fixtures = fixtures.borrow_mut();
+                fixtures.push_back(fixture);
+                if fixtures.len() > LIVE_FIXTURES {
+                    fixtures.pop_front();
                 }
                 (*case, ended)
             })
@@ -114,7 +114,7 @@ impl Run<'_> {
             .collect()
             .await;
         let mut left = self.at_rest().await;
-        drop(kept);
+        drop(fixtures);
         for (case, ended) in ended {
             // Each kind of system writes its names otherwise, but none changes the letters of a case.
             let (mine, others) = left.into_iter().partition(|left| left.contains(case.name));

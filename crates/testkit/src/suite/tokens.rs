@@ -11,7 +11,7 @@ pub(super) const CASES: &[Case] = &[
     case!(tokens_grow_across_clients),
     case!(tokens_grow_across_modes, skip = needs_modes),
     case!(tokens_grow_after_an_expiry, skip = needs_lease),
-    case!(tokens_grow_along_the_line, skip = needs_fifo),
+    case!(tokens_grow_along_the_queue, skip = needs_fifo),
     case!(blocks_of_tokens_do_not_overlap),
     case!(a_grant_carries_no_more_tokens_than_asked_for),
 ];
@@ -52,7 +52,7 @@ async fn tokens_grow_after_an_expiry(fixture: &Fixture<'_>) -> Outcome {
     grown(lapsing, other.finds_free_in_time(&name).await?).map(drop)
 }
 
-async fn tokens_grow_along_the_line(fixture: &Fixture<'_>) -> Outcome {
+async fn tokens_grow_along_the_queue(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let holder = Claim { tokens: 8, ..fixture.claim(&name, Mode::Exclusive) };

@@ -23,7 +23,7 @@ fn decorators_without_faults_conform() {
 }
 
 #[test]
-fn an_engine_whose_every_call_is_doubled_conforms() {
+fn an_engine_with_duplicated_calls_conforms() {
     suite::engine(&Rig::wrapped(|engine| {
         let always = Rates { duplicated: 1000, ..Rates::default() };
         Arc::new(Faulty::seeded(engine, 1, always))

@@ -14,7 +14,7 @@ const LOOKS: usize = 1200;
 const LOOK: Duration = Duration::from_millis(50);
 
 #[test]
-fn a_server_keeps_its_data_over_a_kill() {
+fn a_killed_server_keeps_its_data() {
     let mut server = EtcdServer::start(&[]);
     server.command(&["put", "name", "kept"]);
     server.kill();
@@ -24,7 +24,7 @@ fn a_server_keeps_its_data_over_a_kill() {
 }
 
 #[test]
-fn a_server_that_forgets_comes_up_empty_at_the_same_port() {
+fn a_wiped_server_restarts_empty_on_the_same_port() {
     let mut server = EtcdServer::start(&[]);
     let url = server.url();
     server.command(&["put", "name", "forgotten"]);
@@ -35,7 +35,7 @@ fn a_server_that_forgets_comes_up_empty_at_the_same_port() {
 }
 
 #[test]
-fn a_restored_server_is_what_it_was_when_it_was_saved() {
+fn a_restored_server_has_its_saved_state() {
     let mut server = EtcdServer::start(&[]);
     server.command(&["put", "name", "old"]);
     server.save();
@@ -53,7 +53,7 @@ fn a_restored_server_is_what_it_was_when_it_was_saved() {
 }
 
 #[test]
-fn a_paused_server_says_nothing() {
+fn a_paused_server_does_not_answer() {
     let server = EtcdServer::start(&[]);
     let health = || etcd_command(server.port(), &["--command-timeout=1s", "endpoint", "health"]).status;
     server.pause();
@@ -64,7 +64,7 @@ fn a_paused_server_says_nothing() {
 }
 
 #[test]
-fn the_shortest_lease_is_that_of_a_server_as_people_run_it() {
+fn the_shortest_lease_is_that_of_the_default_timing() {
     let usual = EtcdServer::start(&[]);
     let quick = EtcdServer::start(&["--heartbeat-interval=10", "--election-timeout=100"]);
     assert!(usual.command(&["lease", "grant", "1"])[0].ends_with("granted with TTL(2s)"));
@@ -82,7 +82,7 @@ fn a_durable_server_waits_for_the_disk() {
 
 #[cfg(feature = "tls")]
 #[test]
-fn an_encrypted_server_refuses_who_has_no_certificate() {
+fn an_encrypted_server_refuses_clients_without_a_certificate() {
     use std::process::Command;
 
     let server = EtcdServer::encrypted();
@@ -106,7 +106,7 @@ fn an_encrypted_server_refuses_who_has_no_certificate() {
 }
 
 #[test]
-fn a_cluster_goes_on_without_its_leader_and_takes_it_back() {
+fn a_cluster_survives_a_killed_leader_and_its_return() {
     let mut cluster = EtcdCluster::start();
     let first = cluster.leader();
     cluster.kill(first);
@@ -118,7 +118,7 @@ fn a_cluster_goes_on_without_its_leader_and_takes_it_back() {
 }
 
 #[test]
-fn a_cluster_goes_on_without_a_paused_leader() {
+fn a_cluster_survives_a_paused_leader() {
     let mut cluster = EtcdCluster::start();
     let first = cluster.leader();
     cluster.pause(first);
@@ -130,7 +130,7 @@ fn a_cluster_goes_on_without_a_paused_leader() {
 }
 
 #[test]
-fn a_leader_that_is_cut_off_is_replaced_and_knows_it() {
+fn a_partitioned_leader_is_replaced_and_steps_down() {
     let mut cluster = EtcdCluster::start();
     let first = cluster.leader();
     cluster.cut(first);
@@ -148,7 +148,7 @@ fn a_leader_that_is_cut_off_is_replaced_and_knows_it() {
 }
 
 #[test]
-fn a_follower_that_is_cut_off_misses_what_the_others_do() {
+fn a_partitioned_follower_misses_writes() {
     let mut cluster = EtcdCluster::start();
     let leader = cluster.leader();
     let follower = (leader + 1) % 3;
@@ -162,7 +162,7 @@ fn a_follower_that_is_cut_off_misses_what_the_others_do() {
 }
 
 #[test]
-fn a_whole_cluster_comes_back_with_its_data() {
+fn a_restarted_cluster_keeps_its_data() {
     let mut cluster = EtcdCluster::start();
     cluster.command(0, &["put", "name", "kept"]);
     (0..3).for_each(|node| cluster.kill(node));

@@ -28,7 +28,7 @@ fn is_held(rig: &Rig) -> bool {
 }
 
 #[test]
-fn a_lost_request_was_not_applied_a_lost_reply_was() {
+fn a_lost_reply_is_applied_and_a_lost_request_is_not() {
     let rig = Rig::new();
     let faulty = Faulty::new(rig.engine());
     let mine = claim(1, "a");
@@ -48,7 +48,7 @@ fn a_lost_request_was_not_applied_a_lost_reply_was() {
 }
 
 #[test]
-fn a_batch_is_lost_as_a_whole_with_an_answer_for_each() {
+fn a_lost_batch_has_one_answer_for_each_item() {
     let rig = Rig::new();
     let faulty = Faulty::new(rig.engine());
     let (a, b) = (claim(1, "a"), claim(2, "b"));
@@ -84,7 +84,7 @@ fn a_late_claim_finds_the_tombstone_of_its_release() {
 }
 
 #[test]
-fn a_duplicated_release_answers_as_the_first_did() {
+fn a_duplicated_release_returns_the_first_answer() {
     let rig = Rig::new();
     let counting = std::sync::Arc::new(Counting::new(rig.engine()));
     let faulty = Faulty::new(std::sync::Arc::<Counting>::clone(&counting));
@@ -109,7 +109,7 @@ fn a_reordered_claim_is_overtaken_by_the_next() {
 }
 
 #[test]
-fn a_reordered_claim_arrives_also_when_its_caller_gave_up() {
+fn a_reordered_claim_arrives_after_its_caller_gave_up() {
     let rig = Rig::new();
     let faulty = Faulty::new(rig.engine());
     faulty.next(Verb::Claim, Fault::Reordered);
@@ -120,7 +120,7 @@ fn a_reordered_claim_arrives_also_when_its_caller_gave_up() {
 }
 
 #[test]
-fn a_lost_session_takes_its_claims_and_comes_back_with_ask_all() {
+fn a_lost_session_loses_its_claims_and_heals_with_ask_all() {
     let rig = Rig::new();
     let (faulty, other) = (Faulty::new(rig.engine()), rig.engine());
     let (mine, theirs) = (claim(1, "a"), claim(2, "b"));
@@ -162,7 +162,7 @@ fn ids(batch: &[Notification]) -> Vec<u8> {
 }
 
 #[test]
-fn notifications_are_lost_doubled_late_and_reordered() {
+fn notifications_are_lost_duplicated_delayed_and_reordered() {
     let (faulty, grant) = notifications_under(Fault::ReplyLost);
     grant(1);
     assert!(poll_once(faulty.notifications()).is_none());
@@ -190,7 +190,7 @@ fn notifications_are_lost_doubled_late_and_reordered() {
 }
 
 #[test]
-fn a_seed_gives_the_same_faults_again_at_about_its_rates() {
+fn a_seed_reproduces_its_faults_at_the_given_rates() {
     let rates = Rates { request_lost: 200, reply_lost: 100, late: 100, duplicated: 100, ..Rates::default() };
     let run = |seed| {
         let faulty = Faulty::seeded(Rig::new().engine(), seed, rates);

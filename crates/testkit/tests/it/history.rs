@@ -42,7 +42,7 @@ fn one_hold(recorder: &Recorder, token: u64) {
 }
 
 #[test]
-fn what_is_recorded_in_files_is_read_back_in_order() {
+fn recorded_files_are_read_back_in_order() {
     let (one, other) = (Scratch::new("one"), Scratch::new("other"));
     let first = Recorder::to_file(3, &one.0).unwrap();
     one_hold(&first, 1);
@@ -76,7 +76,7 @@ fn field_names_are_stable() {
 }
 
 #[test]
-fn a_half_written_last_line_is_dropped_and_another_bad_one_is_told() {
+fn a_torn_last_line_is_dropped_and_other_bad_lines_are_errors() {
     let scratch = Scratch::new("torn");
     let recorder = Recorder::to_file(3, &scratch.0).unwrap();
     one_hold(&recorder, 1);
@@ -98,7 +98,7 @@ fn runs_are_not_mixed() {
 }
 
 #[test]
-fn stamps_never_stretch_a_active_hold() {
+fn timestamps_never_lengthen_an_active_hold() {
     let recorder = Recorder::in_memory(1, 1);
     let attempt = recorder.attempt(1, "a", Mode::Exclusive, None);
     let before = now_nanos();

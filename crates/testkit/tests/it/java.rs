@@ -5,7 +5,7 @@ use std::{fs, time::SystemTime};
 use leasehold_testkit::server::java_program;
 
 #[test]
-fn a_program_is_compiled_anew_when_its_source_has_changed() {
+fn a_program_is_recompiled_when_its_source_changes() {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("Told.java");
     let run = |text: &str| {

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod bent;
+mod broken_engines;
 mod check;
 mod conformance;
 mod counting;

@@ -9,7 +9,7 @@ const LOOKS: usize = 1200;
 const LOOK: Duration = Duration::from_millis(50);
 
 #[test]
-fn a_slot_on_its_way_has_keys_on_both_sides() {
+fn a_migrating_slot_has_keys_on_both_nodes() {
     let mut cluster = RedisCluster::start_with(calm(2, 0));
     let slot = cluster.slot("{name}");
     let from = cluster.owner(slot);
@@ -42,7 +42,7 @@ fn a_slot_on_its_way_has_keys_on_both_sides() {
 }
 
 #[test]
-fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica() {
+fn a_killed_master_is_replaced_and_returns_as_a_replica() {
     let mut cluster = RedisCluster::start_with(calm(3, 3));
     let slot = cluster.slot("name");
     let first = cluster.owner(slot);
@@ -60,7 +60,7 @@ fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica(
 }
 
 #[test]
-fn a_replica_becomes_the_owner_with_and_without_the_consent_of_others() {
+fn a_replica_takes_over_with_and_without_agreement() {
     let mut cluster = RedisCluster::start_with(calm(3, 3));
     let slot = cluster.slot("name");
     let first = cluster.owner(slot);
@@ -84,7 +84,7 @@ fn a_replica_becomes_the_owner_with_and_without_the_consent_of_others() {
 }
 
 #[test]
-fn a_master_that_is_cut_off_serves_no_longer_when_it_is_replaced() {
+fn a_partitioned_master_stops_serving_when_it_is_replaced() {
     let mut cluster = RedisCluster::start();
     let slot = cluster.slot("name");
     let first = cluster.owner(slot);
@@ -92,20 +92,20 @@ fn a_master_that_is_cut_off_serves_no_longer_when_it_is_replaced() {
     assert_ne!(cluster.owner(slot), first);
     assert!(happens(|| cluster
         .answer(first, &["SET", "name", "late"])
-        .is_err_and(|said| said.starts_with("CLUSTERDOWN"))));
+        .is_err_and(|error| error.starts_with("CLUSTERDOWN"))));
     cluster.heal(first);
     cluster.settle();
 }
 
 #[test]
-fn a_paused_master_is_replaced_and_moves_its_clients_on_when_it_wakes() {
+fn a_resumed_master_redirects_to_its_replacement() {
     let mut cluster = RedisCluster::start();
     let slot = cluster.slot("name");
     let first = cluster.owner(slot);
     cluster.pause(first);
     assert_ne!(cluster.owner(slot), first);
     cluster.resume(first);
-    let moved = || cluster.answer(first, &["GET", "name"]).is_err_and(|said| said.starts_with("MOVED"));
+    let moved = || cluster.answer(first, &["GET", "name"]).is_err_and(|error| error.starts_with("MOVED"));
     assert!(happens(moved));
 }
 
@@ -134,7 +134,7 @@ fn a_slot_without_an_owner_stops_the_cluster() {
     cluster.disown_slot(slot);
     assert_eq!([0, 1].map(|node| cluster.owner_by(node, slot)), [None; 2]);
     let down =
-        |node| cluster.answer(node, &["GET", "name"]).is_err_and(|said| said.starts_with("CLUSTERDOWN"));
+        |node| cluster.answer(node, &["GET", "name"]).is_err_and(|error| error.starts_with("CLUSTERDOWN"));
     assert!(happens(|| down(0) && down(1)));
     cluster.own_slot(slot, 1 - owner);
     cluster.settle();
@@ -142,7 +142,7 @@ fn a_slot_without_an_owner_stops_the_cluster() {
 }
 
 #[test]
-fn a_node_announces_an_address_a_port_and_a_name_and_its_fellows_still_reach_it() {
+fn a_node_that_announces_another_address_stays_reachable() {
     let mut cluster = RedisCluster::start_with(calm(3, 3));
     let slot = cluster.slot("name");
     let owner = cluster.owner(slot);
@@ -163,7 +163,7 @@ fn a_node_announces_an_address_a_port_and_a_name_and_its_fellows_still_reach_it(
 }
 
 #[test]
-fn nodes_have_a_password_and_clocks_of_their_own() {
+fn nodes_have_a_password_and_separate_clocks() {
     let options = RedisClusterOptions { password: Some("secret"), clocks: true, ..calm(2, 0) };
     let mut cluster = RedisCluster::start_with(options);
     assert!(cluster.url().starts_with("redis+cluster://:secret@127.0.0.1:"));

@@ -9,7 +9,7 @@ const LOOKS: usize = 1200;
 const LOOK: Duration = Duration::from_millis(50);
 
 #[test]
-fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica() {
+fn a_killed_master_is_replaced_and_returns_as_a_replica() {
     let mut redis = RedisSentinels::start_with(calm());
     assert_eq!(redis.master(), 0);
     redis.command(0, &["SET", "name", "kept"]);
@@ -27,7 +27,7 @@ fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica(
 }
 
 #[test]
-fn a_planned_failover_names_another_master_while_the_old_one_still_takes_writes() {
+fn a_planned_failover_leaves_the_old_master_writable_for_a_while() {
     let mut redis = RedisSentinels::start_with(calm());
     let second = redis.failover();
     assert_ne!(second, 0);
@@ -40,7 +40,7 @@ fn a_planned_failover_names_another_master_while_the_old_one_still_takes_writes(
 }
 
 #[test]
-fn a_sentinel_that_is_cut_off_goes_on_naming_the_old_master() {
+fn a_partitioned_sentinel_still_names_the_old_master() {
     let mut redis = RedisSentinels::start_with(calm());
     redis.cut_sentinel(2);
     redis.kill(0);
@@ -52,7 +52,7 @@ fn a_sentinel_that_is_cut_off_goes_on_naming_the_old_master() {
 }
 
 #[test]
-fn a_master_that_is_cut_off_is_replaced_and_does_not_know_it() {
+fn a_partitioned_master_is_replaced_and_still_takes_writes() {
     let mut redis = RedisSentinels::start_with(calm());
     redis.cut(0);
     let second = redis.master();
@@ -66,7 +66,7 @@ fn a_master_that_is_cut_off_is_replaced_and_does_not_know_it() {
 }
 
 #[test]
-fn a_paused_master_is_replaced_and_takes_writes_when_it_wakes() {
+fn a_resumed_master_still_takes_writes_after_its_replacement() {
     let mut redis = RedisSentinels::start();
     redis.pause(0);
     let second = redis.master();
@@ -76,7 +76,7 @@ fn a_paused_master_is_replaced_and_takes_writes_when_it_wakes() {
 }
 
 #[test]
-fn a_failover_that_waits_for_a_replica_is_known_before_it_ends() {
+fn an_unfinished_failover_already_names_the_new_master() {
     let options = RedisSentinelOptions { failover_timeout: Duration::from_secs(600), ..calm() };
     let mut redis = RedisSentinels::start_with(options);
     redis.part([1, 2]);
@@ -90,7 +90,7 @@ fn a_failover_that_waits_for_a_replica_is_known_before_it_ends() {
 }
 
 #[test]
-fn a_sentinel_keeps_what_it_knows_over_a_kill_and_a_pause() {
+fn a_sentinel_keeps_its_state_across_a_kill_and_a_pause() {
     let mut redis = RedisSentinels::start_with(calm());
     redis.kill_sentinel(0);
     redis.pause_sentinel(1);
@@ -105,7 +105,7 @@ fn a_sentinel_keeps_what_it_knows_over_a_kill_and_a_pause() {
 }
 
 #[test]
-fn nodes_and_sentinels_have_passwords_of_their_own() {
+fn nodes_and_sentinels_have_different_passwords() {
     let options = RedisSentinelOptions {
         password: Some("nodes"),
         sentinel_password: Some("of-sentinels"),
@@ -124,7 +124,7 @@ fn nodes_and_sentinels_have_passwords_of_their_own() {
 }
 
 #[test]
-fn each_node_has_a_clock_of_its_own_and_keeps_what_it_is_told_to() {
+fn nodes_have_separate_clocks_and_optional_persistence() {
     let arguments = &["--appendonly", "yes", "--appendfsync", "always"];
     let mut redis = RedisSentinels::start_with(RedisSentinelOptions { arguments, clocks: true, ..calm() });
     let now = |node| redis.command(node, &["TIME"])[0].parse::<u64>().unwrap();
@@ -137,7 +137,7 @@ fn each_node_has_a_clock_of_its_own_and_keeps_what_it_is_told_to() {
 }
 
 #[test]
-fn a_master_hands_over_without_sentinels_and_ends_no_connection() {
+fn a_manual_failover_keeps_client_connections() {
     let mut redis = RedisSentinels::start_with(calm());
     redis.hand_over(2);
     assert!(redis.answer(0, &["SET", "name", "late"]).unwrap_err().starts_with("READONLY"));
@@ -145,7 +145,7 @@ fn a_master_hands_over_without_sentinels_and_ends_no_connection() {
 }
 
 #[test]
-fn a_node_is_made_a_second_master_by_force() {
+fn a_second_master_is_promoted_by_force() {
     let mut redis = RedisSentinels::start_with(calm());
     redis.promote(1);
     assert_eq!(redis.command(1, &["SET", "name", "here"]), ["OK"]);
@@ -159,8 +159,8 @@ fn calm() -> RedisSentinelOptions<'static> {
 
 /// Whether a Sentinel is in the midst of a fail-over that it leads.
 fn leads(redis: &RedisSentinels, sentinel: usize) -> bool {
-    let told = redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", redis.name()]);
-    told.windows(2).any(|pair| pair[0] == "flags" && pair[1].contains("failover_in_progress"))
+    let reply = redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", redis.name()]);
+    reply.windows(2).any(|pair| pair[0] == "flags" && pair[1].contains("failover_in_progress"))
 }
 
 fn happens(it: impl Fn() -> bool) -> bool {

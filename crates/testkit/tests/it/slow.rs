@@ -35,7 +35,7 @@ fn a_held_request_is_not_applied_until_its_gate_opens() {
 }
 
 #[test]
-fn a_held_reply_was_applied() {
+fn a_held_reply_belongs_to_an_applied_request() {
     let rig = Rig::new();
     let (slow, other) = (Slow::new(rig.engine()), rig.engine());
     slow.hold_replies(Verb::Claim);
@@ -49,7 +49,7 @@ fn a_held_reply_was_applied() {
 }
 
 #[test]
-fn a_call_dropped_at_the_gate_gives_up_its_place() {
+fn a_call_dropped_at_the_gate_leaves_it() {
     let rig = Rig::new();
     let slow = Slow::new(rig.engine());
     slow.hold_requests(Verb::Claim);

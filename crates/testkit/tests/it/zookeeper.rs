@@ -14,7 +14,7 @@ const UNNOTICED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(50);
 
 #[test]
-fn a_server_keeps_its_data_over_a_kill() {
+fn a_killed_server_keeps_its_data() {
     let mut server = ZookeeperServer::start(&[]);
     server.command(&["create", "/name", "kept"]);
     server.kill();
@@ -23,7 +23,7 @@ fn a_server_keeps_its_data_over_a_kill() {
 }
 
 #[test]
-fn a_server_that_forgets_comes_up_empty_at_the_same_port() {
+fn a_wiped_server_restarts_empty_on_the_same_port() {
     let mut server = ZookeeperServer::start(&[]);
     let url = server.url();
     server.command(&["create", "/name"]);
@@ -34,7 +34,7 @@ fn a_server_that_forgets_comes_up_empty_at_the_same_port() {
 }
 
 #[test]
-fn a_restored_server_is_what_it_was_when_it_was_saved() {
+fn a_restored_server_has_its_saved_state() {
     let mut server = ZookeeperServer::start(&[]);
     server.command(&["create", "/name", "old"]);
     server.save();
@@ -49,7 +49,7 @@ fn a_restored_server_is_what_it_was_when_it_was_saved() {
 }
 
 #[test]
-fn a_server_numbers_children_as_it_is_told() {
+fn the_child_counter_of_a_node_can_be_set() {
     let mut server = ZookeeperServer::start(&[]);
     server.command(&["create", "/name"]);
     server.command(&["create", "-s", "/name/child-"]);
@@ -62,7 +62,7 @@ fn a_server_numbers_children_as_it_is_told() {
 }
 
 #[test]
-fn a_paused_server_says_nothing() {
+fn a_paused_server_does_not_answer() {
     let server = ZookeeperServer::start(&[]);
     server.pause();
     assert!(std::panic::catch_unwind(|| server.four_letters("ruok")).is_err());
@@ -71,7 +71,7 @@ fn a_paused_server_says_nothing() {
 }
 
 #[test]
-fn a_server_takes_more_lines_and_options() {
+fn a_server_takes_extra_configuration_and_options() {
     let server = ZookeeperServer::start(&["tickTime=250", "-Dleasehold.test=told"]);
     assert!(server.four_letters("conf").contains("tickTime=250\n"));
     assert!(server.four_letters("envi").contains("java.io.tmpdir="));
@@ -87,7 +87,7 @@ fn a_durable_server_waits_for_the_disk() {
 
 #[cfg(feature = "tls")]
 #[test]
-fn an_encrypted_server_refuses_who_has_no_certificate() {
+fn an_encrypted_server_refuses_clients_without_a_certificate() {
     use std::{
         io::Write,
         process::{Command, Stdio},
@@ -115,7 +115,7 @@ fn an_encrypted_server_refuses_who_has_no_certificate() {
 }
 
 #[test]
-fn an_ensemble_goes_on_without_its_leader_and_takes_it_back() {
+fn an_ensemble_survives_a_killed_leader_and_its_return() {
     let mut ensemble = ZookeeperEnsemble::start();
     let first = ensemble.leader();
     ensemble.kill(first);
@@ -127,7 +127,7 @@ fn an_ensemble_goes_on_without_its_leader_and_takes_it_back() {
 }
 
 #[test]
-fn an_ensemble_goes_on_without_a_paused_leader() {
+fn an_ensemble_survives_a_paused_leader() {
     let mut ensemble = ZookeeperEnsemble::start();
     let first = ensemble.leader();
     ensemble.pause(first);
@@ -139,7 +139,7 @@ fn an_ensemble_goes_on_without_a_paused_leader() {
 }
 
 #[test]
-fn a_leader_that_is_cut_off_is_replaced_and_comes_back() {
+fn a_partitioned_leader_is_replaced_and_rejoins() {
     let mut ensemble = ZookeeperEnsemble::start();
     let first = ensemble.leader();
     ensemble.cut(first);
@@ -153,7 +153,7 @@ fn a_leader_that_is_cut_off_is_replaced_and_comes_back() {
 }
 
 #[test]
-fn a_follower_that_is_cut_off_answers_for_a_while() {
+fn a_partitioned_follower_answers_until_its_timeout() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let follower = (leader + 1) % 3;
@@ -168,7 +168,7 @@ fn a_follower_that_is_cut_off_answers_for_a_while() {
 }
 
 #[test]
-fn a_cut_that_is_healed_in_time_goes_unnoticed() {
+fn a_short_partition_goes_unnoticed() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let follower = (leader + 1) % 3;
@@ -185,8 +185,8 @@ fn a_cut_that_is_healed_in_time_goes_unnoticed() {
 }
 
 fn flushes(server: &ZookeeperServer) -> u64 {
-    let told = server.four_letters("mntr");
-    let count = told.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime\t"));
+    let reply = server.four_letters("mntr");
+    let count = reply.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime\t"));
     count.expect("it tells how often it waited for the disk").parse().unwrap()
 }
 

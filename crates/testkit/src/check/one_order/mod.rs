@@ -15,7 +15,7 @@ mod steps;
 mod window;
 
 use super::{Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, life::Life};
-use search::{Fault, Search, Undecided, What};
+use search::{Fault, Search, Undecided, Conflict};
 use window::{Hold, Refusal};
 
 /// The verdicts on I3 and on I13.
@@ -26,9 +26,9 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
     for lives in index.by_lock() {
         let holds = window::holds(index, &lives);
         holds.iter().for_each(|_| order.checked());
-        let well = judge(&holds, &[], &mut most, &mut order);
+        let ordered = judge(&holds, &[], &mut most, &mut order);
         // Where the holds are out of order, refusals prove nothing.
-        if well {
+        if ordered {
             let refusals = window::refusals(index, &lives, || taken.checked());
             judge(&holds, &refusals, &mut most, &mut taken);
         }
@@ -51,15 +51,15 @@ fn judge(
         }
         Ok(found) => {
             *most = found.most.max(*most);
-            let well = found.faults.is_empty();
-            found.faults.into_iter().for_each(|fault| accuse(holds, refusals, fault, finding));
-            well
+            let ordered = found.faults.is_empty();
+            found.faults.into_iter().for_each(|fault| report_fault(holds, refusals, fault, finding));
+            ordered
         }
     }
 }
 
-fn accuse(holds: &[Hold<'_, '_>], refusals: &[Refusal<'_, '_>], fault: Fault, finding: &mut Finding<'_, '_>) {
-    if finding.counted() {
+fn report_fault(holds: &[Hold<'_, '_>], refusals: &[Refusal<'_, '_>], fault: Fault, finding: &mut Finding<'_, '_>) {
+    if finding.count_if_full() {
         return;
     }
     let life = |hold: usize| holds[hold].life;
@@ -67,21 +67,21 @@ fn accuse(holds: &[Hold<'_, '_>], refusals: &[Refusal<'_, '_>], fault: Fault, fi
     let if_true =
         given.first().map_or(String::new(), |refusal| format!(", if {refusal} was rightly refused"));
     match fault.what {
-        What::Beside(hold, others) => {
+        Conflict::Beside(hold, others) => {
             let others: Vec<_> = others.iter().map(|&other| life(other)).collect();
             let shown = [&given[..], &others, &[life(hold)]].concat();
             finding.violated(&shown, &[], || {
-                format!("{} was granted while {} stood{if_true}", life(hold), all(&others))
+                format!("{} was granted while {} stood{if_true}", life(hold), joined(&others))
             });
         }
-        What::Disordered(hold, other) => {
+        Conflict::Disordered(hold, other) => {
             let shown = [&given[..], &[life(other), life(hold)]].concat();
             finding.violated(&shown, &[], || {
                 let (hold, other) = (life(hold), life(other));
                 format!("{hold} was granted after {other}, against the order of their tokens{if_true}")
             });
         }
-        What::Unjustified(refusal) => {
+        Conflict::Unjustified(refusal) => {
             let refusal = &refusals[refusal];
             let before = holds.iter().filter(|hold| hold.begin.end() < refusal.during.end());
             let last = before.max_by_key(|hold| hold.end.end().min(refusal.during.end()));
@@ -93,6 +93,6 @@ fn accuse(holds: &[Hold<'_, '_>], refusals: &[Refusal<'_, '_>], fault: Fault, fi
     }
 }
 
-fn all(lives: &[&Life<'_>]) -> String {
+fn joined(lives: &[&Life<'_>]) -> String {
     lives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

@@ -18,12 +18,12 @@ const MOST_ORDERS: usize = 20_000;
 
 /// What no order explains.
 pub(super) struct Fault {
-    pub(super) what: What,
+    pub(super) what: Conflict,
     /// The refusal that excluded orders last: without it, one might.
     pub(super) given: Option<usize>,
 }
 
-pub(super) enum What {
+pub(super) enum Conflict {
     /// A hold that began while the others stood.
     Beside(usize, Vec<usize>),
     /// A hold that began after another of a larger token, or the same.
@@ -88,7 +88,7 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
                 Mark::Called(hold) => self.pending.push(hold),
                 Mark::Asked(refusal) => {
                     self.open.push(refusal);
-                    self.change(|search, order| search.meet(order));
+                    self.change(|search, order| search.mark_justified(order));
                 }
                 Mark::Refused(refusal) => {
                     self.explore(at)?;
@@ -152,9 +152,9 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
         }
         let mut new: Vec<Order> = self.orders.iter().cloned().collect();
         while let Some(order) = new.pop() {
-            let unmet = self.open.iter().any(|refusal| !order.met.contains(refusal));
+            let unjustified = self.open.iter().any(|refusal| !order.justified.contains(refusal));
             for &hold in &self.pending {
-                if order.early.contains(&hold) || !(unmet || is_late(&hold)) {
+                if order.early.contains(&hold) || !(unjustified || is_late(&hold)) {
                     continue;
                 }
                 for next in self.begun(&order, hold, at) {
@@ -185,7 +185,7 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
             orders.extend(begun);
         }
         if orders.is_empty() {
-            orders.extend(self.accuse(hold));
+            orders.extend(self.record_conflict(hold));
         }
         self.orders = orders;
         self.change(|_, order| order.early.retain(|early| *early != hold));
@@ -208,29 +208,29 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
     }
 
     fn refused(&mut self, refusal: usize) {
-        let met = self.orders.iter().filter(|order| order.met.contains(&refusal)).count();
-        if met == 0 {
-            self.fault(What::Unjustified(refusal));
-        } else if met < self.orders.len() {
-            self.orders.retain(|order| order.met.contains(&refusal));
+        let justified = self.orders.iter().filter(|order| order.justified.contains(&refusal)).count();
+        if justified == 0 {
+            self.fault(Conflict::Unjustified(refusal));
+        } else if justified < self.orders.len() {
+            self.orders.retain(|order| order.justified.contains(&refusal));
             self.given = Some(refusal);
         }
         self.open.retain(|open| *open != refusal);
-        self.change(|_, order| order.met.retain(|met| *met != refusal));
+        self.change(|_, order| order.justified.retain(|justified| *justified != refusal));
     }
 
-    fn fault(&mut self, what: What) {
+    fn fault(&mut self, what: Conflict) {
         self.found.faults.push(Fault { what, given: self.given });
     }
 
     /// Says why `hold` could not begin, and answers an order in which it did all the same.
-    fn accuse(&mut self, hold: usize) -> Option<Order> {
+    fn record_conflict(&mut self, hold: usize) -> Option<Order> {
         let mut order = self.orders.first()?.clone();
         let blockers = self.blockers(&order, hold);
         order.held.retain(|held| !blockers.contains(held));
         self.fault(match self.disorder(&order, hold) {
-            Some(other) => What::Disordered(hold, other),
-            None => What::Beside(hold, blockers),
+            Some(other) => Conflict::Disordered(hold, other),
+            None => Conflict::Beside(hold, blockers),
         });
         insert(&mut order.held, hold);
         Some(order)

@@ -11,7 +11,7 @@ pub(super) struct Order {
     /// The holds that began, and whose acquires have not returned yet.
     pub(super) early: Vec<usize>,
     /// The refusals that were true at some moment, and have not returned yet.
-    pub(super) met: Vec<usize>,
+    pub(super) justified: Vec<usize>,
 }
 
 impl Search<'_, '_, '_> {
@@ -26,7 +26,7 @@ impl Search<'_, '_, '_> {
             let mut next = order.clone();
             insert(&mut next.held, hold);
             insert(&mut next.early, hold);
-            self.meet(&mut next);
+            self.mark_justified(&mut next);
             return vec![next];
         }
         // Of permits some must go; of those of one count, first the one that may stay for the shortest. All others must.
@@ -76,11 +76,11 @@ impl Search<'_, '_, '_> {
     }
 
     /// Marks the refusals that are true right now.
-    pub(super) fn meet(&self, order: &mut Order) {
+    pub(super) fn mark_justified(&self, order: &mut Order) {
         let load = self.load(order);
         for &refusal in &self.open {
             if !load.admits(self.refusals[refusal].life.mode) {
-                insert(&mut order.met, refusal);
+                insert(&mut order.justified, refusal);
             }
         }
     }
@@ -88,7 +88,7 @@ impl Search<'_, '_, '_> {
 
 /// Keeps them sorted, so that equal orders are equal.
 pub(super) fn insert(numbers: &mut Vec<usize>, number: usize) {
-    if let Err(place) = numbers.binary_search(&number) {
-        numbers.insert(place, number);
+    if let Err(index) = numbers.binary_search(&number) {
+        numbers.insert(index, number);
     }
 }

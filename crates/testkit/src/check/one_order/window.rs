@@ -37,17 +37,17 @@ pub(super) fn holds<'b, 'h>(index: &HistoryIndex<'h>, lives: &[&'b Life<'h>]) ->
     for &life in lives {
         let Some(grant) = life.grant else { continue };
         let (from, until) = ends(index, life);
-        let again = |hold: &&usize| {
+        let same_grant = |hold: &&usize| {
             let outer = holds[**hold].life.grant;
             outer.is_some_and(|outer| (outer.lineage, outer.token) == (grant.lineage, grant.token))
         };
-        let outer = life.within.and_then(|id| of.get(&id)).filter(again).copied();
+        let outer = life.within.and_then(|id| of.get(&id)).filter(same_grant).copied();
         of.insert(life.id, outer.unwrap_or(holds.len()));
         if let Some(hold) = outer {
             // It ends when the last of them leaves, unless the server forgot it.
             let hold = &mut holds[hold];
             let from = if index.forgotten(hold.life).is_some() { 0 } else { from };
-            let until = until.max(*hold.end.end()).max(kept_by_the_last(index, [hold.life, life]));
+            let until = until.max(*hold.end.end()).max(min_hold_after_the_last(index, [hold.life, life]));
             hold.end = from.max(*hold.end.start())..=until;
             continue;
         }
@@ -67,11 +67,11 @@ pub(super) fn holds<'b, 'h>(index: &HistoryIndex<'h>, lives: &[&'b Life<'h>]) ->
 }
 
 /// Until when one hold is kept at the latest for the first of two that left it: its process has it kept by the release of the last.
-fn kept_by_the_last(index: &HistoryIndex<'_>, mut two: [&Life<'_>; 2]) -> u64 {
-    two.sort_by_key(|life| life.leaving.map_or(u64::MAX, |leaving| leaving.at));
-    let [Some(first), Some(last)] = two.map(|life| life.leaving) else { return 0 };
-    let (Some(keep), Some((at, Outcome::Freed))) = (first.keep, two[1].answer) else { return 0 };
-    let left = first.at.saturating_add(keep).saturating_sub(last.at);
+fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut two: [&Life<'_>; 2]) -> u64 {
+    two.sort_by_key(|life| life.release.map_or(u64::MAX, |release| release.at));
+    let [Some(first), Some(last)] = two.map(|life| life.release) else { return 0 };
+    let (Some(min_hold), Some((at, Outcome::Freed))) = (first.min_hold, two[1].answer) else { return 0 };
+    let left = first.at.saturating_add(min_hold).saturating_sub(last.at);
     at.saturating_add(index.terms.longest(left))
 }
 
@@ -79,14 +79,14 @@ fn kept_by_the_last(index: &HistoryIndex<'_>, mut two: [&Life<'_>; 2]) -> u64 {
 fn ends(index: &HistoryIndex<'_>, life: &Life<'_>) -> (u64, u64) {
     let terms = index.terms;
     let lapses = life.lost.into_iter().fold(index.lapses(life), u64::min);
-    let from = match (life.leaving, life.answer) {
-        (Some(leaving), Some((_, Outcome::Freed))) => match leaving.keep {
-            None => leaving.at,
+    let from = match (life.release, life.answer) {
+        (Some(release), Some((_, Outcome::Freed))) => match release.min_hold {
+            None => release.at,
             Some(_) => {
-                leaving.at.saturating_add(terms.shortest(leaving.sure)).saturating_sub(nanos(terms.precision))
+                release.at.saturating_add(terms.shortest(release.min_hold_certain)).saturating_sub(nanos(terms.precision))
             }
         },
-        (Some(leaving), _) => lapses.min(leaving.at),
+        (Some(release), _) => lapses.min(release.at),
         (None, _) => lapses,
     };
     (from, index.gone_by(life).max(from))
@@ -98,12 +98,12 @@ pub(super) fn refusals<'b, 'h>(
     lives: &[&'b Life<'h>],
     mut checked: impl FnMut(),
 ) -> Vec<Refusal<'b, 'h>> {
-    let line = QueueModel::of(index, lives);
+    let queue = QueueModel::of(index, lives);
     let mut refusals = Vec::new();
     for &life in lives {
         let Some((at, Failure::Taken)) = life.failure else { continue };
         checked();
-        if !line.justifies(life, at) && !resurrected(index, lives, life, at) {
+        if !queue.justifies(life, at) && !resurrected(index, lives, life, at) {
             refusals.push(Refusal { life, during: life.invoked..=at });
         }
     }
@@ -124,9 +124,9 @@ fn resurrected(index: &HistoryIndex<'_>, lives: &[&Life<'_>], life: &Life<'_>, a
 /// the dead.
 fn lapsed(life: &Life<'_>, at: u64) -> bool {
     let freed = matches!(life.answer, Some((_, Outcome::Freed | Outcome::NotHeld)));
-    let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
+    let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
     let was_there = life.grant.is_some() || life.crashed.is_some();
-    life.invoked < at && was_there && (kept || !freed)
+    life.invoked < at && was_there && (has_min_hold || !freed)
 }
 
 /// Who stood in line, or may have: waiters, and what ended without a grant until nothing is left of it.

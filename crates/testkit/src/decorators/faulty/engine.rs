@@ -49,13 +49,13 @@ impl Faulty {
                 first
             }
             // Itself it overtakes nobody, or two in a row would wait for each other's verb only by chance.
-            Some(Fault::Reordered) => return self.sit_out(request).await.unwrap_or(unknown),
+            Some(Fault::Reordered) => return self.wait_to_be_overtaken(request).await.unwrap_or(unknown),
             Some(Fault::SessionGone) => {
                 self.lose_session().await;
                 return unknown;
             }
         };
-        self.let_overtaken_go(verb).await;
+        self.apply_overtaken(verb).await;
         reply
     }
 
@@ -76,7 +76,7 @@ impl Faulty {
         reply
     }
 
-    async fn sit_out(&self, request: Request) -> Option<Reply> {
+    async fn wait_to_be_overtaken(&self, request: Request) -> Option<Reply> {
         let (answer, answered) = oneshot::channel();
         {
             let mut state = self.state();
@@ -86,7 +86,7 @@ impl Faulty {
         answered.await.ok()
     }
 
-    async fn let_overtaken_go(&self, verb: Verb) {
+    async fn apply_overtaken(&self, verb: Verb) {
         let overtaken: Vec<_> =
             self.state().overtaken.extract_if(.., |(held, _)| held.verb() == verb).collect();
         for (request, answer) in overtaken {

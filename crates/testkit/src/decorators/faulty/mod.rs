@@ -34,7 +34,7 @@ pub struct Faulty {
     profile: Profile,
     state: Mutex<FaultyState>,
     /// Rings when there is news to deliver that the engine below knows nothing of.
-    bell: Notify,
+    wake: Notify,
 }
 
 /// A request with the call before which it arrives, in seeded mode, and the time until which it can: no network keeps a
@@ -78,7 +78,7 @@ impl Faulty {
     fn with_plan(inner: Arc<dyn Engine>, plan: Plan) -> Self {
         let profile = super::waiting_profile(&*inner);
         let state = Mutex::new(FaultyState { plan, ..FaultyState::default() });
-        Self { inner, profile, state, bell: Notify::new() }
+        Self { inner, profile, state, wake: Notify::new() }
     }
 
     /// The next call of `verb` meets `fault`; several stand in line.
@@ -110,7 +110,7 @@ impl Faulty {
         let notification = mem::take(&mut state.notification.late);
         state.notification.ready.extend(notification);
         drop(state);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
     /// The session is gone: its claims are lost on the engine, and every call fails until [`heal`](Self::heal).
@@ -141,7 +141,7 @@ impl Faulty {
         state.notification =
             NotificationState { ready: vec![Notification::AskAll], ..NotificationState::default() };
         drop(state);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, FaultyState> {

@@ -19,7 +19,7 @@ impl Faulty {
             let batch = tokio::select! {
                 biased;
                 batch = self.inner.notifications() => batch,
-                () = self.bell.notified() => continue,
+                () = self.wake.notified() => continue,
             };
             if self.state().gone {
                 continue;

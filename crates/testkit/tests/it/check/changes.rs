@@ -5,8 +5,8 @@ use leasehold_testkit::history::{Event, History, HowHeld, What};
 
 use super::{
     rng::Rng,
-    tale::number,
-    world::{MS, TTL},
+    scenario::number,
+    model::{MS, TTL},
 };
 
 /// A change that breaks a promise, at a place that the dice choose; `None`: it fits nowhere.
@@ -35,7 +35,7 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     }),
     ("I2", "a deadline a drift too late", |events, rng| {
         let at = any(events, rng, |events, event| {
-            matches!(event.what, What::AcqOk { .. }) && well(events, event.attempt)
+            matches!(event.what, What::AcqOk { .. }) && freed_within_lease(events, event.attempt)
         })?;
         let What::AcqOk { deadline: Some(deadline), ttl: Some(ttl), .. } = &mut events[at].what else {
             return None;
@@ -45,15 +45,15 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     }),
     ("I2", "a renewal a drift too late", |events, rng| {
         let at = any(events, rng, |events, event| {
-            matches!(event.what, What::RenewOk { .. }) && well(events, event.attempt)
+            matches!(event.what, What::RenewOk { .. }) && freed_within_lease(events, event.attempt)
         })?;
         let What::RenewOk { deadline, .. } = &mut events[at].what else { return None };
         *deadline += TTL * 5 / 100;
         Some(())
     }),
     ("I2", "a holder that the server forgot", |events, rng| {
-        let at = any(events, rng, |events, event| believed(events, event).is_some())?;
-        let gone = believed(events, &events[at])?;
+        let at = any(events, rng, |events, event| valid_holder(events, event).is_some())?;
+        let gone = valid_holder(events, &events[at])?;
         let What::Truth { holders, .. } = &mut events[at].what else { return None };
         holders.retain(|held| held.attempt != gone);
         Some(())
@@ -137,16 +137,16 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     }),
     ("I10", "a hold that vanished", |events, rng| {
         let at = any(events, rng, |events, event| {
-            matches!(event.what, What::RelOk) && well(events, event.attempt)
+            matches!(event.what, What::RelOk) && freed_within_lease(events, event.attempt)
         })?;
         events[at].what = What::RelNotheld;
         Some(())
     }),
     ("I11", "a released hold that stays in line", |events, rng| {
-        stays(events, rng, |what| matches!(what, What::RelOk), 1_100 * MS)
+        stays_queued(events, rng, |what| matches!(what, What::RelOk), 1_100 * MS)
     }),
     ("I11", "a cancelled one that stays in line", |events, rng| {
-        stays(events, rng, |what| matches!(what, What::Cancel | What::AcqUnknown { .. }), 1_100 * MS)
+        stays_queued(events, rng, |what| matches!(what, What::Cancel | What::AcqUnknown { .. }), 1_100 * MS)
     }),
     ("I12", "a wait over its limit", |events, rng| {
         let limit = |event: &Event| match event.what {
@@ -181,23 +181,23 @@ fn handed_on(events: &[Event], rng: &mut Rng) -> Option<(usize, usize)> {
     let release = any(events, rng, |events, event| {
         event.lock == "alone"
             && matches!(event.what, What::RelInv { keep: None, .. })
-            && well(events, event.attempt)
+            && freed_within_lease(events, event.attempt)
     })?;
     let granted = |at: &usize| events[*at].lock == "alone" && matches!(events[*at].what, What::AcqOk { .. });
     Some((release, (release..events.len()).find(granted)?))
 }
 
 fn deadline(events: &[Event], id: u64) -> Option<u64> {
-    let told = events.iter().filter(|event| event.attempt == id).filter_map(|event| match event.what {
+    let deadlines = events.iter().filter(|event| event.attempt == id).filter_map(|event| match event.what {
         What::AcqOk { deadline, .. } => deadline,
         What::RenewOk { deadline, .. } => Some(deadline),
         _ => None,
     });
-    told.max()
+    deadlines.max()
 }
 
 /// It was held, not kept, and freed within its first lease.
-fn well(events: &[Event], id: u64) -> bool {
+fn freed_within_lease(events: &[Event], id: u64) -> bool {
     let Some(deadline) = deadline(events, id) else { return false };
     let of = || events.iter().filter(|event| event.attempt == id);
     of().any(|event| matches!(event.what, What::RelOk) && event.t < deadline - MS)
@@ -205,7 +205,7 @@ fn well(events: &[Event], id: u64) -> bool {
 }
 
 /// A holder in a truth that is believed meanwhile.
-fn believed(events: &[Event], truth: &Event) -> Option<u64> {
+fn valid_holder(events: &[Event], truth: &Event) -> Option<u64> {
     let What::Truth { holders, .. } = &truth.what else { return None };
     holders.iter().map(|held| held.attempt).find(|&id| {
         let at = |fits: fn(&What) -> bool| {
@@ -213,7 +213,7 @@ fn believed(events: &[Event], truth: &Event) -> Option<u64> {
         };
         at(|what| matches!(what, What::AcqOk { .. })).is_some_and(|granted| granted < truth.t)
             && at(|what| matches!(what, What::RelInv { .. })).is_some_and(|left| left > truth.t)
-            && well(events, id)
+            && freed_within_lease(events, id)
     })
 }
 
@@ -250,7 +250,7 @@ fn contents(events: &mut [Event]) -> Option<&mut Vec<u64>> {
 }
 
 /// The server tells of an attempt that it is in line, `later` than the event of it that fits.
-fn stays(events: &mut [Event], rng: &mut Rng, fits: fn(&What) -> bool, later: u64) -> Option<()> {
+fn stays_queued(events: &mut [Event], rng: &mut Rng, fits: fn(&What) -> bool, later: u64) -> Option<()> {
     let over = any(events, rng, |events, event| {
         let kept = events.iter().any(|other| {
             other.attempt == event.attempt && matches!(other.what, What::RelInv { keep: Some(_), .. })

@@ -1,9 +1,9 @@
 //! The checker, on histories of known verdicts.
 
 mod changes;
-mod mutants;
+mod generated;
 mod rng;
-mod second_opinion;
-mod tale;
+mod brute_force;
+mod scenario;
 mod verdicts;
-mod world;
+mod model;

@@ -5,26 +5,26 @@ use leasehold_testkit::{
     history::History,
 };
 
-use super::tale::{Tale, tale, tales};
+use super::scenario::{Scenario, scenario, scenarios};
 
 /// All tales, with the names of their files.
-fn all() -> Vec<(String, String)> {
+fn files() -> Vec<(String, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/check/tales");
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     files.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
 #[test]
-fn tales_violate_what_they_say_and_nothing_else() {
+fn scenarios_violate_exactly_what_they_state() {
     let (mut count, mut bad) = (0, std::collections::BTreeMap::<Invariant, usize>::new());
-    for (file, text) in &all() {
-        for Tale { title, violates, terms, history } in tales(text) {
+    for (file, text) in &files() {
+        for Scenario { title, violates, terms, history } in scenarios(text) {
             let report = check(&history, &terms);
             assert_eq!(report.violated(), violates, "{file}: {title}\n{report}");
             let examples = report.verdicts.iter().flat_map(|verdict| &verdict.examples);
             for example in examples {
-                let told = !example.excerpt.is_empty() && !example.what.is_empty();
-                assert!(told && example.excerpt.len() <= 20, "{file}: {title}\n{report}");
+                let complete = !example.excerpt.is_empty() && !example.what.is_empty();
+                assert!(complete && example.excerpt.len() <= 20, "{file}: {title}\n{report}");
             }
             count += 1;
             violates.into_iter().for_each(|invariant| *bad.entry(invariant).or_default() += 1);
@@ -46,8 +46,8 @@ const TWO_WRITERS: &str = "
     63 p1 a1 freed";
 
 #[test]
-fn the_width_of_an_overlap_is_told_with_its_pair() {
-    let report = check(&tale(TWO_WRITERS), &Terms::default());
+fn an_overlap_is_reported_with_its_width_and_pair() {
+    let report = check(&scenario(TWO_WRITERS), &Terms::default());
     let example = &report.verdict(Invariant::Exclusion).unwrap().examples[0];
     assert!(example.what.contains("overlap for 12.500 ms"), "{report}");
     assert!(example.what.contains("token 1") && example.what.contains("token 2"), "{report}");
@@ -58,7 +58,7 @@ fn the_width_of_an_overlap_is_told_with_its_pair() {
 
 #[test]
 fn a_missing_record_is_found() {
-    let mut events = tale(TWO_WRITERS).events().to_vec();
+    let mut events = scenario(TWO_WRITERS).events().to_vec();
     events.remove(2);
     let report = check(&History::from_events(events), &Terms::default());
     assert!(report.violations(Invariant::Shape) > 0, "{report}");
@@ -71,7 +71,7 @@ fn twenty_thousand_violations_are_counted_and_ten_are_shown() {
     for hold in 1..=20_000 {
         text += &format!("{hold} p1 a{hold} inv X\n{hold} p1 a{hold} ok {hold}\n");
     }
-    let report = check(&tale(&text), &Terms::default());
+    let report = check(&scenario(&text), &Terms::default());
     assert_eq!(report.violated(), [Invariant::Exclusion, Invariant::OneOrder]);
     assert_eq!(report.violations(Invariant::Exclusion), 19_999);
     assert_eq!(report.violations(Invariant::OneOrder), 19_999);
@@ -80,7 +80,7 @@ fn twenty_thousand_violations_are_counted_and_ten_are_shown() {
 
 #[test]
 fn a_report_reads_as_text_and_as_json() {
-    let report = check(&tale(TWO_WRITERS), &Terms::default());
+    let report = check(&scenario(TWO_WRITERS), &Terms::default());
     let text = report.to_string();
     assert!(text.contains("I1 exclusion: VIOLATED, 2 checked, 1 violations, most at once 2\n"), "{text}");
     assert!(text.contains("I12 limits: not checked, 0 checked"), "{text}");
@@ -98,23 +98,23 @@ fn a_report_reads_as_text_and_as_json() {
 }
 
 #[test]
-fn who_was_killed_waits_no_longer() {
+fn a_killed_process_stops_waiting() {
     let text = "0 p1 a1 inv X limit=50\n400 p9 - crash 1\n9000 p9 - probe running\n";
-    let report = check(&tale(text), &Terms::default());
+    let report = check(&scenario(text), &Terms::default());
     let example = report.verdict(Invariant::Limits).unwrap().examples[0].to_string();
     assert!(example.contains("waited 350.000 ms longer"), "{example}");
 }
 
 /// Clients that ask for the same permits all the time, and one of them is refused for nothing.
 #[test]
-fn a_search_without_an_end_is_undecided_and_counts_as_failed() {
+fn an_unbounded_search_is_undecided_and_fails() {
     let mut text = String::new();
     for client in 1..=30 {
         text += &format!("0 p{client} a{client} inv P:1/99 limit=0\n100 p{client} a{client} ok {client}\n");
     }
     text +=
         "1 p99 a99 inv P:99/99 limit=0\n99 p99 a99 taken\n1 p98 a98 inv P:40/99 limit=0\n99 p98 a98 taken\n";
-    let report = check(&tale(&text), &Terms::default());
+    let report = check(&scenario(&text), &Terms::default());
     let taken = report.verdict(Invariant::Taken).unwrap();
     assert_eq!((taken.outcome, taken.undecided), (Outcome::Undecided, 1), "{report}");
     assert!(!report.holds() && report.violated().is_empty());

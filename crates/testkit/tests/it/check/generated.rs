@@ -8,8 +8,8 @@ use leasehold_testkit::{
 use super::{
     changes::CHANGES,
     rng::Rng,
-    tale::{Tale, invariant, number, tales},
-    world::{self, MS, Weather},
+    scenario::{Scenario, invariant, number, scenarios},
+    model::{self, MS, Faults},
 };
 
 /// How many made histories there are of each kind.
@@ -20,7 +20,7 @@ const EPISODES: &str = include_str!("tales/episodes.txt");
 
 #[track_caller]
 fn judge(events: Vec<Event>, expected: &[Invariant], what: &str) {
-    let mut terms = world::terms();
+    let mut terms = model::terms();
     // Tokens also tell the order of grants: only where they are right, it is judged.
     terms.overtakes = terms.overtakes.filter(|_| !expected.contains(&Invariant::Tokens));
     let report = check(&History::from_events(events), &terms);
@@ -28,9 +28,9 @@ fn judge(events: Vec<Event>, expected: &[Invariant], what: &str) {
 }
 
 #[test]
-fn good_histories_are_acquitted() {
-    for (seed, weather) in (0..40).flat_map(|seed| [(seed, Weather::Calm), (seed, Weather::Rough)]) {
-        let report = check(&History::from_events(world::events(seed, weather)), &world::terms());
+fn correct_histories_pass() {
+    for (seed, faults) in (0..40).flat_map(|seed| [(seed, Faults::Absent), (seed, Faults::Present)]) {
+        let report = check(&History::from_events(model::events(seed, faults)), &model::terms());
         for verdict in &report.verdicts {
             assert_eq!(verdict.outcome, Outcome::Holds, "seed {seed}\n{report}");
         }
@@ -38,11 +38,11 @@ fn good_histories_are_acquitted() {
 }
 
 #[test]
-fn each_change_violates_what_it_breaks() {
+fn each_change_violates_its_invariants() {
     for (ids, what, change) in CHANGES {
         let expected: Vec<_> = ids.split(' ').map(invariant).collect();
         let changed = (0..).filter_map(|seed| {
-            let mut events = world::events(seed, Weather::Calm);
+            let mut events = model::events(seed, Faults::Absent);
             change(&mut events, &mut Rng::new(seed))?;
             Some((seed, events))
         });
@@ -53,10 +53,10 @@ fn each_change_violates_what_it_breaks() {
 }
 
 #[test]
-fn each_episode_violates_what_it_breaks() {
-    for Tale { title, violates, history, .. } in tales(EPISODES) {
+fn each_episode_violates_its_invariants() {
+    for Scenario { title, violates, history, .. } in scenarios(EPISODES) {
         for seed in 0..EACH as u64 {
-            let events = with_episode(world::events(seed, Weather::Rough), history.events());
+            let events = with_episode(model::events(seed, Faults::Present), history.events());
             judge(events, &violates, &format!("{title}, seed {seed}"));
         }
     }
@@ -67,11 +67,11 @@ fn with_episode(mut events: Vec<Event>, episode: &[Event]) -> Vec<Event> {
     let rest = events.len() - 2;
     let begin = events[rest].t;
     events[rest..].iter_mut().for_each(|event| event.t += 1_000 * MS);
-    let told = episode.iter().cloned().map(|event| Event {
+    let moved = episode.iter().cloned().map(|event| Event {
         t: event.t + begin,
         attempt: if event.attempt == 0 { 0 } else { event.attempt + 10_000 },
         ..event
     });
-    events.splice(rest..rest, told);
+    events.splice(rest..rest, moved);
     number(events)
 }

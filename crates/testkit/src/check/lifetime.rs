@@ -39,8 +39,8 @@ impl HistoryIndex<'_> {
         earlier.max(match (life.grant, life.answer) {
             (None, _) => self.left_by(life),
             (_, Some((at, Outcome::NotHeld))) => at,
-            (_, Some((at, Outcome::Freed))) => match life.leaving.and_then(|leaving| leaving.keep) {
-                Some(keep) => at.saturating_add(self.terms.longest(keep)),
+            (_, Some((at, Outcome::Freed))) => match life.release.and_then(|release| release.min_hold) {
+                Some(min_hold) => at.saturating_add(self.terms.longest(min_hold)),
                 None => at,
             },
             _ => self.ended_by(life),
@@ -58,22 +58,22 @@ impl HistoryIndex<'_> {
     /// When what an attempt left that ended then is cleaned up, or its lease has run out where it cannot be.
     pub(super) fn cleaned_by(&self, life: &Life<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
-        let place = nanos(self.terms.place);
-        let ttl = self.longest.get(life.lock).map(|ttl| place.max(*ttl));
+        let queue_entry = nanos(self.terms.place);
+        let ttl = self.longest.get(life.lock).map(|ttl| queue_entry.max(*ttl));
         let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match ended {
             Some(at) if killed(at).is_none() => self.latest(life.proc, at, slack),
-            _ => life.crashed.map_or(u64::MAX, |crashed| self.lapsed(life, self.last_heard(crashed), ttl)),
+            _ => life.crashed.map_or(u64::MAX, |crashed| self.lapsed(life, self.last_contact(crashed), ttl)),
         };
-        self.put_off(life, due, ttl)
+        self.after_storms(life, due, ttl)
     }
 
     /// For a hold that nobody saw released: when its last lease has run out.
     fn ended_by(&self, life: &Life<'_>) -> u64 {
         let fixed = life.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
-        let heard = life.crashed.map(|crashed| self.last_heard(crashed));
-        let lost = life.lost.map(|lost| self.last_heard(lost));
-        let renewed_until = [life.leaving.map(|leaving| leaving.at), lost, heard, fixed];
+        let contact = life.crashed.map(|crashed| self.last_contact(crashed));
+        let lost = life.lost.map(|lost| self.last_contact(lost));
+        let renewed_until = [life.release.map(|release| release.at), lost, contact, fixed];
         let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
         let ttl = match (life.longest_ttl(), life.crashed) {
             (Some(ttl), _) => Some(ttl),
@@ -82,16 +82,16 @@ impl HistoryIndex<'_> {
             (None, None) => return u64::MAX,
         };
         // Also what was told lost may have been there, to be kept.
-        let kept =
-            life.leaving.and_then(|leaving| Some((leaving.at, leaving.keep?))).map_or(0, |(at, keep)| {
-                at.saturating_add(self.terms.longest(keep)).saturating_add(nanos(self.terms.cancelled))
+        let min_hold_end =
+            life.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(0, |(at, min_hold)| {
+                at.saturating_add(self.terms.longest(min_hold)).saturating_add(nanos(self.terms.cancelled))
             });
-        let due = self.lapsed(life, last, ttl).max(life.deadline().unwrap_or(0)).max(kept);
-        self.put_off(life, due, ttl)
+        let due = self.lapsed(life, last, ttl).max(life.deadline().unwrap_or(0)).max(min_hold_end);
+        self.after_storms(life, due, ttl)
     }
 
     /// When the system heard the last renewal of a hold whose process was killed, or told its loss, then.
-    fn last_heard(&self, ended: u64) -> u64 {
+    fn last_contact(&self, ended: u64) -> u64 {
         ended.saturating_add(nanos(self.terms.under_way))
     }
 
@@ -102,7 +102,7 @@ impl HistoryIndex<'_> {
     }
 
     /// `due`, unless a disturbance since the call may have kept a request: then a lease after the disturbance.
-    fn put_off(&self, life: &Life<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
+    fn after_storms(&self, life: &Life<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
         let first = self.storms.partition_point(|storm| storm.1 <= life.invoked);
         for &(begin, end) in &self.storms[first..] {
             if begin >= due {

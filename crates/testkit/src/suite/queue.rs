@@ -11,25 +11,25 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(a_waiter_gets_the_name_after_its_release),
+    case!(a_waiter_is_granted_after_the_release),
     case!(waiters_are_served_in_order, skip = needs_fifo),
-    case!(newcomers_do_not_barge_past_the_line, skip = needs_fifo),
+    case!(newcomers_do_not_overtake_the_queue, skip = needs_fifo),
     case!(a_waiting_writer_is_not_overtaken_by_readers, skip = needs_fifo),
     case!(readers_at_the_head_are_granted_together, skip = needs_fifo),
     case!(a_small_permit_claim_does_not_overtake_a_large_one, skip = needs_fifo),
-    case!(a_cancelled_waiter_leaves_the_line, skip = needs_fifo),
-    case!(a_cancelled_waiter_hands_its_grant_on, skip = needs_fifo),
+    case!(a_cancelled_waiter_leaves_the_queue, skip = needs_fifo),
+    case!(a_cancelled_waiter_hands_over_its_grant, skip = needs_fifo),
     case!(
-        a_dead_waiter_does_not_hold_up_the_line,
+        a_dead_waiter_does_not_block_the_queue,
         skip = |profile| needs_fifo(profile).or(needs_lease(profile))
     ),
     case!(a_thousand_claims_wait_on_one_name, skip = needs_fifo),
 ];
 
 /// How many of them speak at once.
-const AT_ONCE: usize = 50;
+const BATCH: usize = 50;
 
-async fn a_waiter_gets_the_name_after_its_release(fixture: &Fixture<'_>) -> Outcome {
+async fn a_waiter_is_granted_after_the_release(fixture: &Fixture<'_>) -> Outcome {
     let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     let next = other.granted(&waiter).await?;
@@ -65,7 +65,7 @@ async fn waiters_are_served_in_order(fixture: &Fixture<'_>) -> Outcome {
     last_client.free(last, &grant).await
 }
 
-async fn newcomers_do_not_barge_past_the_line(fixture: &Fixture<'_>) -> Outcome {
+async fn newcomers_do_not_overtake_the_queue(fixture: &Fixture<'_>) -> Outcome {
     let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     one.finds_taken(&holder.name).await?;
@@ -127,7 +127,7 @@ async fn a_small_permit_claim_does_not_overtake_a_large_one(fixture: &Fixture<'_
     one.granted(&small).await.map(drop)
 }
 
-async fn a_cancelled_waiter_leaves_the_line(fixture: &Fixture<'_>) -> Outcome {
+async fn a_cancelled_waiter_leaves_the_queue(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let holder = fixture.claim(&name, Mode::Exclusive);
@@ -141,7 +141,7 @@ async fn a_cancelled_waiter_leaves_the_line(fixture: &Fixture<'_>) -> Outcome {
     other.granted(&staying).await.map(drop)
 }
 
-async fn a_cancelled_waiter_hands_its_grant_on(fixture: &Fixture<'_>) -> Outcome {
+async fn a_cancelled_waiter_hands_over_its_grant(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let holder = fixture.claim(&name, Mode::Exclusive);
@@ -156,7 +156,7 @@ async fn a_cancelled_waiter_hands_its_grant_on(fixture: &Fixture<'_>) -> Outcome
     one.finds_taken(&name).await
 }
 
-async fn a_dead_waiter_does_not_hold_up_the_line(fixture: &Fixture<'_>) -> Outcome {
+async fn a_dead_waiter_does_not_block_the_queue(fixture: &Fixture<'_>) -> Outcome {
     let (one, dead, other) = (fixture.client().await, fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let holder = fixture.claim(&name, Mode::Exclusive);
@@ -183,10 +183,10 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
     let mut grant = one.hold(&holder).await?;
     let waiters: Vec<Claim> = (0..fixture.crowd()).map(|_| patient()).collect();
     let waiters: Vec<_> = waiters.iter().zip([&one, &other].into_iter().cycle()).collect();
-    let mut spoke = Instant::now();
+    let mut last_contact = Instant::now();
     for (at, (waiter, client)) in waiters.iter().enumerate() {
         client.blocked(waiter).await.map_err(|why| Stop::Fail(format!("waiter {at}: {why:?}")))?;
-        speak((&holder, &one), &waiters[..at], &mut spoke).await?;
+        keep_alive((&holder, &one), &waiters[..at], &mut last_contact).await?;
     }
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
     let in_order =
@@ -197,24 +197,24 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
         last.1.free(last.0, &grant).await?;
         grant = client.granted(waiter).await.map_err(|why| Stop::Fail(format!("waiter {at}: {why:?}")))?;
         last = (waiter, client);
-        speak(last, &waiters[at + 1..], &mut spoke).await?;
+        keep_alive(last, &waiters[at + 1..], &mut last_contact).await?;
     }
     Ok(())
 }
 
 /// On a slow machine, who holds and those who wait say that they still do, before the time for that is over.
-async fn speak(
+async fn keep_alive(
     (holder, client): (&Claim, &Client<'_>),
     waiters: &[(&Claim, &Client<'_>)],
-    spoke: &mut Instant,
+    last_contact: &mut Instant,
 ) -> Outcome {
-    if spoke.elapsed() < holder.ttl * 2 / 3 {
+    if last_contact.elapsed() < holder.ttl * 2 / 3 {
         return Ok(());
     }
     client.granted(holder).await?;
-    for some in waiters.chunks(AT_ONCE) {
+    for some in waiters.chunks(BATCH) {
         try_join_all(some.iter().map(|(waiter, client)| client.waits(waiter))).await?;
     }
-    *spoke = Instant::now();
+    *last_contact = Instant::now();
     Ok(())
 }

@@ -11,7 +11,7 @@ use leasehold_testkit::{
     history::{Event, Phase, What},
 };
 
-use super::{rng::Rng, tale::number};
+use super::{rng::Rng, scenario::number};
 
 pub(crate) const MS: u64 = 1_000_000;
 /// Clients call until then.
@@ -45,23 +45,23 @@ pub(crate) fn terms() -> Terms {
 
 /// Whether processes are killed and stopped, and the wire is cut.
 #[derive(Clone, Copy, Default, PartialEq)]
-pub(crate) enum Weather {
+pub(crate) enum Faults {
     #[default]
-    Calm,
-    Rough,
+    Absent,
+    Present,
 }
 
 /// The events of one run, in order.
-pub(crate) fn events(seed: u64, weather: Weather) -> Vec<Event> {
-    let mut world = World { rng: Rng::new(seed), weather, ..World::default() };
-    world.run();
-    number(world.events)
+pub(crate) fn events(seed: u64, faults: Faults) -> Vec<Event> {
+    let mut model = Model { rng: Rng::new(seed), faults, ..Model::default() };
+    model.run();
+    number(model.events)
 }
 
 #[derive(Default)]
-struct World {
+struct Model {
     rng: Rng,
-    weather: Weather,
+    faults: Faults,
     now: u64,
     steps: BTreeMap<(u64, usize), Step>,
     planned: usize,
@@ -81,7 +81,7 @@ struct World {
 #[derive(Default)]
 struct Lock {
     held: Vec<(usize, u64)>,
-    line: VecDeque<usize>,
+    queue: VecDeque<usize>,
     token: u64,
 }
 
@@ -95,7 +95,7 @@ struct Claim {
     stage: Stage,
     undone: bool,
     /// The server said that it waits.
-    heard: bool,
+    queued: bool,
     token: u64,
     deadline: u64,
 }
@@ -138,7 +138,7 @@ enum Step {
 
 impl Step {
     /// The claim in whose process it happens; `None`: elsewhere.
-    fn by(self) -> Option<usize> {
+    fn claim_of_process(self) -> Option<usize> {
         match self {
             Self::Enqueued(id)
             | Self::Granted(id)
@@ -176,30 +176,30 @@ fn proc(task: u32) -> u32 {
     task / 2 + 1
 }
 
-impl World {
+impl Model {
     fn run(&mut self) {
-        self.tell_run(What::Probe { phase: Phase::Start, found: [("keys".into(), 3)].into() });
+        self.record_run(What::Probe { phase: Phase::Start, found: [("keys".into(), 3)].into() });
         for task in 0..TASKS {
             self.pause(task);
         }
         (0..3).for_each(|lock| self.plan(10 * MS, Step::Look(lock)));
-        if self.weather == Weather::Rough {
-            self.brew();
+        if self.faults == Faults::Present {
+            self.plan_faults();
         }
         while let Some(((at, _), step)) = self.steps.pop_first() {
             self.now = at;
-            match (step.by().map(|id| proc(self.claims[id].task)), self.stopped) {
+            match (step.claim_of_process().map(|id| proc(self.claims[id].task)), self.stopped) {
                 (Some(proc), Some((stopped, until))) if proc == stopped => self.plan(until - at, step),
                 _ => self.step(step),
             }
         }
         self.now += 1_000 * MS;
-        self.tell_run(What::Contents { of: "list".into(), elements: self.list.clone() });
-        self.tell_run(What::Probe { phase: Phase::Rest, found: [("keys".into(), 3)].into() });
+        self.record_run(What::Contents { of: "list".into(), elements: self.list.clone() });
+        self.record_run(What::Probe { phase: Phase::Rest, found: [("keys".into(), 3)].into() });
     }
 
     /// Each seed has some of what may go wrong.
-    fn brew(&mut self) {
+    fn plan_faults(&mut self) {
         let mut at =
             |share| (self.rng.percent(share), self.rng.between(0, END), self.rng.between(1, 5) as u32);
         let (kill, stop, storm) = (at(50), at(50), at(30));
@@ -222,8 +222,8 @@ impl World {
             Step::Call(task) => self.call(task),
             Step::Arrive(id) => self.arrive(id),
             Step::Enqueued(id) if self.claims[id].stage == Stage::Asks => {
-                self.claims[id].heard = true;
-                self.tell(id, What::Enq);
+                self.claims[id].queued = true;
+                self.record_claim(id, What::Enq);
             }
             Step::Enqueued(_) => {}
             Step::Granted(id) => self.granted(id),
@@ -231,10 +231,10 @@ impl World {
             Step::Undo(id) => self.undo(id),
             Step::Write(id) => self.write(id),
             Step::WriteArrives(id, element) => self.accept(id, element),
-            Step::WriteAnswer(id, element, true) => self.tell(id, What::WriteOk { element }),
-            Step::WriteAnswer(id, element, false) => self.tell(id, What::WriteFenced { element }),
+            Step::WriteAnswer(id, element, true) => self.record_claim(id, What::WriteOk { element }),
+            Step::WriteAnswer(id, element, false) => self.record_claim(id, What::WriteFenced { element }),
             Step::Renew(id) if self.holds(id) && self.now < self.claims[id].deadline => {
-                self.tell(id, What::RenewInv);
+                self.record_claim(id, What::RenewInv);
                 self.send(Step::RenewArrives(id, self.now));
                 self.plan(TTL / 3, Step::Renew(id));
             }
@@ -242,20 +242,20 @@ impl World {
             Step::RenewArrives(id, sent) => self.renew(id, sent),
             Step::Renewed(id, sent) if self.holds(id) => {
                 self.claims[id].deadline = honest(sent, TTL);
-                self.tell(id, What::RenewOk { deadline: honest(sent, TTL), ttl: Some(TTL) });
+                self.record_claim(id, What::RenewOk { deadline: honest(sent, TTL), ttl: Some(TTL) });
             }
             Step::Renewed(..) => {}
             Step::Check(id) if self.holds(id) => {
                 let deadline = self.claims[id].deadline;
-                self.tell(id, What::Check { valid: self.now < deadline, deadline: Some(deadline) });
+                self.record_claim(id, What::Check { valid: self.now < deadline, deadline: Some(deadline) });
             }
             Step::Check(_) => {}
-            Step::Lost(id) if self.holds(id) => self.tell(id, What::Lost { err: "lapsed".into() }),
+            Step::Lost(id) if self.holds(id) => self.record_claim(id, What::Lost { err: "lapsed".into() }),
             Step::Lost(_) => {}
             Step::Leave(id) => self.leave(id),
             Step::Release(id, keep) => self.release(id, keep),
             Step::Answer(id, answer) => {
-                self.tell(
+                self.record_claim(
                     id,
                     match answer {
                         Answer::Freed => What::RelOk,
@@ -268,24 +268,24 @@ impl World {
             Step::Expire(lock) => self.expire(lock),
             Step::Look(lock) => self.look(lock),
             Step::Kill(victim) => {
-                self.tell_run(What::Crash { victim });
+                self.record_run(What::Crash { victim });
                 self.killed = Some(victim);
             }
             Step::Stop(victim, pause) => {
-                self.tell_run(What::Stop { victim });
+                self.record_run(What::Stop { victim });
                 self.plan(pause, Step::Continue(victim));
                 self.stopped = Some((victim, self.now + pause));
             }
             Step::Continue(victim) => {
-                self.tell_run(What::Cont { victim });
+                self.record_run(What::Cont { victim });
                 self.stopped = None;
             }
             Step::Storm(length) => {
-                self.tell_run(What::NemesisBegin { kind: "storm".into() });
+                self.record_run(What::NemesisBegin { kind: "storm".into() });
                 self.plan(length, Step::Calm);
                 self.storm = self.now + length;
             }
-            Step::Calm => self.tell_run(What::NemesisEnd { kind: "storm".into() }),
+            Step::Calm => self.record_run(What::NemesisEnd { kind: "storm".into() }),
         }
     }
 
@@ -318,14 +318,14 @@ impl World {
         self.steps.insert((self.now + after, self.planned), step);
     }
 
-    fn tell(&mut self, id: usize, what: What) {
+    fn record_claim(&mut self, id: usize, what: What) {
         let Claim { task, lock, .. } = self.claims[id];
         if self.killed != Some(proc(task)) {
             self.record(proc(task), task, LOCKS[lock], id as u64 + 1, what);
         }
     }
 
-    fn tell_run(&mut self, what: What) {
+    fn record_run(&mut self, what: What) {
         self.record(9, 0, "", 0, what);
     }
 

@@ -13,8 +13,8 @@ pub(super) const CASES: &[Case] = &[
     case!(a_holder_is_shown),
     case!(waiters_are_shown_in_order, skip = needs_fifo),
     case!(only_names_in_use_are_listed),
-    case!(looking_changes_nothing),
-    case!(the_guarantee_is_told),
+    case!(inspecting_changes_nothing),
+    case!(the_guarantee_is_reported),
 ];
 
 async fn a_ping_is_answered_and_creates_nothing(fixture: &Fixture<'_>) -> Outcome {
@@ -125,7 +125,7 @@ async fn only_names_in_use_are_listed(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-async fn looking_changes_nothing(fixture: &Fixture<'_>) -> Outcome {
+async fn inspecting_changes_nothing(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     for _ in 0..3 {
@@ -140,7 +140,7 @@ async fn looking_changes_nothing(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-async fn the_guarantee_is_told(fixture: &Fixture<'_>) -> Outcome {
+async fn the_guarantee_is_reported(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     let guarantee = client.engine.guarantee().await.map_err(|error| format!("guarantee: {error:?}"))?;
     ensure!(guarantee.notes.iter().all(|note| !note.trim().is_empty()), "an empty note: {guarantee:?}");

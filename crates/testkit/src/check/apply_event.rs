@@ -1,10 +1,10 @@
 //! Puts a life together, event by event.
 
-use super::life::{Acceptance, Checked, Failure, Granted, Leaving, Life, Outcome, Renewal, Write};
+use super::life::{Acceptance, Checked, Failure, Granted, ReleaseCall, Life, Outcome, Renewal, Write};
 use crate::history::{Event, What};
 
 /// Tells a life what happened to it; answers why that cannot be.
-pub(super) fn tell<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) -> Option<&'static str> {
+pub(super) fn apply_event<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) -> Option<&'static str> {
     let t = event.t;
     match &event.what {
         What::AcqInv { .. } => {}
@@ -32,10 +32,10 @@ pub(super) fn tell<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) -> Opti
         }
         What::Lost { .. } => life.lost = life.lost.or(Some(t)),
         What::RelInv { keep, sure } => {
-            if life.grant.is_none() || life.leaving.is_some() {
+            if life.grant.is_none() || life.release.is_some() {
                 return Some("a release of what was not granted, or released before");
             }
-            life.leaving = Some(Leaving { at: t, keep: *keep, sure: sure.or(*keep).unwrap_or(0) });
+            life.release = Some(ReleaseCall { at: t, keep: *keep, sure: sure.or(*keep).unwrap_or(0) });
         }
         What::RelOk => return answer(life, t, Outcome::Freed),
         What::RelNotheld => return answer(life, t, Outcome::NotHeld),
@@ -71,7 +71,7 @@ fn fail(life: &mut Life<'_>, t: u64, failure: Failure) -> Option<&'static str> {
 }
 
 fn answer(life: &mut Life<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
-    if life.leaving.is_none() || life.answer.is_some() {
+    if life.release.is_none() || life.answer.is_some() {
         return Some("a release answered that was not called, or twice");
     }
     life.answer = Some((t, outcome));

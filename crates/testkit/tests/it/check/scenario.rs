@@ -9,7 +9,7 @@ use leasehold_testkit::{
 };
 
 /// A history whose verdict is known.
-pub(crate) struct Tale<'t> {
+pub(crate) struct Scenario<'t> {
     pub(crate) title: &'t str,
     /// What it violates, and nothing else.
     pub(crate) violates: Vec<Invariant>,
@@ -18,21 +18,21 @@ pub(crate) struct Tale<'t> {
 }
 
 /// Reads a file of tales, each under a line `# <verdict> [(<terms>)]: <title>`, the verdict `holds` or `I1 I3 ...`.
-pub(crate) fn tales(text: &str) -> Vec<Tale<'_>> {
+pub(crate) fn scenarios(text: &str) -> Vec<Scenario<'_>> {
     text.split("# ")
         .filter(|part| !part.trim().is_empty())
         .map(|part| {
             let (head, events) = part.split_once('\n').unwrap();
             let (verdict, title) = head.split_once(": ").unwrap();
-            let (verdict, told) = verdict.split_once(" (").unwrap_or((verdict, ")"));
-            Tale {
+            let (verdict, terms_text) = verdict.split_once(" (").unwrap_or((verdict, ")"));
+            Scenario {
                 title,
                 violates: match verdict {
                     "holds" => Vec::new(),
                     ids => ids.split(' ').map(invariant).collect(),
                 },
-                terms: terms(told.strip_suffix(')').unwrap()),
-                history: tale(events),
+                terms: terms(terms_text.strip_suffix(')').unwrap()),
+                history: scenario(events),
             }
         })
         .collect()
@@ -66,7 +66,7 @@ fn terms(words: &str) -> Terms {
 }
 
 /// Reads a tale. The lock is `l` unless a word says `lock=`.
-pub(crate) fn tale(text: &str) -> History {
+pub(crate) fn scenario(text: &str) -> History {
     History::from_events(number(
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(event).collect(),
     ))
@@ -216,7 +216,7 @@ fn ms(word: &str) -> u64 {
 }
 
 #[test]
-fn modes_are_written_as_they_are_read() {
+fn modes_round_trip_through_text() {
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 7 }] {
         assert_eq!(HowHeld::try_from(String::from(HowHeld(mode))), Ok(HowHeld(mode)));
     }

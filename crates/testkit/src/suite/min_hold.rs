@@ -10,94 +10,94 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(a_kept_name_is_taken_for_its_time, skip = needs_keep),
-    case!(a_waiter_gets_a_kept_name_after_its_time, skip = needs_keep),
-    case!(each_waiter_gets_a_kept_name_when_its_time_is_over, skip = needs_keep),
-    case!(a_name_is_not_kept_without_being_held, skip = needs_keep),
+    case!(a_name_is_taken_for_its_minimum_hold, skip = needs_min_hold),
+    case!(a_waiter_is_granted_after_the_minimum_hold, skip = needs_min_hold),
+    case!(each_waiter_is_granted_when_the_minimum_hold_ends, skip = needs_min_hold),
+    case!(a_release_without_a_hold_starts_no_minimum_hold, skip = needs_min_hold),
 ];
 
 /// For how long the cases keep a name, where the machine is quick enough.
-const KEPT: Duration = Duration::from_secs(1);
+const MIN_HOLD: Duration = Duration::from_secs(1);
 /// Over the time, until a kept name must be free.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// How many waiters get a name one after the other, and for how long each of them keeps it.
 const WAITERS: usize = 8;
-const KEPT_EACH: Duration = Duration::from_millis(100);
+const MIN_HOLD_EACH: Duration = Duration::from_millis(100);
 /// By how much each of them may be late: polled engines look several times a second.
 const LATE: Duration = Duration::from_millis(100);
 /// How often the waiters hear news and look at the time.
 const STEP: Duration = Duration::from_millis(10);
 
-fn needs_keep(profile: &Profile) -> Option<&'static str> {
+fn needs_min_hold(profile: &Profile) -> Option<&'static str> {
     (!profile.can_keep).then_some("a name cannot be kept after its release")
 }
 
-async fn a_kept_name_is_taken_for_its_time(fixture: &Fixture<'_>) -> Outcome {
-    let kept = fixture.short_time(KEPT);
+async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
+    let min_hold = fixture.short_time(MIN_HOLD);
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let order = Release { keep: Some(kept), ..release_of(&claim, Some(&grant)) };
+    let order = Release { keep: Some(min_hold), ..release_of(&claim, Some(&grant)) };
     want!(one.release_as(&order).await?, Released::Freed => (), "a release that keeps the name");
     let hint = other.blocked(&fixture.attempt(&claim.name, Mode::Exclusive)).await?;
     ensure!(
-        hint.ask_in.is_some_and(|ask_in| ask_in <= kept),
-        "kept for {kept:?}, the hint is {:?}",
+        hint.ask_in.is_some_and(|ask_in| ask_in <= min_hold),
+        "kept for {min_hold:?}, the hint is {:?}",
         hint.ask_in
     );
     one.blocked(&fixture.attempt(&claim.name, Mode::Shared)).await?;
     // A release that is repeated, because its answer was lost, must not end the time.
     want!(one.release(&claim, Some(&grant)).await?, Released::NotThere | Released::Freed => (), "a repeated release");
     one.finds_taken(&claim.name).await?;
-    fixture.advance(kept + GRACE).await;
+    fixture.advance(min_hold + GRACE).await;
     let next = other.finds_free_in_time(&claim.name).await?;
     ensure!(next.token > grant.token, "the token {} follows {}", next.token, grant.token);
     Ok(())
 }
 
-async fn a_waiter_gets_a_kept_name_after_its_time(fixture: &Fixture<'_>) -> Outcome {
-    let kept = fixture.short_time(KEPT);
+async fn a_waiter_is_granted_after_the_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
+    let min_hold = fixture.short_time(MIN_HOLD);
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let waiter = fixture.claim(&claim.name, Mode::Exclusive);
     other.blocked(&waiter).await?;
-    one.release_as(&Release { keep: Some(kept), ..release_of(&claim, Some(&grant)) }).await?;
+    one.release_as(&Release { keep: Some(min_hold), ..release_of(&claim, Some(&grant)) }).await?;
     if fixture.profile().fifo {
         other.waits(&waiter).await?;
     }
-    fixture.advance(kept + GRACE).await;
+    fixture.advance(min_hold + GRACE).await;
     other.granted(&waiter).await.map(drop)
 }
 
-async fn each_waiter_gets_a_kept_name_when_its_time_is_over(fixture: &Fixture<'_>) -> Outcome {
+async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await];
     let holder = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let mut grant = clients[0].hold(&holder).await?;
-    let mut line = VecDeque::new();
+    let mut queue = VecDeque::new();
     for at in 0..WAITERS {
         let claim = fixture.claim(&holder.name, Mode::Exclusive);
-        line.push_back(Waiter::new(fixture, &clients[(at + 1) % clients.len()], claim).await?);
+        queue.push_back(Waiter::new(fixture, &clients[(at + 1) % clients.len()], claim).await?);
     }
     let (mut now, mut last) = (Instant::from_nanos(0), (holder, &clients[0]));
-    while !line.is_empty() {
-        let order = Release { keep: Some(KEPT_EACH), ..release_of(&last.0, Some(&grant)) };
+    while !queue.is_empty() {
+        let order = Release { keep: Some(MIN_HOLD_EACH), ..release_of(&last.0, Some(&grant)) };
         want!(last.1.release_as(&order).await?, Released::Freed => (), "a release that keeps the name");
         let (at, next) = loop {
             // Counted in steps, which are the longer the slower the machine is.
-            let (turns, took) = (WAITERS - line.len() + 1, now.since(Instant::from_nanos(0)));
+            let (expected, took) = (WAITERS - queue.len() + 1, now.since(Instant::from_nanos(0)));
             ensure!(
-                took <= (KEPT_EACH + LATE) * turns as u32,
-                "{turns} waiters, for each of which the name was kept for {KEPT_EACH:?}, are not through after {took:?}"
+                took <= (MIN_HOLD_EACH + LATE) * expected as u32,
+                "{expected} waiters, for each of which the name was kept for {MIN_HOLD_EACH:?}, are not through after {took:?}"
             );
             fixture.advance(STEP).await;
             now = now.after(STEP);
-            if let Some(granted) = look(&clients, &mut line, now).await? {
+            if let Some(granted) = look(&clients, &mut queue, now).await? {
                 break granted;
             }
         };
-        let Some(waiter) = line.remove(at) else { return Err(Stop::Fail("nobody waits".into())) };
+        let Some(waiter) = queue.remove(at) else { return Err(Stop::Fail("nobody waits".into())) };
         (last, grant) = ((waiter.claim, waiter.client), next);
     }
     last.1.free(&last.0, &grant).await
@@ -138,24 +138,24 @@ impl<'a> Waiter<'a> {
 /// Hears the news and asks for who is due; says which of them was granted.
 async fn look(
     clients: &[Client<'_>],
-    line: &mut VecDeque<Waiter<'_>>,
+    queue: &mut VecDeque<Waiter<'_>>,
     now: Instant,
 ) -> Outcome<Option<(usize, Grant)>> {
     for client in clients {
-        let heard =
+        let batch =
             tokio::time::timeout(Duration::ZERO, client.engine.notifications()).await.unwrap_or_default();
-        for waiter in line.iter_mut() {
-            let rings = |notification: &Notification| match notification {
+        for waiter in queue.iter_mut() {
+            let concerns = |notification: &Notification| match notification {
                 Notification::Granted { id, .. } | Notification::Recheck { id, .. } => *id == waiter.claim.id,
                 Notification::AskAll => true,
                 _ => false,
             };
-            if heard.iter().any(rings) {
+            if batch.iter().any(concerns) {
                 waiter.due = now;
             }
         }
     }
-    for (at, waiter) in line.iter_mut().enumerate() {
+    for (at, waiter) in queue.iter_mut().enumerate() {
         if waiter.due <= now
             && let Some(grant) = waiter.ask(now).await?
         {
@@ -165,11 +165,11 @@ async fn look(
     Ok(None)
 }
 
-async fn a_name_is_not_kept_without_being_held(fixture: &Fixture<'_>) -> Outcome {
-    let kept = fixture.short_time(KEPT);
+async fn a_release_without_a_hold_starts_no_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
+    let min_hold = fixture.short_time(MIN_HOLD);
     let (one, other) = (fixture.client().await, fixture.client().await);
-    let stranger = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let order = Release { keep: Some(kept), ..release_of(&stranger, None) };
+    let unknown = fixture.claim(&fixture.name(""), Mode::Exclusive);
+    let order = Release { keep: Some(min_hold), ..release_of(&unknown, None) };
     want!(one.release_as(&order).await?, Released::NotThere => (), "a keeping release of a claim never made");
-    other.finds_free(&stranger.name).await.map(drop)
+    other.finds_free(&unknown.name).await.map(drop)
 }

@@ -4,10 +4,10 @@ use leasehold_core::Mode;
 use leasehold_testkit::history::{HowHeld, What};
 
 use super::{
-    CLEAN_UP, Claim, END, GiveUp, MODES, MS, PATIENCE, SHORT, Stage, Step, TTL, World, honest, proc,
+    CLEAN_UP, Claim, END, GiveUp, MODES, MS, PATIENCE, SHORT, Stage, Step, TTL, Model, honest, proc,
 };
 
-impl World {
+impl Model {
     pub(super) fn call(&mut self, task: u32) {
         if self.now > END || self.killed == Some(proc(task)) {
             return;
@@ -25,7 +25,7 @@ impl World {
             asked: self.now,
             stage: Stage::Asks,
             undone: false,
-            heard: false,
+            queued: false,
             token: 0,
             deadline: 0,
         });
@@ -33,7 +33,7 @@ impl World {
             (true, _) => Some(0),
             (false, limited) => limited.then_some(150 * MS),
         };
-        self.tell(id, What::AcqInv { mode: HowHeld(mode), limit, within: None, retries: false });
+        self.record_claim(id, What::AcqInv { mode: HowHeld(mode), limit, within: None, retries: false });
         if let Some(limit) = limit.filter(|limit| *limit > 0) {
             self.plan(limit, Step::GiveUp(id, GiveUp::Limit));
         }
@@ -69,7 +69,7 @@ impl World {
             watched: ttl == SHORT,
             fixed: ttl == SHORT,
         };
-        self.tell(id, ok);
+        self.record_claim(id, ok);
         self.plan(MS / 2, Step::Check(id));
         if (lock, mode) == (0, Mode::Exclusive) {
             self.plan(MS, Step::Write(id));
@@ -97,12 +97,12 @@ impl World {
             return;
         }
         self.claims[id].stage = Stage::Over;
-        let heard = self.claims[id].heard;
-        self.tell(
+        let queued = self.claims[id].queued;
+        self.record_claim(
             id,
             match how {
                 GiveUp::Taken => What::AcqTaken,
-                GiveUp::Limit if heard => What::AcqTaken,
+                GiveUp::Limit if queued => What::AcqTaken,
                 GiveUp::Limit => What::AcqFail { err: "no answer".into() },
                 GiveUp::Unknown => What::AcqUnknown { err: "no answer".into() },
                 GiveUp::Late => What::AcqFail { err: "arrived after its lease had run out".into() },
@@ -119,7 +119,7 @@ impl World {
         if self.claims[id].lock == 0 && self.holds(id) {
             let element = self.events.len() as u64;
             let token = self.claims[id].token;
-            self.tell(id, What::WriteInv { to: "list".into(), token, element });
+            self.record_claim(id, What::WriteInv { to: "list".into(), token, element });
             self.send(Step::WriteArrives(id, element));
         }
     }
@@ -128,7 +128,7 @@ impl World {
         if self.holds(id) {
             self.claims[id].stage = Stage::Over;
             let keep = self.rng.percent(5).then_some(30 * MS);
-            self.tell(id, What::RelInv { keep, sure: None });
+            self.record_claim(id, What::RelInv { keep, sure: None });
             self.send(Step::Release(id, keep));
         }
     }

@@ -3,9 +3,9 @@
 use leasehold_core::Mode;
 use leasehold_testkit::history::{Held, What};
 
-use super::{Answer, END, GiveUp, LOCKS, Lock, MS, PATIENCE, Step, TTL, World, proc};
+use super::{Answer, END, GiveUp, LOCKS, Lock, MS, PATIENCE, Step, TTL, Model, proc};
 
-impl World {
+impl Model {
     pub(super) fn arrive(&mut self, id: usize) {
         let claim = &self.claims[id];
         let (lock, is_try) = (claim.lock, claim.is_try);
@@ -13,10 +13,10 @@ impl World {
             return;
         }
         self.settle(lock);
-        if self.locks[lock].line.is_empty() && self.admits(lock, id) {
+        if self.locks[lock].queue.is_empty() && self.admits(lock, id) {
             self.grant(lock, id);
         } else if !is_try {
-            self.locks[lock].line.push_back(id);
+            self.locks[lock].queue.push_back(id);
             self.send(Step::Enqueued(id));
         } else if !self.rng.percent(5) {
             self.send(Step::GiveUp(id, GiveUp::Taken));
@@ -40,12 +40,12 @@ impl World {
 
     /// The head of the line is granted, as long as it may be; nobody goes before it. The dead are skipped.
     pub(super) fn settle(&mut self, lock: usize) {
-        while let Some(&head) = self.locks[lock].line.front() {
+        while let Some(&head) = self.locks[lock].queue.front() {
             let dead = self.killed == Some(proc(self.claims[head].task));
             if !dead && !self.admits(lock, head) {
                 break;
             }
-            self.locks[lock].line.pop_front();
+            self.locks[lock].queue.pop_front();
             if !dead {
                 self.claims[head].asked = self.now;
                 self.grant(lock, head);
@@ -69,7 +69,7 @@ impl World {
         self.claims[id].undone = true;
         let lock = self.claims[id].lock;
         self.locks[lock].held.retain(|held| held.0 != id);
-        self.locks[lock].line.retain(|waiter| *waiter != id);
+        self.locks[lock].queue.retain(|waiter| *waiter != id);
         self.settle(lock);
     }
 
@@ -77,14 +77,14 @@ impl World {
         self.claims[id].undone = true;
         let lock = self.claims[id].lock;
         let until = keep.map(|keep| self.now + keep);
-        let place = self.locks[lock].held.iter().position(|held| held.0 == id);
-        match (place, until) {
-            (Some(place), Some(until)) => {
-                self.locks[lock].held[place].1 = until;
+        let position = self.locks[lock].held.iter().position(|held| held.0 == id);
+        match (position, until) {
+            (Some(position), Some(until)) => {
+                self.locks[lock].held[position].1 = until;
                 self.plan(until - self.now, Step::Expire(lock));
             }
-            (Some(place), None) => {
-                self.locks[lock].held.swap_remove(place);
+            (Some(position), None) => {
+                self.locks[lock].held.swap_remove(position);
                 self.settle(lock);
             }
             (None, _) => {}
@@ -92,7 +92,7 @@ impl World {
         if self.rng.percent(5) {
             self.plan(PATIENCE, Step::Answer(id, Answer::Unknown));
         } else {
-            self.send(Step::Answer(id, if place.is_some() { Answer::Freed } else { Answer::NotHeld }));
+            self.send(Step::Answer(id, if position.is_some() { Answer::Freed } else { Answer::NotHeld }));
         }
     }
 
@@ -103,13 +103,13 @@ impl World {
     }
 
     pub(super) fn look(&mut self, lock: usize) {
-        let Lock { held, line, .. } = &self.locks[lock];
+        let Lock { held, queue, .. } = &self.locks[lock];
         let holders = held.iter().map(|&(id, expires)| Held {
             attempt: id as u64 + 1,
             token: None,
             expires: Some(expires),
         });
-        let waiters = line.iter().map(|&id| id as u64 + 1).collect();
+        let waiters = queue.iter().map(|&id| id as u64 + 1).collect();
         let what = What::Truth { until: self.now, holders: holders.collect(), waiters };
         self.record(9, 0, LOCKS[lock], 0, what);
         if self.now < END {

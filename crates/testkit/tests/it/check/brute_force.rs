@@ -8,7 +8,7 @@ use leasehold_testkit::{
     history::{Event, History, HowHeld, What},
 };
 
-use super::{rng::Rng, tale::number};
+use super::{rng::Rng, scenario::number};
 
 const MS: u64 = 1_000_000;
 /// The lease of every hold, and how long what ended without a grant may stay.
@@ -19,7 +19,7 @@ const MOST: usize = 7;
 
 /// One attempt of a small history.
 #[derive(Clone, Debug)]
-struct Story {
+struct SmallAttempt {
     mode: Mode,
     is_try: bool,
     called: u64,
@@ -32,20 +32,20 @@ enum End {
     Taken,
     Unknown,
     /// A grant with its token; its request left when the acquire was called.
-    Granted(u64, Left),
+    Granted(u64, ReleaseKind),
 }
 
 /// When and how a hold was released; kept: for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Left {
+enum ReleaseKind {
     Never,
     Freed(u64, u64),
-    Kept(u64, u64, u64),
+    FreedAfter(u64, u64, u64),
     NotHeld(u64, u64),
     Unknown(u64, u64),
 }
 
-fn stories(rng: &mut Rng) -> Vec<Story> {
+fn attempts(rng: &mut Rng) -> Vec<SmallAttempt> {
     let modes: &[Mode] = match rng.between(0, 3) {
         0 => &[Mode::Exclusive],
         1 => &[Mode::Exclusive, Mode::Shared],
@@ -61,55 +61,55 @@ fn stories(rng: &mut Rng) -> Vec<Story> {
             let leaves = returned + rng.between(0, 12) * MS;
             let answered = leaves + rng.between(0, 5) * MS;
             let left = match rng.between(0, 8) {
-                0 => Left::Never,
-                1 => Left::NotHeld(leaves, answered),
-                2 => Left::Unknown(leaves, answered),
-                3 => Left::Kept(leaves, answered, rng.between(1, 8) * MS),
-                _ => Left::Freed(leaves, answered),
+                0 => ReleaseKind::Never,
+                1 => ReleaseKind::NotHeld(leaves, answered),
+                2 => ReleaseKind::Unknown(leaves, answered),
+                3 => ReleaseKind::FreedAfter(leaves, answered, rng.between(1, 8) * MS),
+                _ => ReleaseKind::Freed(leaves, answered),
             };
             let end = match rng.between(0, 10) {
                 0 => End::Unknown,
                 1..4 => End::Taken,
                 _ => End::Granted(token, left),
             };
-            Story { mode: rng.one_of(modes), is_try: rng.percent(90), called, returned, end }
+            SmallAttempt { mode: rng.one_of(modes), is_try: rng.percent(90), called, returned, end }
         })
         .collect()
 }
 
-fn history(stories: &[Story]) -> History {
+fn history(attempts: &[SmallAttempt]) -> History {
     let mut events = Vec::new();
-    for (story, id) in stories.iter().zip(1..) {
-        let mut tell = |t, what| {
+    for (attempt, id) in attempts.iter().zip(1..) {
+        let mut push = |t, what| {
             let lock = "l".to_owned();
             events.push(Event { run: 1, proc: 1, seq: 0, t, task: 0, lock, attempt: id, what });
         };
-        let limit = story.is_try.then_some(0);
-        tell(story.called, What::AcqInv { mode: HowHeld(story.mode), limit, within: None, retries: false });
-        match story.end {
-            End::Taken => tell(story.returned, What::AcqTaken),
-            End::Unknown => tell(story.returned, What::AcqUnknown { err: String::new() }),
+        let limit = attempt.is_try.then_some(0);
+        push(attempt.called, What::AcqInv { mode: HowHeld(attempt.mode), limit, within: None, retries: false });
+        match attempt.end {
+            End::Taken => push(attempt.returned, What::AcqTaken),
+            End::Unknown => push(attempt.returned, What::AcqUnknown { err: String::new() }),
             End::Granted(token, left) => {
                 let ok = What::AcqOk {
                     token,
                     lineage: "0".into(),
-                    deadline: Some(story.called + TTL),
+                    deadline: Some(attempt.called + TTL),
                     ttl: Some(TTL),
-                    asked: Some(story.called),
+                    asked: Some(attempt.called),
                     watched: false,
                     fixed: false,
                 };
-                tell(story.returned, ok);
+                push(attempt.returned, ok);
                 let mut leave = |at, answered, keep, what| {
-                    tell(at, What::RelInv { keep, sure: None });
-                    tell(answered, what);
+                    push(at, What::RelInv { keep, sure: None });
+                    push(answered, what);
                 };
                 match left {
-                    Left::Never => {}
-                    Left::Freed(at, answered) => leave(at, answered, None, What::RelOk),
-                    Left::Kept(at, answered, keep) => leave(at, answered, Some(keep), What::RelOk),
-                    Left::NotHeld(at, answered) => leave(at, answered, None, What::RelNotheld),
-                    Left::Unknown(at, answered) => {
+                    ReleaseKind::Never => {}
+                    ReleaseKind::Freed(at, answered) => leave(at, answered, None, What::RelOk),
+                    ReleaseKind::FreedAfter(at, answered, keep) => leave(at, answered, Some(keep), What::RelOk),
+                    ReleaseKind::NotHeld(at, answered) => leave(at, answered, None, What::RelNotheld),
+                    ReleaseKind::Unknown(at, answered) => {
                         leave(at, answered, None, What::RelUnknown { err: String::new() });
                     }
                 }
@@ -176,7 +176,7 @@ impl Lock {
 /// Something that takes effect once between two moments, or need not (`u64::MAX`).
 #[derive(Clone, Copy, Debug)]
 struct Operation {
-    who: usize,
+    index: usize,
     call: u64,
     back: u64,
     what: Act,
@@ -192,29 +192,29 @@ enum Act {
     Refuse,
 }
 
-fn operations(stories: &[Story], refusals: bool) -> Vec<Operation> {
+fn operations(attempts: &[SmallAttempt], refusals: bool) -> Vec<Operation> {
     let mut operations = Vec::new();
-    for (who, story) in stories.iter().enumerate() {
-        let mut act = |what, call, back| operations.push(Operation { who, call, back, what });
-        let lapses = story.called + TTL;
-        match story.end {
-            End::Taken if refusals && !in_line(stories, who) => {
-                act(Act::Refuse, story.called, story.returned);
+    for (index, attempt) in attempts.iter().enumerate() {
+        let mut act = |what, call, back| operations.push(Operation { index, call, back, what });
+        let lapses = attempt.called + TTL;
+        match attempt.end {
+            End::Taken if refusals && !in_queue(attempts, index) => {
+                act(Act::Refuse, attempt.called, attempt.returned);
             }
             End::Taken => {}
             End::Unknown => {
                 // It may be granted or not, but not after it was cleaned up.
-                act(Act::Grant, story.called, u64::MAX);
-                act(Act::End, story.called, story.returned + STAYS);
+                act(Act::Grant, attempt.called, u64::MAX);
+                act(Act::End, attempt.called, attempt.returned + STAYS);
             }
             End::Granted(_, left) => {
-                act(Act::Grant, story.called, story.returned);
+                act(Act::Grant, attempt.called, attempt.returned);
                 match left {
-                    Left::Never => act(Act::End, lapses, u64::MAX),
-                    Left::Freed(at, answered) => act(Act::Release, at, answered),
-                    Left::Kept(at, answered, keep) => act(Act::End, at + keep, answered + keep),
-                    Left::NotHeld(at, answered) => act(Act::End, lapses.min(at), answered),
-                    Left::Unknown(at, _) => act(Act::End, lapses.min(at), (at + TTL).max(lapses)),
+                    ReleaseKind::Never => act(Act::End, lapses, u64::MAX),
+                    ReleaseKind::Freed(at, answered) => act(Act::Release, at, answered),
+                    ReleaseKind::FreedAfter(at, answered, keep) => act(Act::End, at + keep, answered + keep),
+                    ReleaseKind::NotHeld(at, answered) => act(Act::End, lapses.min(at), answered),
+                    ReleaseKind::Unknown(at, _) => act(Act::End, lapses.min(at), (at + TTL).max(lapses)),
                 }
             }
         }
@@ -223,77 +223,77 @@ fn operations(stories: &[Story], refusals: bool) -> Vec<Operation> {
 }
 
 /// Whether somebody else stands in line, or may, while this one is refused.
-fn in_line(stories: &[Story], refused: usize) -> bool {
-    let me = &stories[refused];
-    stories.iter().enumerate().any(|(who, other)| {
+fn in_queue(attempts: &[SmallAttempt], refused: usize) -> bool {
+    let me = &attempts[refused];
+    attempts.iter().enumerate().any(|(index, other)| {
         let until = match other.end {
             End::Granted(..) if other.is_try => return false,
             End::Taken if other.is_try => return false,
             End::Granted(..) => other.returned,
             End::Taken | End::Unknown => other.returned + STAYS,
         };
-        who != refused && other.called <= me.returned && until >= me.called
+        index != refused && other.called <= me.returned && until >= me.called
     })
 }
 
 /// Whether some order of the operations that are left explains them all.
-fn explained(stories: &[Story], left: &[Operation], lock: &Lock, granted: &[usize]) -> bool {
+fn explained(attempts: &[SmallAttempt], left: &[Operation], lock: &Lock, granted: &[usize]) -> bool {
     if left.iter().all(|operation| operation.back == u64::MAX) {
         return true;
     }
     let earliest = left.iter().map(|operation| operation.back).min().unwrap();
     (0..left.len()).filter(|&next| left[next].call <= earliest).any(|next| {
-        let Operation { who, what, .. } = left[next];
-        let has_begun = granted.contains(&who);
-        let is_over = !left.iter().any(|other| other.who == who && other.what != Act::Grant);
+        let Operation { index, what, .. } = left[next];
+        let has_begun = granted.contains(&index);
+        let is_over = !left.iter().any(|other| other.index == index && other.what != Act::Grant);
         let mut granted = granted.to_vec();
         let after = match what {
             Act::Grant if is_over => None,
             Act::Grant => {
-                granted.push(who);
-                lock.grant(who, stories[who].mode).filter(|_| in_order(stories, &granted))
+                granted.push(index);
+                lock.grant(index, attempts[index].mode).filter(|_| in_order(attempts, &granted))
             }
-            Act::Release => lock.free(who),
-            Act::End if has_begun || stories[who].end == End::Unknown => {
-                Some(lock.free(who).unwrap_or(lock.clone()))
+            Act::Release => lock.free(index),
+            Act::End if has_begun || attempts[index].end == End::Unknown => {
+                Some(lock.free(index).unwrap_or(lock.clone()))
             }
             Act::End => None,
-            Act::Refuse => lock.grant(who, stories[who].mode).is_none().then(|| lock.clone()),
+            Act::Refuse => lock.grant(index, attempts[index].mode).is_none().then(|| lock.clone()),
         };
         let rest = [&left[..next], &left[next + 1..]].concat();
-        after.is_some_and(|after| explained(stories, &rest, &after, &granted))
+        after.is_some_and(|after| explained(attempts, &rest, &after, &granted))
     })
 }
 
 /// Whether the token of the last grant is above those before it.
-fn in_order(stories: &[Story], granted: &[usize]) -> bool {
-    let place = |who: &usize| match stories[*who] {
-        Story { mode: mode @ (Mode::Exclusive | Mode::Shared), end: End::Granted(token, _), .. } => {
+fn in_order(attempts: &[SmallAttempt], granted: &[usize]) -> bool {
+    let key = |index: &usize| match attempts[*index] {
+        SmallAttempt { mode: mode @ (Mode::Exclusive | Mode::Shared), end: End::Granted(token, _), .. } => {
             Some((mode, token))
         }
         _ => None,
     };
-    let Some((mode, token)) = granted.last().and_then(place) else { return true };
+    let Some((mode, token)) = granted.last().and_then(key) else { return true };
     granted[..granted.len() - 1]
         .iter()
-        .filter_map(place)
+        .filter_map(key)
         .all(|(other, earlier)| earlier < token || (mode, other) == (Mode::Shared, Mode::Shared))
 }
 
 #[test]
-fn every_order_of_small_histories() {
+fn the_checker_agrees_with_brute_force() {
     let mut seen: BTreeMap<(bool, bool), usize> = BTreeMap::new();
     for seed in 0..4_000 {
-        let stories = stories(&mut Rng::new(seed));
+        let attempts = attempts(&mut Rng::new(seed));
         let possible = |refusals| {
-            let operations = operations(&stories, refusals);
-            (operations.len() <= MOST).then(|| explained(&stories, &operations, &Lock::Free, &[]))
+            let operations = operations(&attempts, refusals);
+            (operations.len() <= MOST).then(|| explained(&attempts, &operations, &Lock::Free, &[]))
         };
         let (Some(holds), Some(both)) = (possible(false), possible(true)) else { continue };
-        let report = check(&history(&stories), &terms());
+        let report = check(&history(&attempts), &terms());
         let outcome = |invariant| report.verdict(invariant).unwrap().outcome != Outcome::Violated;
         let found = (outcome(Invariant::OneOrder), outcome(Invariant::OneOrder) && outcome(Invariant::Taken));
-        assert_eq!(found, (holds, both), "seed {seed}: {stories:#?}\n{report}");
+        assert_eq!(found, (holds, both), "seed {seed}: {attempts:#?}\n{report}");
         *seen.entry(found).or_default() += 1;
     }
     for kind in [(true, true), (true, false), (false, false)] {
