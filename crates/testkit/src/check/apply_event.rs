@@ -1,6 +1,6 @@
 //! Puts a life together, event by event.
 
-use super::life::{Acceptance, Checked, Failure, Granted, ReleaseCall, Life, Outcome, Renewal, Write};
+use super::life::{Acceptance, Checked, Failure, Granted, Life, Outcome, ReleaseCall, Renewal, Write};
 use crate::history::{Event, What};
 
 /// Tells a life what happened to it; answers why that cannot be.

@@ -135,7 +135,12 @@ fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &m
 }
 
 /// A violation, if the token of `write` is smaller than that of `last`.
-fn report_stale_write<'h>(last: &SentWrite<'_, 'h>, write: &SentWrite<'_, 'h>, more: &[usize], finding: &mut Finding<'_, 'h>) {
+fn report_stale_write<'h>(
+    last: &SentWrite<'_, 'h>,
+    write: &SentWrite<'_, 'h>,
+    more: &[usize],
+    finding: &mut Finding<'_, 'h>,
+) {
     if write.write.token >= last.write.token {
         return;
     }

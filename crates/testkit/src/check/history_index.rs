@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Terms,
+    apply_event::apply_event,
     life::{Life, Renewing},
     stalls::{Stalls, within},
-    apply_event::apply_event,
 };
 use crate::history::{AttemptId, Event, Held, History, What};
 

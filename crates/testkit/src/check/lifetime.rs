@@ -82,10 +82,12 @@ impl HistoryIndex<'_> {
             (None, None) => return u64::MAX,
         };
         // Also what was told lost may have been there, to be kept.
-        let min_hold_end =
-            life.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(0, |(at, min_hold)| {
+        let min_hold_end = life.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(
+            0,
+            |(at, min_hold)| {
                 at.saturating_add(self.terms.longest(min_hold)).saturating_add(nanos(self.terms.cancelled))
-            });
+            },
+        );
         let due = self.lapsed(life, last, ttl).max(life.deadline().unwrap_or(0)).max(min_hold_end);
         self.after_storms(life, due, ttl)
     }

@@ -5,15 +5,15 @@
 //! [`history`](crate::history) was kept and [`Terms`] say what the run promised. [`Report::holds`] decides; the report prints as
 //! text, and as JSON by serde.
 
+mod apply_event;
 mod finding;
 mod history_index;
 mod invariant;
 mod life;
+mod lifetime;
 mod load;
 mod report;
 mod stalls;
-mod lifetime;
-mod apply_event;
 mod terms;
 mod totals;
 

@@ -239,7 +239,8 @@ fn busy(index: &HistoryIndex<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
     let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
     match (life.grant, life.failure) {
         (Some(grant), _) => {
-            let notified = life.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !has_min_hold;
+            let notified =
+                life.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !has_min_hold;
             Some((grant.at, until.max(grant.at), notified))
         }
         (None, Some((_, Failure::Taken))) if life.is_try() => None,

@@ -275,6 +275,7 @@ fn make(program: &str, data: &Path) {
 /// Whether any process has this directory for its own.
 fn has_process_in(directory: &Path) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut working_directories = processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
+    let mut working_directories =
+        processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
     working_directories.any(|working_directory| working_directory == directory)
 }

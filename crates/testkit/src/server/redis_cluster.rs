@@ -385,6 +385,7 @@ fn takes_a_bus_port(program: &str) -> bool {
     let output = output.unwrap_or_else(|error| panic!("cannot start {program}: {error}: run setup/debian"));
     let version_text = String::from_utf8_lossy(&output.stdout).into_owned();
     // Such as `Redis server v=7.0.15 sha=...`.
-    let version = version_text.split_once("v=").and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
+    let version =
+        version_text.split_once("v=").and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
     version.is_some_and(|version| version >= 7)
 }

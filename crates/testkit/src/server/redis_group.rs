@@ -81,7 +81,8 @@ impl Group {
     pub(super) fn name_port(&self, member: usize, port: u16) {
         let address = self.port(member);
         for other in self.indices().filter(|other| *other != member) {
-            let named = self.routes(other).find(|(known, _)| *known == address).map(|(_, proxy)| (port, proxy));
+            let named =
+                self.routes(other).find(|(known, _)| *known == address).map(|(_, proxy)| (port, proxy));
             self.set_redirect(other, self.routes(other).chain(named));
         }
     }

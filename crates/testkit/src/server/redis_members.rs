@@ -81,7 +81,9 @@ impl RedisCluster {
         for other in self.members().filter(|&other| self.group.is_present(other)) {
             self.command(other, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"]);
         }
-        self.announce(node, "cluster-announce-hostname", name, |announced| announced.ends_with(&format!(",{name}")));
+        self.announce(node, "cluster-announce-hostname", name, |announced| {
+            announced.ends_with(&format!(",{name}"))
+        });
     }
 
     fn is_known(&self, to: usize, node: usize) -> bool {

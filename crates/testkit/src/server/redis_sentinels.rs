@@ -182,8 +182,7 @@ impl RedisSentinels {
                 match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
                     Ok(_) => {}
                     // It has not heard of the replicas yet, or has not ended the last one.
-                    Err(error)
-                        if ["NOGOODSLAVE", "INPROG"].iter().any(|code| error.starts_with(code)) => {}
+                    Err(error) if ["NOGOODSLAVE", "INPROG"].iter().any(|code| error.starts_with(code)) => {}
                     Err(error) => panic!("SENTINEL FAILOVER: {error}"),
                 }
             }

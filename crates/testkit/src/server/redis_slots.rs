@@ -17,7 +17,8 @@ impl RedisCluster {
     /// When no node answers.
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
-        let mut replies = self.members().filter_map(|node| self.group.look(node, &["CLUSTER", "KEYSLOT", key]));
+        let mut replies =
+            self.members().filter_map(|node| self.group.look(node, &["CLUSTER", "KEYSLOT", key]));
         replies.next().and_then(|lines| lines.concat().parse().ok()).expect("a node answers")
     }
 

@@ -70,7 +70,8 @@ impl ClusterNode for ZookeeperNode {
 
     /// The newest leader: one that was lost may not know it yet.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
-        let statuses: Vec<_> = present.iter().filter_map(|(index, node)| Some((index, node.status()?))).collect();
+        let statuses: Vec<_> =
+            present.iter().filter_map(|(index, node)| Some((index, node.status()?))).collect();
         let leaders = statuses.iter().filter(|(_, one)| one.leads);
         let (leader, _) = leaders.max_by_key(|(_, one)| one.zxid)?;
         (statuses.len() >= MAJORITY).then_some(**leader)

@@ -16,10 +16,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(an_expired_permit_comes_back, skip = |profile| needs_lease(profile).or(needs_modes(profile))),
     case!(a_waiter_gets_an_expired_name, skip = needs_lease),
-    case!(
-        the_hint_gives_the_end_of_the_lease,
-        skip = |profile| needs_lease(profile).or(needs_fifo(profile))
-    ),
+    case!(the_hint_gives_the_end_of_the_lease, skip = |profile| needs_lease(profile).or(needs_fifo(profile))),
 ];
 
 async fn an_expired_name_is_free(fixture: &Fixture<'_>) -> Outcome {

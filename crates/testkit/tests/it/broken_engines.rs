@@ -56,7 +56,10 @@ impl Engine for BrokenEngine {
                 *times += 1;
             }
             let answer = self.inner.claim(&changed, how).await?;
-            Ok(self.defects.answer.map_or_else(|| answer.clone(), |change| change(claim, how, answer.clone())))
+            Ok(self
+                .defects
+                .answer
+                .map_or_else(|| answer.clone(), |change| change(claim, how, answer.clone())))
         })
     }
 
@@ -121,7 +124,9 @@ impl Inspect for BrokenEngine {
 fn report(defects: fn() -> Defects) -> Report {
     thread_local!(static DEFECTS: std::cell::Cell<fn() -> Defects> = const { std::cell::Cell::new(Defects::default) });
     DEFECTS.set(defects);
-    let rig = Rig::wrapped(|inner| Arc::new(BrokenEngine { inner, defects: DEFECTS.get()(), sent: Mutex::default() }));
+    let rig = Rig::wrapped(|inner| {
+        Arc::new(BrokenEngine { inner, defects: DEFECTS.get()(), sent: Mutex::default() })
+    });
     suite::run_engine(&rig)
 }
 
@@ -157,7 +162,10 @@ fn a_token_that_does_not_grow_is_caught() {
         }),
         ..Defects::default()
     };
-    caught(defects, &["tokens_grow_across_clients", "tokens_grow_across_modes", "tokens_grow_after_an_expiry"]);
+    caught(
+        defects,
+        &["tokens_grow_across_clients", "tokens_grow_across_modes", "tokens_grow_after_an_expiry"],
+    );
 }
 
 #[test]
@@ -201,7 +209,10 @@ fn a_release_that_does_nothing_is_caught() {
         released: Some(|answers| answers.into_iter().map(|_| Released::Freed).collect()),
         ..Defects::default()
     };
-    caught(defects, &["a_free_name_is_granted", "a_released_name_is_free", "a_repeated_release_finds_nothing"]);
+    caught(
+        defects,
+        &["a_free_name_is_granted", "a_released_name_is_free", "a_repeated_release_finds_nothing"],
+    );
 }
 
 #[test]

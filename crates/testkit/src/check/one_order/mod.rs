@@ -15,7 +15,7 @@ mod steps;
 mod window;
 
 use super::{Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, life::Life};
-use search::{Fault, Search, Undecided, Conflict};
+use search::{Conflict, Fault, Search, Undecided};
 use window::{Hold, Refusal};
 
 /// The verdicts on I3 and on I13.
@@ -58,7 +58,12 @@ fn judge(
     }
 }
 
-fn report_fault(holds: &[Hold<'_, '_>], refusals: &[Refusal<'_, '_>], fault: Fault, finding: &mut Finding<'_, '_>) {
+fn report_fault(
+    holds: &[Hold<'_, '_>],
+    refusals: &[Refusal<'_, '_>],
+    fault: Fault,
+    finding: &mut Finding<'_, '_>,
+) {
     if finding.count_if_full() {
         return;
     }

@@ -82,9 +82,10 @@ fn ends(index: &HistoryIndex<'_>, life: &Life<'_>) -> (u64, u64) {
     let from = match (life.release, life.answer) {
         (Some(release), Some((_, Outcome::Freed))) => match release.min_hold {
             None => release.at,
-            Some(_) => {
-                release.at.saturating_add(terms.shortest(release.min_hold_certain)).saturating_sub(nanos(terms.precision))
-            }
+            Some(_) => release
+                .at
+                .saturating_add(terms.shortest(release.min_hold_certain))
+                .saturating_sub(nanos(terms.precision)),
         },
         (Some(release), _) => lapses.min(release.at),
         (None, _) => lapses,

@@ -85,7 +85,10 @@ fn history(attempts: &[SmallAttempt]) -> History {
             events.push(Event { run: 1, proc: 1, seq: 0, t, task: 0, lock, attempt: id, what });
         };
         let limit = attempt.is_try.then_some(0);
-        push(attempt.called, What::AcqInv { mode: HowHeld(attempt.mode), limit, within: None, retries: false });
+        push(
+            attempt.called,
+            What::AcqInv { mode: HowHeld(attempt.mode), limit, within: None, retries: false },
+        );
         match attempt.end {
             End::Taken => push(attempt.returned, What::AcqTaken),
             End::Unknown => push(attempt.returned, What::AcqUnknown { err: String::new() }),
@@ -107,7 +110,9 @@ fn history(attempts: &[SmallAttempt]) -> History {
                 match left {
                     ReleaseKind::Never => {}
                     ReleaseKind::Freed(at, answered) => leave(at, answered, None, What::RelOk),
-                    ReleaseKind::FreedAfter(at, answered, keep) => leave(at, answered, Some(keep), What::RelOk),
+                    ReleaseKind::FreedAfter(at, answered, keep) => {
+                        leave(at, answered, Some(keep), What::RelOk)
+                    }
                     ReleaseKind::NotHeld(at, answered) => leave(at, answered, None, What::RelNotheld),
                     ReleaseKind::Unknown(at, answered) => {
                         leave(at, answered, None, What::RelUnknown { err: String::new() });
@@ -268,9 +273,9 @@ fn explained(attempts: &[SmallAttempt], left: &[Operation], lock: &Lock, granted
 /// Whether the token of the last grant is above those before it.
 fn in_order(attempts: &[SmallAttempt], granted: &[usize]) -> bool {
     let key = |index: &usize| match attempts[*index] {
-        SmallAttempt { mode: mode @ (Mode::Exclusive | Mode::Shared), end: End::Granted(token, _), .. } => {
-            Some((mode, token))
-        }
+        SmallAttempt {
+            mode: mode @ (Mode::Exclusive | Mode::Shared), end: End::Granted(token, _), ..
+        } => Some((mode, token)),
         _ => None,
     };
     let Some((mode, token)) = granted.last().and_then(key) else { return true };

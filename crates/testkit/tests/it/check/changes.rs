@@ -4,9 +4,9 @@ use leasehold_core::Mode;
 use leasehold_testkit::history::{Event, History, HowHeld, What};
 
 use super::{
+    model::{MS, TTL},
     rng::Rng,
     scenario::number,
-    model::{MS, TTL},
 };
 
 /// A change that breaks a promise, at a place that the dice choose; `None`: it fits nowhere.

@@ -7,9 +7,9 @@ use leasehold_testkit::{
 
 use super::{
     changes::CHANGES,
+    model::{self, Faults, MS},
     rng::Rng,
     scenario::{Scenario, invariant, number, scenarios},
-    model::{self, MS, Faults},
 };
 
 /// How many made histories there are of each kind.

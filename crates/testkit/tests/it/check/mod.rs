@@ -1,9 +1,9 @@
 //! The checker, on histories of known verdicts.
 
+mod brute_force;
 mod changes;
 mod generated;
+mod model;
 mod rng;
-mod brute_force;
 mod scenario;
 mod verdicts;
-mod model;

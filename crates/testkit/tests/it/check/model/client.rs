@@ -4,7 +4,7 @@ use leasehold_core::Mode;
 use leasehold_testkit::history::{HowHeld, What};
 
 use super::{
-    CLEAN_UP, Claim, END, GiveUp, MODES, MS, PATIENCE, SHORT, Stage, Step, TTL, Model, honest, proc,
+    CLEAN_UP, Claim, END, GiveUp, MODES, MS, Model, PATIENCE, SHORT, Stage, Step, TTL, honest, proc,
 };
 
 impl Model {

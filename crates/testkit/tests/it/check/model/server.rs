@@ -3,7 +3,7 @@
 use leasehold_core::Mode;
 use leasehold_testkit::history::{Held, What};
 
-use super::{Answer, END, GiveUp, LOCKS, Lock, MS, PATIENCE, Step, TTL, Model, proc};
+use super::{Answer, END, GiveUp, LOCKS, Lock, MS, Model, PATIENCE, Step, TTL, proc};
 
 impl Model {
     pub(super) fn arrive(&mut self, id: usize) {
