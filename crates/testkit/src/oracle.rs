@@ -139,7 +139,7 @@ impl Side {
                 token.number += 1_000_000 * u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[index].clone();
                 let renewed = self.client(index).renew(&[Hold { id, name, mode, token, ttl }]).await;
-                Reply::Extended(matches!(renewed[..], [Renewed::Extended { .. }]))
+                Reply::Extended(matches!(renewed[..], [Renewed::Kept { .. }]))
             }
             Step::Release { index, with_token, wrong } => {
                 let mut token = self.tokens[index].filter(|_| with_token);

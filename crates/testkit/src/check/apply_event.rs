@@ -1,9 +1,9 @@
-//! Puts a life together, event by event.
+//! Builds the life of an attempt, event by event.
 
 use super::life::{Acceptance, Checked, Failure, Granted, Life, Outcome, ReleaseCall, Renewal, Write};
 use crate::history::{Event, What};
 
-/// Tells a life what happened to it; answers why that cannot be.
+/// Applies an event to a life. Returns why the event is impossible, if it is.
 pub(super) fn apply_event<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) -> Option<&'static str> {
     let t = event.t;
     match &event.what {
@@ -33,9 +33,9 @@ pub(super) fn apply_event<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) 
         What::Lost { .. } => life.lost = life.lost.or(Some(t)),
         What::RelInv { keep, sure } => {
             if life.grant.is_none() || life.release.is_some() {
-                return Some("a release of what was not granted, or released before");
+                return Some("a release of an attempt that was not granted or was released before");
             }
-            life.release = Some(ReleaseCall { at: t, keep: *keep, sure: sure.or(*keep).unwrap_or(0) });
+            life.release = Some(ReleaseCall { at: t, min_hold: *keep, min_hold_certain: sure.or(*keep).unwrap_or(0) });
         }
         What::RelOk => return answer(life, t, Outcome::Freed),
         What::RelNotheld => return answer(life, t, Outcome::NotHeld),
@@ -72,7 +72,7 @@ fn fail(life: &mut Life<'_>, t: u64, failure: Failure) -> Option<&'static str> {
 
 fn answer(life: &mut Life<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
     if life.release.is_none() || life.answer.is_some() {
-        return Some("a release answered that was not called, or twice");
+        return Some("an answer to a release that was not called, or a second answer");
     }
     life.answer = Some((t, outcome));
     None
@@ -80,7 +80,7 @@ fn answer(life: &mut Life<'_>, t: u64, outcome: Outcome) -> Option<&'static str>
 
 fn written(life: &mut Life<'_>, element: u64, answer: (u64, Acceptance, usize)) -> Option<&'static str> {
     let sent = life.writes.iter_mut().rfind(|write| write.element == element && write.answer.is_none());
-    let Some(sent) = sent else { return Some("a write answered that was not sent, or twice") };
+    let Some(sent) = sent else { return Some("an answer to a write that was not sent, or a second answer") };
     sent.answer = Some(answer);
     None
 }

@@ -1,4 +1,5 @@
-//! I11: what ended without a grant leaves nothing, nor does a claim beside the one by which a hold was granted.
+//! I11: an attempt that ends without a grant leaves nothing on the server. An attempt with a grant leaves no other
+//! claim.
 
 use super::{
     Invariant, Verdict,
@@ -18,7 +19,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
             if truth.at > due {
                 let age = millis(truth.at - at);
                 finding.violated(&[life], &[truth.event], || {
-                    format!("the server knows the attempt of {life} {age} after it ended without a grant")
+                    format!("the server still has the attempt of {life} {age} after it ended without a grant")
                 });
             }
         }
@@ -26,7 +27,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// When the attempt ended, or its hold, and when nothing else of it is left.
+/// When the attempt or its hold ended, and when nothing else of it may be left.
 fn over(index: &HistoryIndex<'_>, life: &Life<'_>, truth: &Truth<'_>) -> Option<(u64, u64)> {
     if let Some((at, _)) = life.failure {
         return Some((at, index.gone_by(life)));

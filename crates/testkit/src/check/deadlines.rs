@@ -1,4 +1,4 @@
-//! I2: no user is told a later deadline than its acknowledged request allows, or than the server's own expiry.
+//! I2: no user gets a deadline later than its acknowledged request allows, or later than the server's own expiry.
 
 use super::{
     Invariant, Verdict,
@@ -24,8 +24,9 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 fn by_request<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = life.grant else { return };
     let terms = index.terms;
-    // Who waits sends more than one request, of which the first says nothing; the last left before the answer at least.
-    // One try sends one, soon after its call, unless it has to be connected first.
+    // A waiting attempt sends several requests, and the first one gets no grant. The last request left before the
+    // answer, which is all that is known. A single try sends one request soon after the call, unless it has to connect
+    // first.
     let soon = nanos(terms.told);
     let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > life.invoked);
     let tried = (life.tries_once() && connected).then(|| index.latest(life.proc, life.invoked, soon));
@@ -45,7 +46,7 @@ fn by_request<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Findi
             let over = millis(deadline - honest);
             finding.violated(&[life], event.as_slice(), || {
                 format!(
-                    "the deadline of {life} is {over} later than a lease of {} asked at {asked} allows",
+                    "the deadline of {life} is {over} later than a lease of {} requested at {asked} allows",
                     millis(ttl)
                 )
             });
@@ -53,7 +54,7 @@ fn by_request<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Findi
     }
 }
 
-/// Whoever believes while the server is asked must be a holder there, and for no longer than there.
+/// A hold that is valid while the server is asked must exist on the server, and must not outlive the server's expiry.
 fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     let mut at = 0;
     let mut truths: Vec<_> = index.truths.iter().collect();
@@ -79,7 +80,7 @@ fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     }
 }
 
-/// Compares what one believes until `end` with what the server said meanwhile.
+/// Compares a hold that is valid until `end` with what the server reported meanwhile.
 fn compare<'h>(
     index: &HistoryIndex<'h>,
     truth: &Truth<'h>,
@@ -92,12 +93,12 @@ fn compare<'h>(
             finding.checked();
             let left = millis(end - truth.until);
             finding.violated(&[life], &[truth.event], || {
-                format!("{life} believes for {left} more, and the server knows nothing of it")
+                format!("{life} is valid for {left} more, but the server does not have it")
             });
         }
         return;
     };
-    // Who let go while the server was asked may be seen as what is kept of it.
+    // A hold released during the look may appear on the server as a minimum hold.
     if life.release.is_some_and(|release| release.at <= truth.until) {
         return;
     }
@@ -111,7 +112,7 @@ fn compare<'h>(
     }
 }
 
-/// The holder on the server through which an attempt holds: by its own name, or by the token that its block began with.
+/// The holder on the server that stands for this attempt: found by attempt id, or by the first token of its block.
 fn holder<'t>(truth: &'t Truth<'_>, life: &Life<'_>) -> Option<&'t Held> {
     let own = |held: &&Held| held.attempt == life.id || life.within == Some(held.attempt);
     let token = life.grant.map_or(0, |grant| grant.token);

@@ -1,4 +1,4 @@
-//! I1: a sweep over the begins and ends of what users believed.
+//! I1: a sweep over the begins and ends of active holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// What one hold believed; a hold entered again by its owner is one with it.
+/// The time for which a hold was active. A hold and its re-entries are one span.
 struct Span<'b, 'h> {
     life: &'b Life<'h>,
     begin: u64,
@@ -34,7 +34,7 @@ struct Span<'b, 'h> {
 fn spans<'b, 'h>(index: &'b HistoryIndex<'h>, lives: &[&'b Life<'h>]) -> Vec<Span<'b, 'h>> {
     let mut by_root: BTreeMap<u64, Span<'b, 'h>> = BTreeMap::new();
     let mut apart = Vec::new();
-    // In the order of grants, so that a hold is met before it is entered again.
+    // In the order of grants, so that a hold comes before its re-entries.
     let mut granted: Vec<_> =
         lives.iter().filter_map(|&life| life.active_hold().map(|active_hold| (life, active_hold))).collect();
     granted.sort_by_key(|(_, active_hold)| active_hold.start);
@@ -49,10 +49,10 @@ fn spans<'b, 'h>(index: &'b HistoryIndex<'h>, lives: &[&'b Life<'h>]) -> Vec<Spa
     by_root.into_values().chain(apart).collect()
 }
 
-/// The attempt that a re-entrant one entered first.
+/// The outermost attempt of a re-entrant attempt.
 fn root(index: &HistoryIndex<'_>, life: &Life<'_>) -> u64 {
     let mut root = life;
-    // Each step goes back in time, so there is no circle.
+    // Each step goes back in time, so the loop ends.
     while let Some(outer) =
         root.within.and_then(|id| index.life(id)).filter(|outer| outer.invoked < root.invoked)
     {
@@ -71,7 +71,7 @@ fn sweep<'h>(
     for (at, span) in spans.iter().enumerate() {
         marks.extend([(span.begin, true, at), (span.end, false, at)]);
     }
-    // `false` sorts first: at one instant, ends come before begins.
+    // `false` sorts first: at the same instant, ends come before begins.
     marks.sort_unstable();
     let (mut active, mut load, mut most) = (BTreeSet::new(), Load::default(), 0);
     for (_, begins, at) in marks {
@@ -97,7 +97,7 @@ fn sweep<'h>(
     most
 }
 
-/// Whether the server may have forgotten one of those that overlap.
+/// Whether the server may have forgotten one of the overlapping holds.
 fn forgotten<'s>(
     index: &HistoryIndex<'_>,
     span: &'s Span<'s, 's>,
@@ -107,7 +107,7 @@ fn forgotten<'s>(
     clashing.chain([span]).any(|other| index.forgotten(other.life).is_some_and(|since| since <= span.begin))
 }
 
-/// Reports the pair that overlaps longest.
+/// Reports the pair with the longest overlap.
 fn report_overlap<'s>(
     span: &'s Span<'s, 's>,
     active: impl Iterator<Item = &'s Span<'s, 's>>,

@@ -1,4 +1,5 @@
-//! I5: a resource that checks tokens accepts none smaller than before, and loses no update that it acknowledged.
+//! I5: a resource that checks tokens never accepts a smaller token after a larger one, and loses no acknowledged
+//! update.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -40,7 +41,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// A write, and under which hold.
+/// A write and the hold under which it was sent.
 struct SentWrite<'b, 'h> {
     life: &'b Life<'h>,
     write: &'b Write<'h>,
@@ -65,7 +66,7 @@ fn count(writes: &[SentWrite<'_, '_>], how: Acceptance) -> u64 {
     writes.iter().filter(|sent| sent.write.answer.is_some_and(|(_, answer, _)| answer == how)).count() as u64
 }
 
-/// What a resource held at last, and the event that tells it.
+/// The final contents of a resource, and the event that recorded them.
 struct Contents<'h> {
     event: usize,
     elements: &'h [u64],
@@ -79,7 +80,7 @@ fn contents<'h>(index: &HistoryIndex<'h>) -> HashMap<&'h str, Contents<'h>> {
     recorded.collect()
 }
 
-/// The acknowledged writes that are not in the contents, each with the event that should tell it.
+/// The acknowledged writes that the contents lack, each with the event that recorded the contents.
 fn missing<'w, 'b, 'h>(
     index: &HistoryIndex<'h>,
     writes: &'w [SentWrite<'b, 'h>],
@@ -92,7 +93,7 @@ fn missing<'w, 'b, 'h>(
     missing.map(|sent| (sent, contents.event)).collect()
 }
 
-/// No write is acknowledged that was sent after one of a larger token was.
+/// No write is acknowledged that was sent after the acknowledgement of a larger token.
 fn by_answers<'h>(writes: &[SentWrite<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     let mut answered: Vec<_> = writes.iter().filter(|sent| sent.acknowledged().is_some()).collect();
     let mut sent = answered.clone();
@@ -115,7 +116,7 @@ fn by_answers<'h>(writes: &[SentWrite<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     }
 }
 
-/// In the resource's own order, tokens never decrease.
+/// In the order of the resource itself, tokens never decrease.
 fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &mut Finding<'_, 'h>) {
     let by_element: HashMap<u64, &SentWrite<'_, 'h>> =
         writes.iter().map(|sent| (sent.write.element, sent)).collect();
@@ -123,7 +124,7 @@ fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &m
     for element in contents.elements {
         finding.checked();
         let Some(write) = by_element.get(element) else {
-            finding.violated(&[], &[contents.event], || format!("it holds {element}, which nobody wrote"));
+            finding.violated(&[], &[contents.event], || format!("it contains {element}, which no write added"));
             continue;
         };
         let last = largest.entry(write.lineage()).or_insert(write);
@@ -134,7 +135,7 @@ fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &m
     }
 }
 
-/// A violation, if the token of `write` is smaller than that of `last`.
+/// Reports a violation if the token of `write` is smaller than that of `last`.
 fn report_stale_write<'h>(
     last: &SentWrite<'_, 'h>,
     write: &SentWrite<'_, 'h>,
@@ -153,6 +154,6 @@ fn report_stale_write<'h>(
 fn report_lost_write<'h>((sent, read): (&SentWrite<'_, 'h>, usize), finding: &mut Finding<'_, 'h>) {
     let events: Vec<_> = sent.events().chain([read]).collect();
     finding.violated(&[sent.life], &events, || {
-        format!("{:?} acknowledged {} and does not hold it", sent.write.to, sent.write.element)
+        format!("{:?} acknowledged {} and does not contain it", sent.write.to, sent.write.element)
     });
 }

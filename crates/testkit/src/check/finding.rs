@@ -1,12 +1,12 @@
-//! Collects what one check finds.
+//! Collects the result of one check.
 
 use super::{Figure, Invariant, Outcome, Verdict, Violation, history_index::HistoryIndex, life::Life};
 use crate::history::{Event, What};
 
-/// How many violations are shown in full: the first ones tell what is wrong, the rest are counted.
+/// How many violations are shown in full. The first ones show what is wrong; the others are only counted.
 const MAX_SHOWN: usize = 10;
 
-/// A verdict in the making.
+/// A verdict under construction.
 pub(super) struct Finding<'b, 'h> {
     index: &'b HistoryIndex<'h>,
     verdict: Verdict,
@@ -26,12 +26,12 @@ impl<'b, 'h> Finding<'b, 'h> {
         Self { index, verdict }
     }
 
-    /// One more thing was looked at.
+    /// Counts one checked item.
     pub(super) fn checked(&mut self) {
         self.verdict.checked += 1;
     }
 
-    /// A violation by these attempts, and these further events.
+    /// Records a violation by these attempts, with further events that show it.
     pub(super) fn violated(&mut self, lives: &[&Life<'_>], more: &[usize], what: impl FnOnce() -> String) {
         if self.count_if_full() {
             return;
@@ -47,14 +47,15 @@ impl<'b, 'h> Finding<'b, 'h> {
         self.verdict.examples.push(Violation { lock, what: what(), excerpt });
     }
 
-    /// One more violation, where enough are shown already; otherwise `false`, and it has to be told in full.
+    /// Counts a violation if enough are shown already. Otherwise returns `false`, and the caller must report it in
+    /// full.
     pub(super) fn count_if_full(&mut self) -> bool {
         let full = self.verdict.examples.len() >= MAX_SHOWN;
         self.verdict.violations += u64::from(full);
         full
     }
 
-    /// The search on one lock was given up.
+    /// Records that the search on one lock was given up.
     pub(super) fn undecided(&mut self) {
         self.verdict.undecided += 1;
     }
@@ -74,7 +75,7 @@ impl<'b, 'h> Finding<'b, 'h> {
         self.verdict
     }
 
-    /// The events that bound what an attempt believed: without checks, writes, and renewals but the last.
+    /// The events that bound an active hold: all but checks, writes, and renewals before the last.
     fn bounds(&self, life: &Life<'_>) -> Vec<usize> {
         let last_renewal = life.renewals.last().map(|renewal| renewal.event);
         let bounding = |&at: &usize| match self.index.events[at].what {

@@ -1,4 +1,4 @@
-//! A history, read once: attempts by lock, windows of disturbance, truths, probes.
+//! A history, indexed in one pass: attempts by lock, disturbances, looks at the server, probes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,35 +10,35 @@ use super::{
 };
 use crate::history::{AttemptId, Event, Held, History, What};
 
-/// Everything the checks need.
+/// Everything that the checks need.
 pub(super) struct HistoryIndex<'h> {
     pub(super) terms: &'h Terms,
     pub(super) events: &'h [Event],
     pub(super) lives: Vec<Life<'h>>,
     by_id: HashMap<AttemptId, usize>,
-    /// The attempts of each lock in the order of their invocation.
+    /// The attempts of each lock, in the order of their calls.
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
     pub(super) truths: Vec<Truth<'h>>,
-    /// The longest lease known of each lock; 0: its holds end with their processes.
+    /// The longest known lease of each lock. 0: its holds end with their processes.
     pub(super) longest: HashMap<&'h str, u64>,
-    /// When each process was stopped; an open end is the end of the history.
+    /// When each process was stopped. A stop without an end lasts until the end of the history.
     pub(super) stops: HashMap<u32, Vec<(u64, u64)>>,
-    /// When the machine did not serve.
+    /// When the machine gave no time.
     pub(super) stalls: Stalls,
-    /// When the system was disturbed: apart from each other, in order.
+    /// When the system was disturbed: sorted, without overlaps.
     pub(super) storms: Vec<(u64, u64)>,
-    /// When nothing but news was cut, likewise.
+    /// When only notifications were cut: sorted, without overlaps.
     pub(super) cuts: Vec<(u64, u64)>,
-    /// How many disturbances there were.
+    /// The number of disturbances.
     pub(super) disturbances: u64,
     pub(super) crashes: HashMap<u32, u64>,
-    /// Events that have no cause.
+    /// Events that contradict the events before them.
     pub(super) strays: Vec<(usize, &'static str)>,
     /// The time of the last event.
     pub(super) end: u64,
 }
 
-/// What an administrator saw of a lock.
+/// The state of a lock as an administrator's connection saw it.
 pub(super) struct Truth<'h> {
     pub(super) lock: &'h str,
     pub(super) at: u64,
@@ -104,7 +104,7 @@ impl<'h> HistoryIndex<'h> {
         self.locks.values().map(|lives| lives.iter().map(|&at| &self.lives[at]).collect())
     }
 
-    /// `t`, or the moment at which the process ran again when it was stopped within `slack` after `t`.
+    /// `t`. If the process was stopped within `slack` after `t`: the time at which it ran again.
     pub(super) fn awake(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
         for &(from, until) in self.stops_since(proc, t) {
             if from > t.saturating_add(slack) {
@@ -115,7 +115,7 @@ impl<'h> HistoryIndex<'h> {
         t
     }
 
-    /// When the process was stopped between two moments.
+    /// When the process was stopped between two times.
     pub(super) fn stopped(&self, proc: u32, from: u64, until: u64) -> impl Iterator<Item = (u64, u64)> {
         within(self.stops_since(proc, from), from, until)
     }
@@ -209,14 +209,14 @@ impl<'h> HistoryIndex<'h> {
     }
 }
 
-/// What began and has not ended.
+/// Stops and disturbances that have not ended yet.
 #[derive(Default)]
 struct Open<'h> {
     stops: HashMap<u32, u64>,
     storms: HashMap<&'h str, u64>,
 }
 
-/// The same spans without overlaps, in order.
+/// Merges overlapping spans; the result is sorted.
 pub(super) fn merged(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     spans.sort_unstable();
     spans.dedup_by(|next, span| {

@@ -1,14 +1,14 @@
-//! What must hold.
+//! The invariants.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// What must hold, by the numbers of `docs/rules.md`.
+/// An invariant, by its number in `docs/rules.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Invariant {
-    /// I0: the history itself is whole: every event has its cause, and no record is missing.
+    /// I0: the history itself is complete and consistent: every event has its cause, and no record is missing.
     Shape,
     /// I1: exclusive excludes everything, shared excludes exclusive, permits stay within their limit.
     Exclusion,
@@ -26,9 +26,9 @@ pub enum Invariant {
     WakeUps,
     /// I8: first come, first served.
     Order,
-    /// I9: a loss is told, and `check` is false from the deadline on.
+    /// I9: a loss is reported, and `check` is false from the deadline on.
     Loss,
-    /// I10: a release answers the truth.
+    /// I10: a release reports the truth.
     Releases,
     /// I11: a cancelled attempt leaves nothing.
     Cancels,
@@ -39,7 +39,7 @@ pub enum Invariant {
 }
 
 impl Invariant {
-    /// Its number in `docs/rules.md`.
+    /// The number in `docs/rules.md`.
     #[must_use]
     pub const fn id(self) -> &'static str {
         self.words().0
@@ -56,7 +56,7 @@ impl Invariant {
             Self::Leaks => ("I6", "leaks"),
             Self::WakeUps => ("I7", "wake-ups"),
             Self::Order => ("I8", "first come, first served"),
-            Self::Loss => ("I9", "loss told"),
+            Self::Loss => ("I9", "loss reported"),
             Self::Releases => ("I10", "releases"),
             Self::Cancels => ("I11", "cancels"),
             Self::Limits => ("I12", "limits"),

@@ -1,4 +1,4 @@
-//! I6: what there is at rest was there at the start.
+//! I6: after the run there is nothing that was not there before it.
 
 use std::collections::BTreeMap;
 

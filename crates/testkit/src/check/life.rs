@@ -1,4 +1,4 @@
-//! The life of one attempt, put together from its events.
+//! The life of one attempt, built from its events.
 
 use std::{fmt, ops::Range};
 
@@ -6,7 +6,8 @@ use leasehold_core::Mode;
 
 use crate::history::AttemptId;
 
-/// One attempt from invocation to the answer of its release. Times are nanoseconds; `event`s are places in the history.
+/// One attempt, from its call to the answer of its release. Times are nanoseconds; `event` fields are indices into the
+/// history.
 #[derive(Debug)]
 pub(super) struct Life<'h> {
     pub(super) id: AttemptId,
@@ -19,7 +20,7 @@ pub(super) struct Life<'h> {
     pub(super) retries: bool,
     pub(super) queued: Option<u64>,
     pub(super) grant: Option<Granted<'h>>,
-    /// When it ended without a grant.
+    /// When and how it ended without a grant.
     pub(super) failure: Option<(u64, Failure)>,
     pub(super) renewals: Vec<Renewal>,
     pub(super) renewing: Renewing,
@@ -54,7 +55,7 @@ pub(super) struct Renewal {
     pub(super) event: usize,
 }
 
-/// Renewals that are under way. Which of several was answered, nobody knows.
+/// Renewals in flight. If there are several, it is unknown which of them an answer belongs to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewing {
     count: usize,
@@ -67,7 +68,7 @@ impl Renewing {
         self.asked = Some(t).filter(|_| self.count == 1);
     }
 
-    /// When the one left that was answered, if that is known.
+    /// When the answered renewal left, if that is known.
     pub(super) fn answer(&mut self) -> Option<u64> {
         self.count = self.count.saturating_sub(1);
         self.asked.take()
@@ -89,7 +90,7 @@ pub(super) struct Write<'h> {
     pub(super) element: u64,
     pub(super) sent: u64,
     pub(super) event: usize,
-    /// When and how the resource answered, with the place of that event.
+    /// When and how the resource answered, with the index of that event.
     pub(super) answer: Option<(u64, Acceptance, usize)>,
 }
 
@@ -103,7 +104,7 @@ pub(super) enum Acceptance {
 pub(super) struct ReleaseCall {
     pub(super) at: u64,
     pub(super) min_hold: Option<u64>,
-    /// How much of it is sure.
+    /// The part of the minimum hold time that is certain.
     pub(super) min_hold_certain: u64,
 }
 
@@ -123,14 +124,14 @@ pub(super) enum Outcome {
 }
 
 impl Life<'_> {
-    /// The deadline acknowledged last up to `t`; `None`: not granted, or it never lapses.
+    /// The latest deadline acknowledged up to `t`. `None`: not granted, or the hold never lapses.
     pub(super) fn deadline_at(&self, t: u64) -> Option<u64> {
         let first = self.grant?.deadline?;
         let renewed = self.renewals.partition_point(|renewal| renewal.at <= t).checked_sub(1);
         Some(renewed.map_or(first, |last| self.renewals[last].deadline.max(first)))
     }
 
-    /// The latest deadline that the user was told; `None`: not granted, or it never lapses.
+    /// The latest deadline that the user got. `None`: not granted, or the hold never lapses.
     pub(super) fn deadline(&self) -> Option<u64> {
         let first = self.grant?.deadline?;
         let renewed = self.renewals.iter().map(|renewal| renewal.deadline);
@@ -138,8 +139,8 @@ impl Life<'_> {
         Some(renewed.chain(read).fold(first, u64::max))
     }
 
-    /// From when until when the user believed: up to the release, the loss, the crash, the deadline. Empty where the
-    /// answer came too late; `None`: never granted.
+    /// The active hold: from the grant to the release, loss, crash or deadline. Empty if the answer came after the
+    /// deadline. `None`: never granted.
     pub(super) fn active_hold(&self) -> Option<Range<u64>> {
         let grant = self.grant?;
         let ends = [self.release.map(|release| release.at), self.lost, self.crashed, self.deadline()];
@@ -147,12 +148,13 @@ impl Life<'_> {
         Some(grant.at..end.max(grant.at))
     }
 
-    /// When the acquire returned, any way.
+    /// When the acquire returned, with any result.
     pub(super) fn returned(&self) -> Option<u64> {
         self.grant.map(|grant| grant.at).or(self.failure.map(|(at, _)| at))
     }
 
-    /// When its loss was told, if its user did not let go before its lease was over: then nothing rang when it ended.
+    /// When the loss was reported, if the user did not release before the lease ended. In this case the end of the hold
+    /// notified no waiter.
     pub(super) fn lost_without_release(&self) -> Option<u64> {
         let (lost, deadline) = (self.lost?, self.deadline()?);
         let outlasted_lease = self.release.is_none_or(|release| release.at >= deadline);
@@ -160,24 +162,24 @@ impl Life<'_> {
         (outlasted_lease && unanswered).then_some(lost)
     }
 
-    /// It takes no place in line.
+    /// Whether it never joins the queue.
     pub(super) fn is_try(&self) -> bool {
         self.limit == Some(0)
     }
 
-    /// The same, and it makes one claim.
+    /// Whether it never joins the queue and makes a single claim.
     pub(super) fn tries_once(&self) -> bool {
         self.is_try() && !self.retries
     }
 
-    /// The longest lease that it is known to have had; `None`: it never lapses, or was never granted.
+    /// The longest lease that it is known to have had. `None`: never granted, or the hold never lapses.
     pub(super) fn longest_ttl(&self) -> Option<u64> {
         let first = self.grant?.ttl?;
         Some(self.renewals.iter().filter_map(|renewal| renewal.ttl).fold(first, u64::max))
     }
 }
 
-/// Who it is, for messages.
+/// For messages.
 impl fmt::Display for Life<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of process {}", self.mode, self.proc)?;

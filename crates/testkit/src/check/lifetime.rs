@@ -1,4 +1,4 @@
-//! From when until when an attempt may stand on the server, as far as its user can know.
+//! How long an attempt may exist on the server, as far as its user can know.
 
 use super::{
     history_index::HistoryIndex,
@@ -7,14 +7,16 @@ use super::{
 };
 
 impl HistoryIndex<'_> {
-    /// Where exclusion is not promised: since when the server may have forgotten a hold that a disturbance met.
+    /// Where exclusion is not promised: the time from which the server may have forgotten a hold because of a
+    /// disturbance.
     pub(super) fn forgotten(&self, life: &Life<'_>) -> Option<u64> {
         let storm = self.storms.partition_point(|storm| storm.1 <= life.invoked);
         self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(life.invoked))
     }
 
-    /// When the lease of a hold may run out on the server at the earliest. A deadline is believed to be honest, which is another
-    /// invariant, and counts where it is earlier than what was asked for: a grant may be for less.
+    /// The earliest time at which the lease of a hold may end on the server. Deadlines are assumed to be honest, which
+    /// another invariant checks. A deadline earlier than the requested lease allows takes precedence, because a grant
+    /// may be shorter than requested.
     pub(super) fn lapses(&self, life: &Life<'_>) -> u64 {
         let Some(grant) = life.grant else { return life.invoked };
         let precision = nanos(self.terms.precision);
@@ -27,13 +29,13 @@ impl HistoryIndex<'_> {
             certain(renewal.asked, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
         });
         let read = life.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
-        // What never lapses ends with its process.
+        // A hold that never lapses ends with its process.
         first.map_or(life.crashed.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
     }
 
-    /// When nothing of an attempt is left on the server; `u64::MAX`: that is not known.
+    /// The time from which nothing of an attempt is left on the server. `u64::MAX`: unknown.
     pub(super) fn gone_by(&self, life: &Life<'_>) -> u64 {
-        // Of several tries one before the one that was granted may have left something.
+        // With several tries, a try before the granted one may have left a claim.
         let earlier =
             life.grant.filter(|_| life.retries).map_or(0, |grant| self.cleaned_by(life, Some(grant.at)));
         earlier.max(match (life.grant, life.answer) {
@@ -55,7 +57,8 @@ impl HistoryIndex<'_> {
         }
     }
 
-    /// When what an attempt left that ended then is cleaned up, or its lease has run out where it cannot be.
+    /// When the remains of an attempt that ended at `ended` are cleaned up. If the process cannot clean up: when the
+    /// lease has ended.
     pub(super) fn cleaned_by(&self, life: &Life<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let queue_entry = nanos(self.terms.place);
@@ -68,7 +71,7 @@ impl HistoryIndex<'_> {
         self.after_storms(life, due, ttl)
     }
 
-    /// For a hold that nobody saw released: when its last lease has run out.
+    /// For a hold without a confirmed release: when its last lease has ended.
     fn ended_by(&self, life: &Life<'_>) -> u64 {
         let fixed = life.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
         let contact = life.crashed.map(|crashed| self.last_contact(crashed));
@@ -77,11 +80,11 @@ impl HistoryIndex<'_> {
         let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
         let ttl = match (life.longest_ttl(), life.crashed) {
             (Some(ttl), _) => Some(ttl),
-            // What never lapses ends with its process.
+            // A hold that never lapses ends with its process.
             (None, Some(_)) => Some(0),
             (None, None) => return u64::MAX,
         };
-        // Also what was told lost may have been there, to be kept.
+        // A hold that was reported lost may still have existed, so its release may have started a minimum hold.
         let min_hold_end = life.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(
             0,
             |(at, min_hold)| {
@@ -92,18 +95,20 @@ impl HistoryIndex<'_> {
         self.after_storms(life, due, ttl)
     }
 
-    /// When the system heard the last renewal of a hold whose process was killed, or told its loss, then.
+    /// The latest time at which the last renewal may reach the system, for a process that was killed or was notified of
+    /// the loss at `ended`.
     fn last_contact(&self, ended: u64) -> u64 {
         ended.saturating_add(nanos(self.terms.under_way))
     }
 
-    /// When a lease is over that was asked for at `asked`, and came to the system as soon as the machine let it. `None`: never.
+    /// The end of a lease that was requested at `asked` and reached the system as soon as the machine allowed. `ttl` is
+    /// `None`: never.
     fn lapsed(&self, life: &Life<'_>, asked: u64, ttl: Option<u64>) -> u64 {
         let served = self.given(life.proc, asked, nanos(self.terms.told));
         ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 
-    /// `due`, unless a disturbance since the call may have kept a request: then a lease after the disturbance.
+    /// `due`. If a disturbance since the call may have delayed a request: one lease after the disturbance.
     fn after_storms(&self, life: &Life<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
         let first = self.storms.partition_point(|storm| storm.1 <= life.invoked);
         for &(begin, end) in &self.storms[first..] {

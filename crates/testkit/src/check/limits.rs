@@ -6,7 +6,8 @@ use super::{
     Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, report::millis, terms::nanos,
 };
 
-/// How long after its record an acquire is called: a process that is stopped or stalled so soon calls it when it runs again.
+/// The time between the record of an acquire and its call. A process that is stopped or stalled within this time calls
+/// only when it runs again.
 const CALL: Duration = Duration::from_millis(1);
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
@@ -14,7 +15,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let slack = nanos(index.terms.over_limit);
     let mut worst = 0;
     for life in &index.lives {
-        // A try has no limit of its own: how long a request may take is the engine's.
+        // A try has no limit of its own. The engine limits how long a request takes.
         let Some(limit) = life.limit.filter(|limit| *limit > 0) else { continue };
         let called = index.latest(life.proc, life.invoked, nanos(CALL)) - nanos(CALL);
         let due = called.saturating_add(limit);

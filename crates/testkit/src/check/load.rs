@@ -1,10 +1,10 @@
-//! What is held at one moment, and what may be held beside it.
+//! The holds at one moment, and which further holds are allowed.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::Mode;
 
-/// A count of holds by mode.
+/// The number of holds by mode.
 #[derive(Default)]
 pub(super) struct Load {
     exclusive: usize,
@@ -13,7 +13,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Whether one more may be held.
+    /// Whether one more hold in this mode is allowed.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         let alone = self.exclusive == 0 && self.shared == 0;
         match mode {
@@ -62,12 +62,12 @@ impl FromIterator<Mode> for Load {
     }
 }
 
-/// Whether two modes may be at fault for each other.
+/// Whether holds in these modes can conflict.
 pub(super) fn clash(a: Mode, b: Mode) -> bool {
     (a, b) != (Mode::Shared, Mode::Shared)
 }
 
-/// How many permits; 0 for a lock.
+/// The number of permits; 0 for a lock.
 pub(super) fn count(mode: Mode) -> u64 {
     match mode {
         Mode::Permits { count, .. } => count.into(),

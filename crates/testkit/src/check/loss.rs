@@ -1,4 +1,4 @@
-//! I9: `check` is false from the deadline on, for good, and `lost` says so in time.
+//! I9: `check` is false from the deadline on and stays false, and `lost` reports the loss in time.
 
 use super::{
     Invariant, Terms, Verdict,
@@ -27,20 +27,20 @@ fn checks<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
             continue;
         }
         let event = &[check.event];
-        // The deadline read after the check is never before the one at the check.
+        // The deadline is read after the check, so it is never earlier than the deadline at the check.
         if let Some(deadline) = check.deadline.or_else(|| life.deadline_at(check.at))
             && check.at >= deadline.saturating_add(nanos(terms.reading))
         {
             let late = millis(check.at - deadline);
-            finding.violated(&[life], event, || format!("{life} was called valid {late} after its deadline"));
+            finding.violated(&[life], event, || format!("{life} was reported valid {late} after its deadline"));
         } else if let Some(gone) = gone {
             finding.violated(&[life], &[gone.event, check.event], || {
-                format!("{life} was called lost, then valid")
+                format!("{life} was reported lost, then valid")
             });
         } else if let Some(lost) = life.lost.filter(|lost| *lost < check.at) {
             let late = millis(check.at - lost);
             finding.violated(&[life], event, || {
-                format!("{life} was called valid {late} after it was told lost")
+                format!("{life} was reported valid {late} after its loss was reported")
             });
         }
     }
@@ -48,7 +48,7 @@ fn checks<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
 
 fn reported<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = life.grant.filter(|grant| grant.watched) else { return };
-    // The last deadline is known only where nobody moves it; elsewhere the first `false` tells of the loss.
+    // The last deadline is known only without renewals. Otherwise the first `false` marks the loss.
     let fixed = grant.deadline.filter(|_| grant.fixed);
     let denied = life.checks.iter().find(|check| !check.valid).map(|check| check.at);
     let Some(due) = fixed.into_iter().chain(denied).min() else { return };
@@ -62,6 +62,6 @@ fn reported<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding
     finding.checked();
     if life.lost.is_none_or(|lost| lost > latest) {
         let late = life.lost.map_or_else(|| "never".into(), |lost| format!("{} later", millis(lost - due)));
-        finding.violated(&[life], &[], || format!("{life} was lost at {due} and told so {late}"));
+        finding.violated(&[life], &[], || format!("{life} was lost at {due}, reported {late}"));
     }
 }

@@ -1,9 +1,9 @@
-//! The invariants, checked mechanically on a recorded history.
+//! Checks the invariants on a recorded history.
 //!
-//! [`check`] reads a history once and answers a [`Report`] with a verdict for each [`Invariant`]: what was checked, figures, and
-//! for a violation the smallest excerpt that shows it. No alarm is false as long as the stamping rule of
-//! [`history`](crate::history) was kept and [`Terms`] say what the run promised. [`Report::holds`] decides; the report prints as
-//! text, and as JSON by serde.
+//! [`check`] reads a history once and returns a [`Report`] with a verdict for each [`Invariant`]: what was checked,
+//! figures, and for a violation the smallest excerpt that shows it. There are no false alarms as long as the recorder
+//! kept the stamping rule of [`history`](crate::history) and the [`Terms`] state what the run promised.
+//! [`Report::holds`] gives the overall result. The report prints as text, and as JSON by serde.
 
 mod apply_event;
 mod finding;
@@ -38,7 +38,7 @@ pub use terms::Terms;
 use crate::history::History;
 use history_index::HistoryIndex;
 
-/// Checks a history of one run.
+/// Checks the history of one run.
 #[must_use]
 pub fn check(history: &History, terms: &Terms) -> Report {
     let index = HistoryIndex::read(history, terms);

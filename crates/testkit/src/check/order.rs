@@ -1,4 +1,4 @@
-//! I8: who stood in line before another asked is granted first.
+//! I8: an attempt that was queued before another attempt was called is granted before it.
 
 use super::{
     Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, life::Life, terms::nanos,
@@ -21,14 +21,15 @@ struct Seen {
     all: u64,
 }
 
-/// A place in the order of grants: acquires return in another, tokens tell.
+/// The position in the order of grants. Acquires may return in another order; tokens give the true one.
 type GrantKey<'h> = (&'h str, u64);
 
 fn grant_key<'h>(life: &Life<'h>) -> Option<GrantKey<'h>> {
     life.grant.map(|grant| (grant.lineage, grant.token))
 }
 
-/// Counts for each waiter who asked after it stood in line and was granted before it was granted, or gave up.
+/// For each waiter, counts the attempts that were called after it was queued and granted before it was granted or gave
+/// up.
 fn overtakes<'h>(
     index: &HistoryIndex<'h>,
     lives: &[&Life<'h>],
@@ -46,7 +47,7 @@ fn overtakes<'h>(
     by_call.sort_by_key(|life| std::cmp::Reverse(life.invoked));
     let mut waiters: Vec<_> = lives.iter().filter_map(|life| waiter(index, life, &granted)).collect();
     waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.queued));
-    // From the last backwards: everybody who was called after the waiter queued is in the tree already.
+    // From the last waiter backwards: every attempt that was called after the waiter was queued is in the tree already.
     let (mut tree, mut later) = (Counts::new(ranks.len()), by_call.into_iter().peekable());
     for Waiter { life, queued, before } in waiters {
         while let Some(life) = later.next_if(|life| life.invoked > queued) {
@@ -70,14 +71,15 @@ fn overtakes<'h>(
     }
 }
 
-/// Who stood in line since `queued`, and the place in the order of grants before which nobody may go first.
+/// A waiter, queued since `queued`, and the position in the order of grants before which no later attempt may be
+/// granted.
 struct Waiter<'b, 'h> {
     life: &'b Life<'h>,
     queued: u64,
     before: GrantKey<'h>,
 }
 
-/// `granted` is in the order of returns.
+/// `granted` is sorted by return.
 fn waiter<'b, 'h>(
     index: &HistoryIndex<'h>,
     life: &'b Life<'h>,
@@ -85,14 +87,15 @@ fn waiter<'b, 'h>(
 ) -> Option<Waiter<'b, 'h>> {
     let queued = life.queued.filter(|_| life.crashed.is_none() && life.within.is_none())?;
     let until = life.returned().unwrap_or(index.end);
-    // A waiter that the server heard nothing of for too long may have lost its place.
+    // A waiter that lost contact with the server for too long may have lost its queue entry.
     let storm = index.storms.partition_point(|storm| storm.1 <= queued);
     let storm = index.storms.get(storm).is_some_and(|storm| storm.0 < until);
     if storm || index.stopped(life.proc, queued, until).next().is_some() {
         return None;
     }
     let before = grant_key(life).or_else(|| {
-        // Whoever had its grant long before this one gave up was granted before: its own would have arrived.
+        // A grant that returned long before this waiter gave up came before any grant of the waiter, which would have
+        // arrived by then.
         let arrived = until.saturating_sub(nanos(index.terms.wake));
         let last = granted.partition_point(|other| other.returned() < Some(arrived)).checked_sub(1)?;
         grant_key(granted[last]).map(|(lineage, token)| (lineage, token + 1))
@@ -116,7 +119,7 @@ impl Counts {
         }
     }
 
-    /// How many are of a lower rank.
+    /// The count of all lower ranks.
     fn below(&self, rank: usize) -> u64 {
         let (mut at, mut sum) = (rank, 0);
         while at > 0 {

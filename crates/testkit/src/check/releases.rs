@@ -1,4 +1,4 @@
-//! I10: a release answers the truth.
+//! I10: a release reports the truth.
 
 use leasehold_core::Mode;
 
@@ -23,19 +23,20 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// "Was not held" within the lease: somebody took it away, and nobody said so.
+/// "Was not held" within the lease: the hold ended early and its loss was not reported.
 fn wrongly_not_held<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
     let Some((at, outcome)) = life.answer else { return };
     finding.checked();
     let within = life.deadline().is_none_or(|deadline| at < deadline);
     if outcome == Outcome::NotHeld && within && life.lost.is_none() && !lossy {
         finding.violated(&[life], &[], || {
-            format!("the release of {life} found nothing, within its lease and not told lost")
+            format!("the release of {life} found nothing, although its lease had not ended and no loss was reported")
         });
     }
 }
 
-/// "Freed" although it lapsed, and somebody whom it excludes believed to hold before the release: it was gone long before.
+/// "Freed", although the hold had lapsed and a conflicting hold was active before the release: it had ended long
+/// before.
 fn wrongly_freed<'h>(index: &HistoryIndex<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
     let alone = lives.iter().filter(|life| life.within.is_none() && life.mode.limit().is_none());
     let mut active_holds: Vec<_> = alone.filter_map(|life| Some((life.active_hold()?, *life))).collect();
@@ -61,11 +62,11 @@ fn wrongly_freed<'h>(index: &HistoryIndex<'h>, lives: &[&Life<'h>], finding: &mu
     }
 }
 
-/// "Freed", or "was not held", and the server still knows it. Not what it knows of another claim of the same attempt, which is
-/// cleaned up as what was cancelled is; and a holder that knows of its loss is not told by the server.
+/// "Freed" or "was not held", and the server still has the hold. This does not apply to another claim of the same
+/// attempt, which is cleaned up like a cancelled claim, nor to a hold whose loss the client found out by itself.
 fn still_there<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     for truth in &index.truths {
-        // What is answered later than this, the look need not know yet.
+        // A look may miss an answer that is newer than this.
         let known = truth.at.saturating_sub(nanos(index.terms.stale));
         for held in truth.holders {
             let Some(life) = index.life(held.attempt) else { continue };
@@ -80,7 +81,7 @@ fn still_there<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
                 });
             if answered && own && !has_min_hold {
                 finding.violated(&[life], &[truth.event], || {
-                    format!("{life} was released, and the server still knows it")
+                    format!("{life} was released, and the server still has it")
                 });
             }
         }

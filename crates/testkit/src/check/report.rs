@@ -1,4 +1,4 @@
-//! What a check came to.
+//! The result of a check.
 
 use std::fmt;
 
@@ -7,72 +7,72 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::Invariant;
 use crate::history::{Event, What};
 
-/// The verdicts on one history. Its text is for people, its JSON for programs; both say the same.
+/// The verdicts on one history. The text is for people, the JSON for programs; both have the same content.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How much the history holds: what the verdicts are worth.
+    /// The size of the history, which says how much the verdicts are worth.
     #[serde(serialize_with = "figures_as_map")]
     pub figures: Figures,
     /// One for each invariant.
     pub verdicts: Vec<Verdict>,
 }
 
-/// Figures, each with its name.
+/// Figures with their names.
 pub type Figures = Vec<(&'static str, Figure)>;
 
 /// The verdict on one invariant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// What it came to.
+    /// The result.
     pub outcome: Outcome,
-    /// How many things were checked.
+    /// The number of checked items.
     pub checked: u64,
-    /// How many violations there are.
+    /// The number of violations.
     pub violations: u64,
-    /// How many locks were given up.
+    /// The number of locks whose search was given up.
     pub undecided: u64,
-    /// Figures.
+    /// Further figures.
     #[serde(serialize_with = "figures_as_map")]
     pub figures: Figures,
     /// The first violations.
     pub examples: Vec<Violation>,
 }
 
-/// What a verdict came to.
+/// The result for one invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Nothing was violated.
     Holds,
-    /// Something was.
+    /// At least one violation.
     Violated,
-    /// The search was given up at its bound. Counts as failed.
+    /// The search was given up at its bound. This counts as failed.
     Undecided,
-    /// The history holds nothing of that kind: this proves nothing.
+    /// The history has no event of this kind, so this proves nothing.
     NotChecked,
 }
 
-/// A figure. In JSON a plain number; times are milliseconds there.
+/// A figure. In JSON it is a plain number; times are in milliseconds there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// A count: several runs add up.
+    /// A count. Over several runs, the sum.
     Sum(u64),
-    /// A largest count: of several runs, the largest.
+    /// A largest count. Over several runs, the largest.
     Most(u64),
-    /// A longest time in nanoseconds: of several runs, the longest.
+    /// A longest time in nanoseconds. Over several runs, the longest.
     Longest(u64),
 }
 
 /// One violation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Violation {
-    /// The lock or the resource; empty for the whole run.
+    /// The lock or the resource. Empty for the whole run.
     pub lock: String,
     /// What went wrong.
     pub what: String,
-    /// The events that show it, as few as do.
+    /// The smallest set of events that shows it.
     #[serde(serialize_with = "relative")]
     pub excerpt: Vec<Event>,
 }
@@ -90,7 +90,7 @@ impl Report {
         self.verdicts.iter().find(|verdict| verdict.invariant == invariant)
     }
 
-    /// How often one invariant was violated.
+    /// The number of violations of one invariant.
     #[must_use]
     pub fn violations(&self, invariant: Invariant) -> u64 {
         self.verdict(invariant).map_or(0, |verdict| verdict.violations)
@@ -105,7 +105,7 @@ impl Report {
 }
 
 impl Verdict {
-    /// One of its figures.
+    /// The figure with this name.
     #[must_use]
     pub fn figure(&self, name: &str) -> Option<Figure> {
         self.figures.iter().find(|(other, _)| *other == name).map(|(_, figure)| *figure)
@@ -189,7 +189,7 @@ fn figures_as_map<S: Serializer>(figures: &Figures, serializer: S) -> Result<S::
     map.end()
 }
 
-/// An event in an excerpt: its time in milliseconds since the first one.
+/// An event in an excerpt, with its time in milliseconds since the first event.
 #[derive(Serialize)]
 struct Shown<'e> {
     ms: f64,

@@ -1,4 +1,4 @@
-//! The history itself: every event has its cause, and no record is missing.
+//! I0: the history itself is complete and consistent: every event has its cause, and no record is missing.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut last: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
     for (at, event) in index.events.iter().enumerate() {
         finding.checked();
-        // Stamps of two tasks of a process may cross on their way to the record, so the numbers are only counted.
+        // The events of two tasks of a process may be recorded in another order than their times, so the numbers are
+        // only counted.
         let (count, position) = last.entry(event.proc).or_default();
         (*count, *position) = (*count + 1, at);
     }

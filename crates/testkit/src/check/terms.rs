@@ -4,50 +4,52 @@ use std::time::Duration;
 
 pub(super) use crate::history::nanos;
 
-/// The terms of a run. Change what differs from the default.
+/// The terms of a run. Set what differs from the default.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Terms {
-    /// By how much the rates of two clocks may differ; deadlines must leave it.
+    /// The largest difference between the rates of two clocks. Deadlines must allow for it.
     pub drift: f64,
-    /// What deadlines must leave besides.
+    /// A further margin that deadlines must leave.
     pub margin: Duration,
-    /// How far a deadline read from a guard through its remaining time may be off.
+    /// The error of a deadline that is computed from the remaining time of a guard.
     pub reading: Duration,
-    /// How coarse the server tells its expiry.
+    /// The resolution of the expiry times that the server reports.
     pub precision: Duration,
-    /// How much longer than it was granted for something may stand on the server: one that looks now and then for what is over.
+    /// How much longer than granted an entry may exist on a server that removes expired entries at intervals.
     pub overdue: Duration,
-    /// The engine, as configured, promises no exclusion from the first disturbance on (a failover, a restart without
-    /// its data): from then on the server may end a hold at any time, orders of tokens are required only where one
-    /// acquire returned before the other was called, overlaps are counted and not accused, truths are not compared.
+    /// The engine, as configured, promises no exclusion from the first disturbance on (a fail-over, a restart without
+    /// its data). From then on the server may end a hold at any time; token order is required only if one acquire
+    /// returned before the other was called; overlaps are counted and are no violations; looks at the server are not
+    /// compared.
     pub lossy: bool,
-    /// How often a waiter may be overtaken; `None`: no order is promised.
+    /// How often a waiter may be overtaken. `None`: no order is promised.
     pub overtakes: Option<u64>,
-    /// How long a free lock may stand beside a live waiter.
+    /// How long a lock may stay free while a live waiter waits for it.
     pub wake: Duration,
-    /// How much longer it may where nothing rings: a hold lapsed, news were cut, or a disturbance has just ended.
+    /// The additional time if nothing notifies the waiter: a hold lapsed, notifications were cut, or a disturbance has
+    /// just ended.
     pub poll: Duration,
-    /// How much longer it may where a hold stood until its lease was over, after its user was told that it is lost.
+    /// The additional time if a hold lasted until the end of its lease after its user was notified of its loss.
     pub lapse: Duration,
-    /// The kinds of disturbances that cut news and nothing else.
+    /// The kinds of disturbances that cut only notifications.
     pub cuts: Vec<String>,
-    /// How long after a loss `lost()` may take to say so.
+    /// How long `lost()` may take to report a loss.
     pub told: Duration,
-    /// How long what ended without a grant may stay on a server that can be reached.
+    /// How long the remains of an attempt without a grant may stay on a reachable server.
     pub cancelled: Duration,
-    /// For how long a look may tell what was: a server that is cut off from the others answers it, until it notices.
+    /// How old the answer to a look may be: a server that is cut off from the others keeps answering until it notices.
     pub stale: Duration,
-    /// How long a place in line stands at least after its claim last spoke: longer than a short lease.
+    /// The minimum lifetime of a queue entry after the last contact of its claim, if that is longer than a short lease.
     pub place: Duration,
-    /// How long what a process asked for before it was killed, or told the loss of its hold, may be under way, and count from when it
-    /// comes.
+    /// How long a request may be in flight that was sent before its process was killed or was notified of a loss. Its
+    /// lease starts when it arrives.
     pub under_way: Duration,
-    /// Disturbances may set the server's clock back: what lapsed before them, unseen, may stand again.
+    /// Disturbances may set the server's clock back, so an entry that lapsed unnoticed before may become valid again.
     pub set_back: bool,
     /// How much longer than its limit an acquire may take.
     pub over_limit: Duration,
-    /// The resources that check no tokens: what they lose is a figure and no violation.
+    /// The resources that check no tokens. Their lost updates are a figure and no violation.
     pub unfenced: Vec<String>,
 }
 
@@ -83,7 +85,7 @@ impl Terms {
         (ttl as f64 * (1.0 - self.drift)) as u64
     }
 
-    /// The time after which a lease of `ttl` is certainly over, by any clock.
+    /// The time after which a lease of `ttl` has certainly ended, by any clock.
     pub(super) fn longest(&self, ttl: u64) -> u64 {
         ((ttl as f64 * (1.0 + self.drift)) as u64).saturating_add(nanos(self.overdue))
     }

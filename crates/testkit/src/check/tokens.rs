@@ -33,11 +33,11 @@ struct Hold<'b, 'h> {
     life: &'b Life<'h>,
     token: u64,
     at: u64,
-    /// An answer that came after the deadline says nothing about the order: it may be older than its neighbours.
+    /// An answer that came after the deadline implies no order: its grant may be older than those around it.
     was_valid: bool,
 }
 
-/// A hold entered again has the token of the hold.
+/// A re-entry has the token of its hold.
 fn check_reentry<'h>(life: &Life<'h>, outer: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     finding.checked();
     let same = |(a, b): (super::life::Granted<'_>, super::life::Granted<'_>)| {
@@ -48,7 +48,7 @@ fn check_reentry<'h>(life: &Life<'h>, outer: &Life<'h>, finding: &mut Finding<'_
     }
 }
 
-/// Readers of one process may share a hold, and so its token.
+/// Shared holders of one process may share a hold and its token.
 fn unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     let mut seen: HashMap<u64, &Life<'h>> = HashMap::new();
     for hold in holds {
@@ -63,12 +63,13 @@ fn unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     }
 }
 
-/// Each exclusive grant is above all before it; each shared one above the exclusive ones before it. Permits only identify.
+/// An exclusive grant has a larger token than all grants before it; a shared grant has a larger token than the
+/// exclusive grants before it. Tokens of permits only identify.
 fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<'_, 'h>) {
     holds.sort_by_key(|hold| hold.at);
     let (before, mut after): (&[Hold<'_, 'h>], Vec<&Hold<'_, 'h>>) = (holds, holds.iter().collect());
-    // In lossy runs, "before" is only what returned before the other was called, or granted: a claim that an earlier request of
-    // the process made may serve a later one.
+    // In lossy runs, "before" means only: returned before the other was called or granted. A claim of an earlier
+    // request of the process may serve a later request.
     let start = |hold: &Hold<'_, 'h>| match (
         terms.lossy,
         hold.life.grant.and_then(|grant| grant.deadline.zip(grant.ttl)),

@@ -1,4 +1,4 @@
-//! How much a history holds: what its verdicts are worth.
+//! The size of a history, which says how much its verdicts are worth.
 
 use super::{
     Figure,
@@ -31,7 +31,7 @@ pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
     ]
 }
 
-/// Grants to who stood in line while the one before it was released.
+/// Grants to an attempt that waited while the previous hold was released.
 fn hand_overs(lives: &[&Life<'_>]) -> u64 {
     let mut granted: Vec<_> = lives.iter().filter_map(|life| Some((life.grant?.at, *life))).collect();
     granted.sort_by_key(|(at, _)| *at);

@@ -1,4 +1,4 @@
-//! I7: nobody waits beside a lock that would admit everybody who waits.
+//! I7: no waiter waits while the lock would admit all waiters.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,7 +31,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// What begins or ends at a moment. Of one moment, ends come first: an acquire that returns ends a wait and begins a hold.
+/// A begin or an end. At the same instant, ends sort first: an acquire that returns ends a wait and begins a hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     at: u64,
@@ -41,14 +41,14 @@ struct Mark {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Span {
-    /// It may hold the lock.
+    /// The attempt may hold the lock. Its end notifies the waiters.
     Holds(usize),
-    /// The same, and nothing rings when it ends.
+    /// The attempt may hold the lock. Its end notifies no waiter.
     Lapses(usize),
     Waits(usize),
-    /// The system is disturbed, or a process is stopped that asks for it: everybody is excused.
+    /// The system is disturbed, or a process that waits for the lock is stopped: no waiter is checked.
     Storm,
-    /// News are cut.
+    /// Notifications are cut.
     Cut,
 }
 
@@ -60,20 +60,21 @@ struct Now {
     wanted: HashMap<Mode, usize>,
     storms: usize,
     cuts: usize,
-    /// Since when everybody who waits would be admitted.
+    /// Since when the lock would admit all waiters.
     free: Option<Free>,
-    /// When the last hold began, and the last that stands alone.
+    /// When the last hold began, and the last exclusive hold.
     began: (u64, u64),
-    /// By when those in line have found out that the hold is over which outlived its user's belief last.
+    /// The time by which the waiters have noticed the end of the last hold that was reported lost and lasted until the
+    /// end of its lease.
     found: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Free {
     since: u64,
-    /// Who went last before.
+    /// The attempt that ended last before.
     after: Option<usize>,
-    /// Whoever waits has to find out by itself.
+    /// No notification was sent: the waiters have to find out by polling.
     silent: bool,
 }
 
@@ -110,7 +111,7 @@ impl Now {
 struct Sweep<'s, 'b, 'h> {
     index: &'b HistoryIndex<'h>,
     lives: &'s [&'b Life<'h>],
-    /// When the machine did not serve whoever asks for it.
+    /// When the machine gave no time to an attempt on this lock.
     stalls: Vec<stalls::Span>,
     finding: &'s mut Finding<'b, 'h>,
     gaps: &'s mut Vec<u64>,
@@ -152,7 +153,8 @@ impl Sweep<'_, '_, '_> {
         }
     }
 
-    /// What a mark says of who knows that a lost hold is over. When one is granted the lock, so are all who may hold it beside.
+    /// Updates when the waiters know of the end of a lost hold. If one waiter is granted the lock, all that it admits
+    /// beside are granted too.
     fn learn(&mut self, mark: Mark) {
         let (Span::Holds(number) | Span::Lapses(number)) = mark.what else { return };
         let life = self.lives[number];
@@ -164,14 +166,14 @@ impl Sweep<'_, '_, '_> {
             }
         } else if let Some(lost) = life.lost_without_release() {
             let after = if life.mode == Mode::Exclusive { self.now.began.0 } else { self.now.began.1 };
-            // What could not stand beside it began since: it was over before the checker counts it as over.
+            // A hold that conflicts with it began since, so it ended before the time that the checker assumes.
             if after <= lost {
                 self.now.found = mark.at.saturating_add(nanos(self.index.terms.lapse));
             }
         }
     }
 
-    /// How long one has waited in vain, up to `at`.
+    /// Checks how long an attempt has waited for a free lock, up to `at`.
     fn waited(&mut self, life: usize, at: u64, leaves: bool) {
         let Some(free) = self.now.free else { return };
         let waiter = self.lives[life];
@@ -192,7 +194,8 @@ impl Sweep<'_, '_, '_> {
     }
 }
 
-/// A stall of a process excuses everybody while it asks for the lock, as its turn may have come; one of what all share does anyway.
+/// A stall of a process excuses all waiters while the process asks for the lock, because its claim may be at the head
+/// of the queue. A stall of a shared part excuses all waiters in any case.
 fn stalls_of(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<stalls::Span> {
     let own =
         lives.iter().flat_map(|life| index.stalls.own(life.proc, life.invoked, asks_until(index, life)));
@@ -233,7 +236,7 @@ fn marks(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
     marks
 }
 
-/// When an attempt may hold the lock on the server, and whether the waiters are told when it ends.
+/// When an attempt may hold the lock on the server, and whether its end notifies the waiters.
 fn busy(index: &HistoryIndex<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
     let until = index.gone_by(life);
     let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
@@ -245,7 +248,7 @@ fn busy(index: &HistoryIndex<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
         }
         (None, Some((_, Failure::Taken))) if life.is_try() => None,
         (None, failure) => {
-            // Who waits and lives does not hold, or is the one who was not woken.
+            // A live waiter holds nothing, or it is the waiter that was not woken.
             let waited = failure.map(|(at, _)| at).or(life.crashed)?;
             let from = if life.is_try() { life.invoked } else { waited };
             Some((from, until.max(from), life.crashed.is_none()))

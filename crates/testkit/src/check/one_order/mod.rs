@@ -1,14 +1,16 @@
-//! I3 and I13: one order of grants, releases and expiries explains what users saw of a lock, also that it was taken.
+//! I3 and I13: one order of grants, releases and expiries explains all answers to the users of a lock, including
+//! "taken".
 //!
-//! Linearizability with expiry, after Wing and Gong (1993) and Lowe (2017): all orders are followed at once, an operation is
-//! put into them when it has to be, and equal ones are one. Where nothing is under way a single order is left as a rule, so
-//! that the length of a history costs no more than its length. The crates that search for such orders (stateright,
-//! todc-utils) know no operation that may happen later than its answer or never, and no bound.
+//! This is linearizability with expiry, after Wing and Gong (1993) and Lowe (2017). The search follows all possible
+//! orders at once, adds an operation only when it must, and merges equal orders. Where no operation is in flight,
+//! usually a single order is left, so the time is linear in the length of the history. Existing crates for such
+//! searches (stateright, todc-utils) support no operation that may happen after its answer or never, and have no bound.
 //!
-//! A grant takes place between the call of an acquire and its return. Its hold ends within its release; where that told
-//! nothing, from the expiry on that the server may know at the earliest, until nothing can be left of it. Who was refused
-//! must have met a hold, unless somebody stood in line, or may have: a newcomer never goes before a line. Attempts
-//! of unknown outcome need no place in an order, for all that they can do is to be in the way.
+//! A grant takes place between the call of an acquire and its return. A hold ends within its release. If the release
+//! has no certain answer, the hold ends between the earliest expiry that the server may see and the time from which
+//! nothing of it can be left. A refused try must have met a hold, unless another claim was or may have been queued: a
+//! newcomer never overtakes the queue. An attempt with an unknown outcome needs no position in an order, because it can
+//! only be in the way of others.
 
 mod search;
 mod steps;
@@ -27,7 +29,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
         let holds = window::holds(index, &lives);
         holds.iter().for_each(|_| order.checked());
         let ordered = judge(&holds, &[], &mut most, &mut order);
-        // Where the holds are out of order, refusals prove nothing.
+        // If the holds have no order, refusals prove nothing.
         if ordered {
             let refusals = window::refusals(index, &lives, || taken.checked());
             judge(&holds, &refusals, &mut most, &mut taken);
@@ -37,7 +39,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
     [order.done(), taken.done()]
 }
 
-/// Whether there is an order; else it is told what is in the way.
+/// Whether there is an order. If not, reports the conflicts.
 fn judge(
     holds: &[Hold<'_, '_>],
     refusals: &[Refusal<'_, '_>],
@@ -76,7 +78,7 @@ fn report_fault(
             let others: Vec<_> = others.iter().map(|&other| life(other)).collect();
             let shown = [&given[..], &others, &[life(hold)]].concat();
             finding.violated(&shown, &[], || {
-                format!("{} was granted while {} stood{if_true}", life(hold), joined(&others))
+                format!("{} was granted while {} held the lock{if_true}", life(hold), joined(&others))
             });
         }
         Conflict::Disordered(hold, other) => {
@@ -92,7 +94,7 @@ fn report_fault(
             let last = before.max_by_key(|hold| hold.end.end().min(refusal.during.end()));
             let shown = [last.map(|hold| hold.life).as_slice(), &[refusal.life]].concat();
             finding.violated(&shown, &[], || {
-                format!("{} was told taken, and nothing stood in its way", refusal.life)
+                format!("{} was answered taken, although nothing was in its way", refusal.life)
             });
         }
     }

@@ -1,4 +1,4 @@
-//! Looks for an order of the begins and ends of the holds of one lock.
+//! Searches for an order of the begins and ends of the holds of one lock.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,38 +12,38 @@ use super::{
     window::{Hold, Refusal},
 };
 
-/// How many orders of one lock are followed at once. A hundred clients need a handful; beyond the bound the lock is given
-/// up, so that the time of a check does not depend on luck.
+/// How many orders of one lock are followed at once. A hundred clients need a handful. Beyond the bound the search on
+/// the lock is given up, so that the duration of a check is bounded.
 const MOST_ORDERS: usize = 20_000;
 
-/// What no order explains.
+/// A conflict that no order explains.
 pub(super) struct Fault {
     pub(super) what: Conflict,
-    /// The refusal that excluded orders last: without it, one might.
+    /// The refusal that last excluded orders. Without this refusal an order might exist.
     pub(super) given: Option<usize>,
 }
 
 pub(super) enum Conflict {
-    /// A hold that began while the others stood.
+    /// A hold that was granted while the others were held.
     Beside(usize, Vec<usize>),
-    /// A hold that began after another of a larger token, or the same.
+    /// A hold that was granted after a hold with the same or a larger token.
     Disordered(usize, usize),
-    /// A refusal, although nothing stood in its way.
+    /// A refusal without any hold in its way.
     Unjustified(usize),
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) faults: Vec<Fault>,
-    /// How many orders there were at once.
+    /// The largest number of orders at one time.
     pub(super) most: usize,
 }
 
-/// The lock was given up.
+/// The search was given up.
 pub(super) struct Undecided;
 
-/// What the history tells at a moment. Of one moment, calls come before returns: they overlap.
+/// A point of the history. At the same instant, calls sort before returns, because the two overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     Called(usize),
@@ -58,10 +58,10 @@ pub(super) struct Search<'s, 'b, 'h> {
     pub(super) refusals: &'s [Refusal<'b, 'h>],
     /// Acquires that were called and have not returned.
     pub(super) pending: Vec<usize>,
-    /// Refusals likewise.
+    /// Refused tries that were called and have not returned.
     pub(super) open: Vec<usize>,
     orders: BTreeSet<Order>,
-    /// The largest token that returned, of each lineage: of an exclusive hold, and of any.
+    /// For each lineage, the hold with the largest token that returned: of the exclusive holds, and of all holds.
     pub(super) newest: HashMap<&'h str, (Option<usize>, Option<usize>)>,
     given: Option<usize>,
     found: Found,
@@ -81,7 +81,7 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
         }
     }
 
-    /// Follows every order through the history; after a fault, as if it had not been one.
+    /// Follows every order through the history. After a conflict the search goes on as if there had been none.
     pub(super) fn run(mut self) -> Result<Found, Undecided> {
         for (at, mark) in self.marks() {
             match mark {
@@ -126,7 +126,7 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
 
     fn change(&mut self, change: impl Fn(&Self, &mut Order)) {
         let mut orders = mem::take(&mut self.orders);
-        // Mostly there is one.
+        // The usual case is one order.
         if orders.len() == 1
             && let Some(mut order) = orders.pop_first()
         {
@@ -143,8 +143,9 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
             .collect();
     }
 
-    /// Tries what may have happened before its time: acquires that began long before they returned, where that may
-    /// justify a refusal, or where the hold may be over by then. Everything else is best as late as it can be.
+    /// Tries earlier begins: of acquires that may have begun long before they returned, if that may justify a refusal
+    /// or if the hold may have ended before the return. For every other acquire, the latest possible begin is the best
+    /// choice.
     fn explore(&mut self, at: u64) -> Result<(), Undecided> {
         let is_late = |hold: &usize| self.holds[*hold].late;
         if self.open.is_empty() && !self.pending.iter().any(is_late) {
@@ -223,7 +224,7 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
         self.found.faults.push(Fault { what, given: self.given });
     }
 
-    /// Says why `hold` could not begin, and answers an order in which it did all the same.
+    /// Records why `hold` could not begin, and returns an order in which it begins nevertheless.
     fn record_conflict(&mut self, hold: usize) -> Option<Order> {
         let mut order = self.orders.first()?.clone();
         let blockers = self.blockers(&order, hold);

@@ -1,16 +1,16 @@
-//! What may come next in an order.
+//! The possible next steps of an order.
 
 use super::search::Search;
 use crate::check::load::{Load, clash, count};
 
-/// How far one order has come.
+/// The state of one order.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Order {
-    /// The holds that stand.
+    /// The current holds.
     pub(super) held: Vec<usize>,
-    /// The holds that began, and whose acquires have not returned yet.
+    /// Holds that began, and whose acquires have not returned yet.
     pub(super) early: Vec<usize>,
-    /// The refusals that were true at some moment, and have not returned yet.
+    /// Refusals that were justified at some moment, and have not returned yet.
     pub(super) justified: Vec<usize>,
 }
 
@@ -29,7 +29,8 @@ impl Search<'_, '_, '_> {
             self.mark_justified(&mut next);
             return vec![next];
         }
-        // Of permits some must go; of those of one count, first the one that may stay for the shortest. All others must.
+        // Of permits with the same limit, some holds must end first. Of those with the same count, the hold with the
+        // earliest latest end goes first. All other blockers must end.
         let must =
             |&&other: &&usize| mode(hold).limit().is_none() || mode(other).limit() != mode(hold).limit();
         let mut over = blockers.iter().find(must).map_or(blockers.clone(), |&first| vec![first]);
@@ -44,7 +45,7 @@ impl Search<'_, '_, '_> {
         over.into_iter().flat_map(without).collect()
     }
 
-    /// What stands in the way of `hold`.
+    /// The holds that prevent `hold`.
     pub(super) fn blockers(&self, order: &Order, hold: usize) -> Vec<usize> {
         let mode = self.holds[hold].life.mode;
         if self.load(order).admits(mode) {
@@ -57,14 +58,15 @@ impl Search<'_, '_, '_> {
         order.held.iter().map(|&hold| self.holds[hold].life.mode).collect()
     }
 
-    /// Whether tokens say that `other` is before `hold`, or neither before the other.
+    /// Whether the tokens put `other` before `hold`, or put neither of the two before the other.
     fn precedes(&self, other: usize, hold: usize) -> bool {
         let (one, two) = (&self.holds[other], &self.holds[hold]);
         let (Some((lineage, token)), Some((same, larger))) = (one.token, two.token) else { return false };
         other != hold && lineage == same && token <= larger && clash(one.life.mode, two.life.mode)
     }
 
-    /// What must have begun before `hold` and has not, or has begun and must not have.
+    /// A hold that breaks the token order: it should have begun before `hold` and has not, or has begun and should not
+    /// have.
     pub(super) fn disorder(&self, order: &Order, hold: usize) -> Option<usize> {
         let (lineage, _) = self.holds[hold].token?;
         let waiting =
@@ -75,7 +77,7 @@ impl Search<'_, '_, '_> {
         waiting.chain(begun).next().copied()
     }
 
-    /// Marks the refusals that are true right now.
+    /// Marks the refusals that are justified now.
     pub(super) fn mark_justified(&self, order: &mut Order) {
         let load = self.load(order);
         for &refusal in &self.open {
@@ -86,7 +88,7 @@ impl Search<'_, '_, '_> {
     }
 }
 
-/// Keeps them sorted, so that equal orders are equal.
+/// Keeps the list sorted, so that equal orders compare as equal.
 pub(super) fn insert(numbers: &mut Vec<usize>, number: usize) {
     if let Err(index) = numbers.binary_search(&number) {
         numbers.insert(index, number);

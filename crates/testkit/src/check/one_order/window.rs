@@ -1,4 +1,4 @@
-//! What the history says of each hold: when it began at the earliest and at the latest, and when it ended.
+//! What the history says about each hold: the earliest and latest begin, and the earliest and latest end.
 
 use std::{collections::HashMap, ops::RangeInclusive};
 
@@ -11,20 +11,20 @@ use crate::{
     history::AttemptId,
 };
 
-/// A hold. A hold that its owner entered again is one with it.
+/// A hold. Re-entries by its owner belong to it.
 pub(super) struct Hold<'b, 'h> {
     pub(super) life: &'b Life<'h>,
     pub(super) begin: RangeInclusive<u64>,
     pub(super) end: RangeInclusive<u64>,
-    /// Its place in the order of grants; `None`: its token orders nothing.
+    /// Its key in the order of grants. `None`: its token implies no order.
     pub(super) token: Option<(&'h str, u64)>,
-    /// Its lease may have run out before its acquire returned, so it may have come and gone meanwhile.
+    /// Its lease may have ended before its acquire returned, so the hold may have begun and ended meanwhile.
     pub(super) late: bool,
     /// The server may have forgotten it before its acquire returned.
     pub(super) forgotten: bool,
 }
 
-/// An acquire that answered "taken".
+/// An acquire that was answered "taken".
 pub(super) struct Refusal<'b, 'h> {
     pub(super) life: &'b Life<'h>,
     pub(super) during: RangeInclusive<u64>,
@@ -44,7 +44,7 @@ pub(super) fn holds<'b, 'h>(index: &HistoryIndex<'h>, lives: &[&'b Life<'h>]) ->
         let outer = life.within.and_then(|id| of.get(&id)).filter(same_grant).copied();
         of.insert(life.id, outer.unwrap_or(holds.len()));
         if let Some(hold) = outer {
-            // It ends when the last of them leaves, unless the server forgot it.
+            // The hold ends when the last of its users leaves, unless the server forgot it.
             let hold = &mut holds[hold];
             let from = if index.forgotten(hold.life).is_some() { 0 } else { from };
             let until = until.max(*hold.end.end()).max(min_hold_after_the_last(index, [hold.life, life]));
@@ -66,7 +66,8 @@ pub(super) fn holds<'b, 'h>(index: &HistoryIndex<'h>, lives: &[&'b Life<'h>]) ->
     holds
 }
 
-/// Until when one hold is kept at the latest for the first of two that left it: its process has it kept by the release of the last.
+/// The latest end of a minimum hold that the first of two users asked for: the process applies it with the release of
+/// the last user.
 fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut two: [&Life<'_>; 2]) -> u64 {
     two.sort_by_key(|life| life.release.map_or(u64::MAX, |release| release.at));
     let [Some(first), Some(last)] = two.map(|life| life.release) else { return 0 };
@@ -75,7 +76,7 @@ fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut two: [&Life<'_>; 2]) ->
     at.saturating_add(index.terms.longest(left))
 }
 
-/// When a hold ended at the earliest, and at the latest.
+/// The earliest and the latest end of a hold.
 fn ends(index: &HistoryIndex<'_>, life: &Life<'_>) -> (u64, u64) {
     let terms = index.terms;
     let lapses = life.lost.into_iter().fold(index.lapses(life), u64::min);
@@ -93,7 +94,7 @@ fn ends(index: &HistoryIndex<'_>, life: &Life<'_>) -> (u64, u64) {
     (from, index.gone_by(life).max(from))
 }
 
-/// The refusals of one lock that only a hold can justify. `checked` hears of the others too.
+/// The refusals of one lock that only a hold can justify. `checked` is called for every refusal.
 pub(super) fn refusals<'b, 'h>(
     index: &HistoryIndex<'h>,
     lives: &[&'b Life<'h>],
@@ -111,8 +112,8 @@ pub(super) fn refusals<'b, 'h>(
     refusals
 }
 
-/// Where exclusion is not promised, a hold that was released may come back with an old state of the server; where its clock is
-/// set back, what lapsed.
+/// Where exclusion is not promised, a released hold may return with an old state of the server. Where the server's
+/// clock is set back, a lapsed hold may return.
 fn resurrected(index: &HistoryIndex<'_>, lives: &[&Life<'_>], life: &Life<'_>, at: u64) -> bool {
     let lease = index.longest.get(life.lock).map_or(0, |ttl| index.terms.longest(*ttl));
     let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < life.invoked;
@@ -121,8 +122,8 @@ fn resurrected(index: &HistoryIndex<'_>, lives: &[&Life<'_>], life: &Life<'_>, a
     may && storm.is_some_and(|storm| storm.0 <= at)
 }
 
-/// Whether, of what began before `at`, anything was left to lapse: a hold that was not freed, a name that was kept, the place of
-/// the dead.
+/// Whether an attempt from before `at` left something that had to lapse: a hold that was not freed, a minimum hold, or
+/// the queue entry of a killed process.
 fn lapsed(life: &Life<'_>, at: u64) -> bool {
     let freed = matches!(life.answer, Some((_, Outcome::Freed | Outcome::NotHeld)));
     let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
@@ -130,7 +131,7 @@ fn lapsed(life: &Life<'_>, at: u64) -> bool {
     life.invoked < at && was_there && (has_min_hold || !freed)
 }
 
-/// Who stood in line, or may have: waiters, and what ended without a grant until nothing is left of it.
+/// The attempts that were or may have been queued: waiters, and attempts without a grant until nothing of them is left.
 struct QueueModel {
     begins: Vec<u64>,
     ends: Vec<u64>,
@@ -139,7 +140,7 @@ struct QueueModel {
 impl QueueModel {
     fn of(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Self {
         let spans = lives.iter().filter_map(|life| match (life.grant, life.failure) {
-            // Of several tries an earlier one may have been granted, and its answer lost.
+            // With several tries, an earlier try may have been granted and its answer lost.
             (Some(_), _) if life.tries_once() => None,
             (Some(grant), _) => Some((life.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if life.is_try() => None,
@@ -151,7 +152,7 @@ impl QueueModel {
         Self { begins, ends }
     }
 
-    /// Whether somebody else stood in it while `life` asked, until `at`.
+    /// Whether another attempt was queued between the call of `life` and `at`.
     fn justifies(&self, life: &Life<'_>, at: u64) -> bool {
         let begun = self.begins.partition_point(|begin| *begin <= at);
         let ended = self.ends.partition_point(|end| *end < life.invoked);

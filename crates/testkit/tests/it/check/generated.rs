@@ -16,7 +16,7 @@ use super::{
 const EACH: usize = 10;
 
 /// What is done to a lock of a made history when it is at rest.
-const EPISODES: &str = include_str!("tales/episodes.txt");
+const EPISODES: &str = include_str!("scenarios/episodes.txt");
 
 #[track_caller]
 fn judge(events: Vec<Event>, expected: &[Invariant], what: &str) {

@@ -209,7 +209,7 @@ fn id(word: &str) -> AttemptId {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the times of a tale are small and positive"
+    reason = "the times of a scenario are small and positive"
 )]
 fn ms(word: &str) -> u64 {
     (word.parse::<f64>().unwrap() * 1e6) as u64

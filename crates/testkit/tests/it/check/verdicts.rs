@@ -9,7 +9,7 @@ use super::scenario::{Scenario, scenario, scenarios};
 
 /// All tales, with the names of their files.
 fn files() -> Vec<(String, String)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/check/tales");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/check/scenarios");
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     files.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap())).collect()
 }
@@ -30,10 +30,10 @@ fn scenarios_violate_exactly_what_they_state() {
             violates.into_iter().for_each(|invariant| *bad.entry(invariant).or_default() += 1);
         }
     }
-    assert!(count >= 200, "{count} tales");
+    assert!(count >= 200, "{count} scenarios");
     for verdict in check(&History::default(), &Terms::default()).verdicts {
         let bad = bad.get(&verdict.invariant).copied().unwrap_or(0);
-        assert!(bad >= 3, "{bad} tales violate {}", verdict.invariant);
+        assert!(bad >= 3, "{bad} scenarios violate {}", verdict.invariant);
     }
 }
 
