@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold_core::{Claim, ClaimId, Mode, Name, Previous, Release};
 
-/// An exclusive claim of `name` with a new id, which may queue and lasts for `ttl`.
+/// An exclusive claim of `name` with a new id, which may queue and has the lease time `ttl`.
 ///
 /// # Panics
-/// When that is no name, or the operating system has no random numbers.
+/// If `name` is not a valid name, or the operating system has no random numbers.
 #[must_use]
 pub fn exclusive(name: &str, ttl: Duration) -> Claim {
     Claim {
@@ -23,14 +23,14 @@ pub fn exclusive(name: &str, ttl: Duration) -> Claim {
     }
 }
 
-/// The order to leave no trace of a claim.
+/// The release of a claim by its id, so that nothing of it is left.
 #[must_use]
 pub fn release_of(claim: &Claim) -> [Release; 1] {
     let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
     [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
 }
 
-/// An id that no other claim has.
+/// A new random id.
 pub(crate) fn fresh_id() -> ClaimId {
     let mut id = [0; 16];
     getrandom::fill(&mut id).expect("the operating system gives random numbers");

@@ -1,4 +1,4 @@
-//! Drops a future at its 1st, 2nd, ... nth poll: what a cancelled future leaves behind is found by dropping it everywhere.
+//! Drops a future at its 1st, 2nd, ... nth poll, to find what a cancelled future leaves behind.
 
 use std::{
     future::Future,
@@ -12,21 +12,21 @@ use std::{
     time::Duration,
 };
 
-/// How many polls a future may take: a public future has some dozens of stages, a thousand is a bug.
+/// The limit of polls. A public future has some dozens of stages, so a thousand polls are a bug.
 const MAX_POLLS: usize = 1_000;
-/// How often a future that was not woken is driven on before it counts as hung ...
+/// How often `drive` is called for a future that was not woken, before the future counts as hung ...
 const MAX_DRIVES: usize = 10_000;
-/// ... with this pause for the threads that are to wake it: ten seconds in all.
+/// ... with this pause for the threads that are to wake it: ten seconds in total.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// For n = 0, 1, 2, ...: makes a future, polls it n times and drops it, then calls `after_each(n)`, until it completes within n polls.
-/// Answers how many polls it took to complete.
+/// For n = 0, 1, 2, ...: makes a future, polls it n times, drops it, and calls `after_each(n)`, until the future
+/// completes within n polls. Returns the number of polls that it took to complete.
 ///
-/// It is polled only when it was woken. Until then `drive` is called again and again so that other things progress; it must not
-/// block. A future that needs a runtime's context must be made inside it.
+/// The future is polled only when it was woken. Until then `drive` is called repeatedly so that other things progress;
+/// it must not block. A future that needs the context of a runtime must be made inside it.
 ///
 /// # Panics
-/// When the future is never woken, or takes more than a thousand polls.
+/// If the future is never woken, or takes more than a thousand polls.
 pub fn drop_at_every_poll<F: Future>(
     mut make_future: impl FnMut() -> F,
     mut drive: impl FnMut(),
@@ -42,7 +42,7 @@ pub fn drop_at_every_poll<F: Future>(
     panic!("the future did not complete within {MAX_POLLS} polls");
 }
 
-/// Polls a future once; `None`: it is not ready at its first poll.
+/// Polls a future once. `None`: it is not ready at its first poll.
 pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Ready at its poll number `ready_at`, waking itself before that.
+    /// A future that is ready at its poll number `ready_at` and wakes itself before that.
     fn staged(ready_at: usize, polled: &Cell<usize>) -> impl Future<Output = ()> + '_ {
         let mut mine = 0;
         poll_fn(move |context| {

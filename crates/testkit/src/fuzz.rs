@@ -1,5 +1,5 @@
-//! Random bytes for parsers: samples and their mutations, from a seed. The same targets are run by cargo-fuzz, which looks at what
-//! the bytes reach; see `fuzz/` in the repository.
+//! Random bytes for parsers: samples and their mutations, from a seed. cargo-fuzz runs the same targets with coverage
+//! feedback; see `fuzz/` in the repository.
 
 use std::{
     fmt::Write as _,
@@ -7,17 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many inputs a test runs: about a second or two without optimisation.
+/// How many inputs a test runs: one or two seconds without optimisation.
 const ROUNDS: u64 = 20_000;
 const SEED: u64 = 17;
-/// An input grows no longer by mutations: parsers are told apart by their first bytes.
+/// Mutations do not make an input longer than this. The first bytes are what distinguishes parsers.
 const LONGEST: usize = 4096;
-/// The most mutations of one input.
+/// The largest number of mutations of one input.
 const MUTATIONS: u64 = 6;
-/// The most prefixes of one sample.
+/// The largest number of prefixes of one sample.
 const PREFIXES: usize = 512;
 
-/// Numbers at which parsers go wrong.
+/// Numbers that often break parsers.
 const NUMBERS: [u64; 12] = [
     0,
     1,
@@ -33,11 +33,11 @@ const NUMBERS: [u64; 12] = [
     0xffff_ffff_ffff_ffff,
 ];
 
-/// Calls `target` with all samples, their beginnings, and mutations of them: 20,000 inputs, the same each time. With
-/// `LEASEHOLD_FUZZ_SECONDS` in the environment it goes on for so long, from the seed in `LEASEHOLD_SEED`.
+/// Calls `target` with all samples, their prefixes, and mutations of them: 20,000 inputs, the same in each run. With
+/// `LEASEHOLD_FUZZ_SECONDS` in the environment it runs for that time, from the seed in `LEASEHOLD_SEED`.
 ///
 /// # Panics
-/// When the target does. The input is printed.
+/// If the target panics. The input is printed.
 pub fn run(samples: &[Vec<u8>], target: impl Fn(&[u8])) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let mut rng = Rng(number("LEASEHOLD_SEED").unwrap_or(SEED));
@@ -78,7 +78,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`; 0 where that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % (end.max(1) as u64)) as usize
     }
@@ -143,7 +143,7 @@ impl Rng {
         }
     }
 
-    /// Writes a number over what is there.
+    /// Overwrites bytes with a number.
     fn put(&mut self, input: &mut [u8], at: usize, width: usize) {
         let number = NUMBERS[self.below(NUMBERS.len())];
         let (little, big) = (number.to_le_bytes(), number.to_be_bytes());

@@ -1,20 +1,20 @@
-//! What every engine of leasehold is tested with. Published for engine authors, not semver-stable.
+//! Test tools for every engine of leasehold. Published for engine authors, not semver-stable.
 //!
-//! - [`suite`]: the conformance suite, one entry point for every engine.
-//! - `oracle`, a feature: random requests, answered as the memory engine does.
+//! - [`suite`]: the conformance suite, with one entry point for every engine.
+//! - `oracle`, a feature: compares the answers to random requests with those of the memory engine.
 //! - [`claims`]: claims for tests of engines.
-//! - [`decorators`]: engines that lose, repeat, delay and count what passes through them.
+//! - [`decorators`]: engines that lose, duplicate, delay and count calls.
 //! - [`dropper`]: drops a future at each of its polls.
-//! - [`fuzz`]: random bytes for parsers of what others wrote.
+//! - [`fuzz`]: random bytes for parsers of foreign input.
 //! - [`server`]: real servers, started for one test and ended with it.
-//! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
-//! - [`limits`]: what the operating system lets a test process have.
+//! - [`history`]: the history of a run, recorded by many processes on one machine.
+//! - [`check`]: checks the invariants on such a history.
+//! - [`limits`]: limits of the operating system for a test process.
 //! - [`panic_clock`]: a clock that panics in one task of an engine.
-//! - [`rig`]: what the tests of engines with a server share.
-//! - [`room`]: leases with room for what a busy machine does to their clients.
-//! - [`scenarios`]: what several engines are tested with beside the suite.
+//! - [`rig`]: shared parts of the tests of engines with a server.
+//! - [`room`]: retries tests of leases on a busy machine.
+//! - [`scenarios`]: tests that several engines share beside the suite.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
-//! - [`check`]: the invariants, checked mechanically on such a history.
 
 pub mod check;
 pub mod claims;

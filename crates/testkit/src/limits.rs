@@ -1,12 +1,12 @@
-//! What the operating system lets a test process have.
+//! Limits of the operating system for a test process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Enough for all tests of one program that run at a time, and for the servers that they start.
+/// Enough for all tests of one program that run at the same time, and for the servers that they start.
 pub const OPEN_FILES: u64 = 8192;
 
-/// Raises the limit of open files of this process, and of what it starts from now on, as far as is useful and permitted: root may
-/// raise any limit. How many files it may have open then.
+/// Raises the limit of open files of this process and of its future children as far as useful and permitted; root may
+/// raise any limit. Returns the limit that is in effect afterwards.
 pub fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
     if soft >= OPEN_FILES {

@@ -1,6 +1,6 @@
-//! The same requests to an engine and to the memory engine are answered alike: random claims, asks, releases, renewals and looks
-//! of several clients. How holds ended is left out, for not all engines tell, and so is time: the conformance suite lets leases run
-//! out.
+//! Sends the same random requests to an engine and to the memory engine, and compares the answers: claims, asks,
+//! releases, renewals and looks of several clients. The end of the previous hold is not compared, because not all
+//! engines report it. Time is not compared either; the conformance suite tests expiry.
 
 use std::sync::{
     Arc,
@@ -17,11 +17,11 @@ use tokio::runtime::Runtime;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// Claims of one run: few, so that they meet.
+/// The number of claims in one run: few, so that they conflict.
 const CLAIMS: usize = 12;
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
-/// A clock that stands still, for the memory engine: it forgets nothing.
+/// A clock that does not move, so that the memory engine forgets nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Still;
 
@@ -31,12 +31,13 @@ impl Clock for Still {
     }
 }
 
-/// When a claim that waits is granted what was released.
+/// When a waiting claim is granted a released name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granting {
-    /// With the release, as everybody sees.
+    /// In the step of the release, visible to all clients.
     AtOnce,
-    /// Permits, when it is asked: then it takes them. So all who wait are asked after each release, until nothing comes of it.
+    /// Permits are granted when the waiting claim asks. Therefore all waiting claims ask after each release, until no
+    /// more are granted.
     WhenAsked,
 }
 
@@ -71,19 +72,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One system with its clients, and what it granted to each claim last.
+/// One system with its clients, and the last grant of each claim.
 struct Side {
     clients: Vec<Arc<dyn Engine>>,
     tokens: [Option<Token>; CLAIMS],
-    /// Who waited when it was asked last.
+    /// Which claims waited at their last request.
     waiting: [bool; CLAIMS],
     granting: Granting,
 }
 
-/// What an answer says, without what may differ.
+/// An answer, without the parts that may differ.
 #[derive(Debug, PartialEq)]
 enum Reply {
-    /// `rank`: how many of the grants of the name that are known so far have smaller tokens.
+    /// `rank`: how many known grants of the name have smaller tokens.
     Held {
         rank: usize,
     },
@@ -93,7 +94,7 @@ enum Reply {
     Error(Fault),
     Extended(bool),
     Freed(bool),
-    /// The ids of who holds, and of who waits in order.
+    /// The ids of the holders, and of the waiters in order.
     Seen(Vec<String>, Vec<String>),
     Nothing,
 }
@@ -169,10 +170,10 @@ impl Side {
     }
 }
 
-/// Lets chance choose requests, until `client`s of the system under test have answered to many as the memory engine does.
+/// Sends random requests until the clients of the engine under test have answered many of them like the memory engine.
 ///
 /// # Panics
-/// When an answer differs, with the fewest requests after which it does.
+/// If an answer differs. The message has a minimal list of requests.
 pub fn answers_alike(granting: Granting, client: impl Fn() -> Arc<dyn Engine>) {
     let runs = AtomicU32::new(0);
     let runtime = Runtime::new().expect("a runtime needs nothing but a few threads and descriptors");
@@ -201,7 +202,7 @@ pub fn answers_alike(granting: Granting, client: impl Fn() -> Arc<dyn Engine>) {
             for (at, step) in steps.iter().enumerate() {
                 let wanted = oracle.step(step, &claims, &names).await;
                 let got = tested.step(step, &claims, &names).await;
-                // On a machine that stalled, the system may have forgotten what it knew of requests.
+                // If the machine stalled, the system may have dropped its tombstones.
                 prop_assume!(begin.elapsed() < clients[0].profile().request_life);
                 prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
             }

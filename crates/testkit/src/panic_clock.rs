@@ -1,4 +1,4 @@
-//! A clock that panics in one task of an engine: the only thing of such a task that a test reaches from outside.
+//! A clock that panics in one task of an engine. The clock is the only part of such a task that a test controls.
 
 use std::{
     backtrace::Backtrace,
@@ -10,19 +10,19 @@ use std::{
 
 use leasehold_core::{Clock, Env, Instant};
 
-/// Panics once, when code of a module asks what time it is.
+/// Panics once, when code of a given module reads the time.
 pub struct PanicClock {
     inner: Arc<dyn Clock>,
-    /// As a backtrace names the code.
+    /// The name of the module, as in a backtrace.
     module: &'static str,
     armed: AtomicBool,
     panicked: AtomicBool,
-    /// How often the module asked after that.
+    /// How often the module read the time after the panic.
     asked: AtomicUsize,
 }
 
 impl PanicClock {
-    /// The environment of the system, with this clock, for code of a module. It does not panic before it is armed.
+    /// The system's environment with this clock, for code of a module. The clock does not panic before it is armed.
     #[must_use]
     pub fn new(module: &'static str) -> (Arc<Self>, Env) {
         let env = Env::system();
@@ -31,7 +31,8 @@ impl PanicClock {
         (Arc::clone(&clock), Env { clock, ..env })
     }
 
-    /// Panics when the module asks next. Slow from now on, for everybody who asks for the time.
+    /// Makes the clock panic at the next read by the module. From now on every read is slow, because it takes a
+    /// backtrace.
     pub fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }
@@ -41,7 +42,7 @@ impl PanicClock {
         self.panicked.load(Ordering::SeqCst)
     }
 
-    /// Whether the module asked again after that. If so, callers are no longer looked at.
+    /// Whether the module read the time again after the panic. If so, the clock stops taking backtraces.
     pub fn is_asked_again(&self) -> bool {
         let again = self.asked.load(Ordering::SeqCst) > 0;
         if again {

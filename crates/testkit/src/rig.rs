@@ -1,19 +1,19 @@
-//! What the tests of engines with a server share.
+//! Shared parts of the tests of engines with a server.
 
 use std::time::Duration;
 
 use leasehold_core::{Endpoint, Guard, Locks};
 
-/// Not a measure of speed: for what never comes if it does not come soon.
+/// A limit for events that otherwise never happen. It is not a measure of speed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many cases of the suite run at once: most of them wait, and more would keep the machine from what else runs.
+/// How many cases of the suite run in parallel. Most of them wait; more would take the machine from other programs.
 pub const AT_ONCE: usize = 16;
 
-/// Acquires a mutex, as a program without an executor does.
+/// Acquires a mutex with the blocking interface, as a program without an executor does.
 ///
 /// # Panics
-/// When that fails.
+/// If that fails.
 pub fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).expect("the lock is free before long")
 }

@@ -1,4 +1,4 @@
-//! Leases with room for what a busy machine does to their clients.
+//! Retries tests of leases when a busy machine took too much of the lease time.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use crate::stopwatch::Stopwatch;
 /// How often a test of a lease is tried.
 const TRIES: u32 = 5;
 
-/// Runs a test of a hold that must live on, with a lease of this time. Where the machine withheld much of that time, and the hold
-/// was lost, it runs again with twice as much.
+/// Runs a test of a hold that must stay valid, with a lease of this time. If the hold was lost and the machine withheld
+/// much of that time, runs the test again with twice the time.
 ///
 /// # Panics
-/// When the hold was lost though the machine gave the time, or each time. The message begins with `what`.
+/// If the hold was lost although the machine gave the time, or in every try. The message begins with `what`.
 #[track_caller]
 pub fn with_room(lease: Duration, what: &str, lives: impl Fn(Duration) -> bool) {
     tried((0..TRIES).map(|number| lease * 2_u32.pow(number)), what, lives, withheld);
 }
 
-/// The same with a lease whose length the test cannot choose: it runs again with the same one.
+/// The same, with a lease whose length the test cannot choose: every try has the same lease.
 ///
 /// # Panics
-/// When the hold was lost though the machine gave the time, or each time. The message begins with `what`.
+/// If the hold was lost although the machine gave the time, or in every try. The message begins with `what`.
 #[track_caller]
 pub fn with_tries(lease: Duration, what: &str, lives: impl Fn() -> bool) {
     tried((0..TRIES).map(|_| lease), what, |_| lives(), withheld);

@@ -1,4 +1,4 @@
-//! What several engines are tested with beside the suite, each with its own beginning and end.
+//! Tests that several engines share beside the suite. Each engine adds its own setup and its own checks.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// A claim of `other` waits behind two of `engine`, of which the nearer gives up: it has to ask, and does not hold (I1).
+/// A claim of `other` waits behind two claims of `engine`, and the nearer one gives up. The waiting claim must be
+/// notified, ask, and not be granted (I1).
 ///
 /// # Panics
-/// When that is not so.
+/// If that fails.
 pub async fn neighbour_gives_up(
     engine: &dyn Engine,
     other: &dyn Engine,
@@ -31,11 +32,11 @@ pub async fn neighbour_gives_up(
     assert!(matches!(other.claim(stays, How::Ask).await, Ok(Answer::Waiting(_))));
 }
 
-/// An operator breaks a hold of `a` whose next renewal is due after twenty minutes: its holder, which is returned, hears of it at
-/// once, and another hold by the same lease or session stays.
+/// An operator breaks a hold of `a` whose next renewal is due in twenty minutes. Its holder, which is returned, must be
+/// notified at once, and another hold on the same lease or session must stay.
 ///
 /// # Panics
-/// When that is not so.
+/// If that fails.
 pub fn broken_hold(locks: &Locks, operator: &Locks, runtime: &Runtime) -> Guard {
     let acquired = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire();
     let guard = acquired.expect("nobody holds it");

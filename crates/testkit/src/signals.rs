@@ -8,11 +8,11 @@ use nix::{
     unistd::Pid,
 };
 
-/// Sends a signal to a child of this process. One that stops it has when this returns: otherwise, on a busy machine, some of its
-/// threads go on for a while.
+/// Sends a signal to a child of this process. If the signal stops the child, it has stopped when this returns. Without
+/// that wait, some of its threads would run on for a while on a busy machine.
 ///
 /// # Panics
-/// When there is no such child.
+/// If there is no such child.
 pub fn signal(child: u32, signal: Signal) {
     let pid = Pid::from_raw(child.try_into().expect("process ids are small"));
     kill(pid, signal).expect("our own child can be signalled");

@@ -1,8 +1,8 @@
 //! A stopwatch for tests on a busy machine: it counts the time that the machine gave, not the time of the wall clock.
 //!
 //! A test that judges by the wall clock fails when other programs take the processors or the disk. A [`Stopwatch`]
-//! measures against a yardstick thread of the same process instead. The thread sleeps, writes to the disk, and counts one
-//! beat of 20 ms for each round, however long the round took. While more threads want to run than there are
+//! measures against a yardstick thread of the same process instead. The thread sleeps, writes to the disk, and counts
+//! one beat of 20 ms for each round, however long the round took. While more threads want to run than there are
 //! processors, a beat counts for the share that each of them gets.
 
 use std::{
@@ -19,7 +19,7 @@ use std::{
 
 /// How long one round of the yardstick takes on an idle machine.
 const BEAT: Duration = Duration::from_millis(20);
-/// Each this many beats the yardstick waits for the disk too.
+/// The yardstick also waits for the disk once in this many beats.
 const BEATS_PER_WRITE: u64 = 10;
 
 /// The time that this machine has given since the yardstick began, in nanoseconds.
@@ -36,7 +36,7 @@ impl Stopwatch {
     /// Starts to measure now.
     ///
     /// # Panics
-    /// When no thread can be started.
+    /// If no thread can be started.
     #[must_use]
     pub fn start() -> Self {
         static YARDSTICK: OnceLock<thread::JoinHandle<()>> = OnceLock::new();
@@ -53,7 +53,7 @@ impl Stopwatch {
     /// The time that the machine has given since the start: at most [`Stopwatch::elapsed`], and less on a busy machine.
     #[must_use]
     pub fn given(&self) -> Duration {
-        // The beat that runs has not been counted yet; what it takes longer than a beat is not given.
+        // The current beat is not counted yet. Time beyond a beat is not given time.
         let counted = Duration::from_nanos(GIVEN.load(Relaxed) - self.given);
         counted.min(self.elapsed())
     }
@@ -61,7 +61,7 @@ impl Stopwatch {
     /// Fails the test unless the machine has given at most `limit` since the start.
     ///
     /// # Panics
-    /// When it has given more. The message begins with `what`.
+    /// If it has given more. The message begins with `what`.
     #[track_caller]
     pub fn assert_within(&self, limit: Duration, what: &str) {
         let (given, elapsed) = (self.given(), self.elapsed());
@@ -80,7 +80,7 @@ fn yardstick() {
         if beat.is_multiple_of(BEATS_PER_WRITE)
             && let Some(file) = &mut file
         {
-            // A disk that refuses is no measure of time; the beats go on without it.
+            // A disk that refuses the write gives no measure; the beats go on without it.
             let _ = file.rewind().and_then(|()| file.write_all(&[0; 512])).and_then(|()| file.sync_data());
         }
         let wanting = runnable().max(cores);
@@ -88,7 +88,7 @@ fn yardstick() {
     }
 }
 
-/// How many threads of the whole machine run or want to run now.
+/// How many threads of the whole machine are runnable now.
 fn runnable() -> u64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let running = text.split(' ').nth(3).and_then(|tasks| tasks.split('/').next());

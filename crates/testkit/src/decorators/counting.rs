@@ -1,4 +1,4 @@
-//! Counts calls and the items they carry.
+//! Counts calls and their items.
 
 use std::sync::{
     Arc,
@@ -12,20 +12,20 @@ use leasehold_core::{
 
 use super::verb::{PerVerb, Verb};
 
-/// Counts what passes. A call counts when it is polled first, a batch of news when it is delivered.
+/// Counts calls to an engine. A call counts at its first poll, a batch of notifications when it is delivered.
 pub struct Counting {
     inner: Arc<dyn Engine>,
     counts: PerVerb<Counter>,
 }
 
-/// What passed of one verb.
+/// The counts of one verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Items in all calls: holds, releases, news; 1 for each claim and inspection.
+    /// The number of items in all calls: holds, releases, notifications; 1 for each claim and inspection.
     pub items: u64,
-    /// The most items in one call.
+    /// The largest number of items in one call.
     pub largest: u64,
 }
 
@@ -37,13 +37,13 @@ struct Counter {
 }
 
 impl Counting {
-    /// Counts what goes to `inner`.
+    /// Counts the calls to `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Engine>) -> Self {
         Self { inner, counts: PerVerb::default() }
     }
 
-    /// What passed of `verb` so far.
+    /// The counts of `verb` so far.
     #[must_use]
     pub fn count(&self, verb: Verb) -> Count {
         let counter = self.counts.get(verb);
@@ -54,7 +54,7 @@ impl Counting {
         }
     }
 
-    /// Counts from zero again.
+    /// Resets all counts.
     pub fn reset(&self) {
         for verb in Verb::ALL {
             let counter = self.counts.get(verb);

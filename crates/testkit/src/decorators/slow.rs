@@ -1,4 +1,4 @@
-//! Holds calls at gates that the test opens: slowness without a clock.
+//! Holds calls at gates that the test opens. This models slowness without a clock.
 
 use std::sync::{
     Arc,
@@ -13,9 +13,10 @@ use tokio::sync::watch;
 
 use super::verb::{PerVerb, Verb};
 
-/// Two gates for each verb: one before the request is applied, one before its answer is delivered. Open at first.
+/// Two gates for each verb: one before the request is applied, one before its answer is delivered. All gates are open
+/// at first.
 ///
-/// A call that is dropped at a gate is gone: the one before it was not applied, the one behind it was.
+/// A call can be dropped at a gate: at the first gate its request was not applied, at the second gate it was.
 pub struct Slow {
     inner: Arc<dyn Engine>,
     profile: Profile,
@@ -24,7 +25,7 @@ pub struct Slow {
 
 #[derive(Debug, Default)]
 struct Gates {
-    /// Calls that were begun on the thread of who asked.
+    /// The number of calls that started on the thread of the caller.
     begun_here: AtomicUsize,
     requests: Gate,
     replies: Gate,
@@ -37,28 +38,28 @@ struct Gate {
 }
 
 impl Slow {
-    /// Gates around `inner`.
+    /// Puts gates around `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Engine>) -> Self {
         let profile = super::waiting_profile(&*inner);
         Self { inner, profile, gates: PerVerb::default() }
     }
 
-    /// The same of an engine that tells whether it was ever connected to.
+    /// The same, for an engine that reports whether it ever had contact with its server.
     #[must_use]
     pub fn with_contact(mut self, contact: Contact) -> Self {
         self.profile.contact = Some(contact);
         self
     }
 
-    /// The same of an engine whose requests may be begun on the thread of who asks.
+    /// The same, for an engine whose requests may start on the thread of the caller.
     #[must_use]
     pub fn direct(mut self) -> Self {
         self.profile.direct = true;
         self
     }
 
-    /// How many calls of `verb` were begun on the thread of who asked.
+    /// How many calls of `verb` started on the thread of the caller.
     #[must_use]
     pub fn begun_here(&self, verb: Verb) -> usize {
         self.gates.get(verb).begun_here.load(Ordering::Relaxed)
@@ -81,7 +82,7 @@ impl Slow {
         gates.replies.closed.send_replace(false);
     }
 
-    /// How many calls of `verb` wait at its gates.
+    /// How many calls of `verb` wait at the gates.
     #[must_use]
     pub fn waiting(&self, verb: Verb) -> usize {
         let gates = self.gates.get(verb);
@@ -124,7 +125,7 @@ impl Gate {
     }
 }
 
-/// A place before a gate, given up when the call passes or is dropped.
+/// Counts a call that waits at a gate, until the call passes or is dropped.
 struct GateTicket<'a>(&'a watch::Sender<usize>);
 
 impl<'a> GateTicket<'a> {
@@ -162,7 +163,7 @@ impl Engine for Slow {
         Box::pin(self.through(Verb::Release, async move { self.inner.release(releases).await }))
     }
 
-    /// Waits at the first gate only: a batch that was taken and then dropped behind the second would be lost.
+    /// Waits at the first gate only: a batch that was taken and then dropped at the second gate would be lost.
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
             self.gates.get(Verb::Notification).requests.pass().await;

@@ -1,22 +1,22 @@
-//! The verbs by which decorators tell calls apart.
+//! The verbs of an engine, as decorators distinguish them.
 
 /// A verb of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// `claim`, both ways.
+    /// `claim`, with either `How`.
     Claim,
     /// `renew`.
     Renew,
     /// `release`.
     Release,
-    /// `notification`: one call is one batch.
+    /// `notifications`: one call is one batch.
     Notification,
     /// `ping`, `guarantee`, `list`, `show` and `break_hold`.
     Inspect,
 }
 
 impl Verb {
-    /// All of them.
+    /// All verbs.
     pub const ALL: [Self; 5] = [Self::Claim, Self::Renew, Self::Release, Self::Notification, Self::Inspect];
 }
 

@@ -1,10 +1,11 @@
-//! One attempt from invocation to release, as types that cannot break the stamping rule.
+//! One attempt, from the call of the acquire to the release, as types that enforce the stamping rule.
 
 use leasehold_core::{Mode, Token};
 
 use super::{AttemptId, HowHeld, Recorder, What, now_nanos};
 
-/// An acquire that was called. Dropping it without an answer leaves the attempt open, as a killed process would.
+/// An acquire that was called. If it is dropped without an answer, the attempt stays open, as after the kill of its
+/// process.
 #[derive(Debug)]
 #[must_use = "record how the acquire ended"]
 pub struct Attempt<'a> {
@@ -17,14 +18,14 @@ pub struct Attempt<'a> {
     granted: u64,
 }
 
-/// What a guard told when the acquire returned it.
+/// What the guard reported when the acquire returned.
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
     /// The token.
     pub token: Token,
-    /// The granted time. `None`: it never lapses.
+    /// The granted time. `None`: the hold never lapses.
     pub ttl_nanos: Option<u64>,
-    /// Whether somebody awaits `lost()` and will record it.
+    /// Whether a task awaits `lost()` and will record the loss.
     pub watched: bool,
     /// Whether the lease is not renewed.
     pub fixed: bool,
@@ -51,16 +52,16 @@ impl<'a> Attempt<'a> {
         self.id
     }
 
-    /// The claim was seen standing in line.
+    /// Records that the claim was seen in the queue.
     pub fn queued(&self) {
         self.record(What::Enq);
     }
 
-    /// The acquire returned a guard; `remaining` reads from it for how many nanoseconds it may be believed still
-    /// (`None`: it never lapses).
+    /// Records that the acquire returned a guard. `remaining` reads from the guard for how many nanoseconds the hold is
+    /// still valid (`None`: it never lapses).
     pub fn granted(mut self, granted: Granted, remaining: impl FnOnce() -> Option<u64>) -> ActiveHold<'a> {
         let before = now_nanos();
-        // What is over on arrival began and ended at some time since it was asked for.
+        // A hold that has lapsed already began and ended at an unknown time since its request.
         let ends = |left| if left == 0 { self.invoked } else { before.saturating_add(left) };
         let deadline = remaining().map(ends);
         let what = What::AcqOk {
@@ -77,22 +78,22 @@ impl<'a> Attempt<'a> {
         ActiveHold(self)
     }
 
-    /// The acquire answered "taken", at once or when its limit was over.
+    /// Records the answer "taken", given at once or at the end of the limit.
     pub fn taken(self) {
         self.record(What::AcqTaken);
     }
 
-    /// The acquire certainly failed, for another reason.
+    /// Records that the acquire certainly failed, for another reason.
     pub fn failed(self, err: &str) {
         self.record(What::AcqFail { err: err.into() });
     }
 
-    /// The acquire failed and may have been applied.
+    /// Records that the acquire failed and may have been applied.
     pub fn unknown(self, err: &str) {
         self.record(What::AcqUnknown { err: err.into() });
     }
 
-    /// The acquire was cancelled.
+    /// Records that the acquire was cancelled.
     pub fn cancelled(self) {
         self.record(What::Cancel);
     }
@@ -102,7 +103,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// A hold that is believed.
+/// A hold that its user relies on.
 #[derive(Debug)]
 #[must_use = "record how the hold ended"]
 pub struct ActiveHold<'a>(Attempt<'a>);
@@ -114,14 +115,14 @@ impl<'a> ActiveHold<'a> {
         self.0.id
     }
 
-    /// Reads from the guard for how many nanoseconds it may be believed still, and records that its lease was renewed.
+    /// Reads from the guard for how many nanoseconds the hold is still valid, and records a renewal.
     pub fn renewed(&self, remaining: impl FnOnce() -> Option<u64>) {
         if let Some(deadline) = deadline(remaining) {
             self.0.record(What::RenewOk { deadline, ttl: None });
         }
     }
 
-    /// Calls `check` and records its answer under the time before the call, with the deadline read right after.
+    /// Calls `check` and records its answer with the time before the call and the deadline read after it.
     pub fn check(&self, check: impl FnOnce() -> bool, remaining: impl FnOnce() -> Option<u64>) -> bool {
         let before = now_nanos();
         let valid = check();
@@ -130,19 +131,19 @@ impl<'a> ActiveHold<'a> {
         valid
     }
 
-    /// A write of `element`, unique in the run, is about to leave to the resource `to` under `token`.
+    /// Records that a write of `element`, unique in the run, is about to leave to the resource `to` under `token`.
     pub fn writing(&self, to: &str, token: u64, element: u64) -> PendingWrite<'_> {
         self.0.record(What::WriteInv { to: to.into(), token, element });
         PendingWrite { attempt: &self.0, element }
     }
 
-    /// `lost()` resolved.
+    /// Records that `lost()` resolved.
     pub fn lost(&self, err: &str) {
         self.0.record(What::Lost { err: err.into() });
     }
 
-    /// A release is about to be called; the name is to be kept taken until so many nanoseconds have passed since the grant,
-    /// which was between the call of the acquire and its return.
+    /// Records that a release is about to be called. With a minimum hold, the name stays taken until `at_least`
+    /// nanoseconds after the grant, which was between the call of the acquire and its return.
     pub fn releasing(self, at_least: Option<u64>) -> Leaving<'a> {
         let left = |since: u64| at_least.map(|time| time.saturating_sub(now_nanos().saturating_sub(since)));
         let (keep, sure) = (left(self.0.granted), left(self.0.invoked));
@@ -151,7 +152,7 @@ impl<'a> ActiveHold<'a> {
     }
 }
 
-/// A write that was sent. Dropping it without an answer leaves open whether it was applied.
+/// A write that was sent. If it is dropped without an answer, it is unknown whether it was applied.
 #[derive(Debug)]
 #[must_use = "record what the resource answered"]
 pub struct PendingWrite<'a> {
@@ -160,12 +161,12 @@ pub struct PendingWrite<'a> {
 }
 
 impl PendingWrite<'_> {
-    /// The resource acknowledged it.
+    /// Records that the resource acknowledged the write.
     pub fn acknowledged(self) {
         self.attempt.record(What::WriteOk { element: self.element });
     }
 
-    /// The resource refused it for its token.
+    /// Records that the resource refused the write because of its token.
     pub fn fenced(self) {
         self.attempt.record(What::WriteFenced { element: self.element });
     }
@@ -177,23 +178,23 @@ impl PendingWrite<'_> {
 pub struct Leaving<'a>(Attempt<'a>);
 
 impl Leaving<'_> {
-    /// It answered: freed.
+    /// Records the answer "freed".
     pub fn freed(self) {
         self.0.record(What::RelOk);
     }
 
-    /// It answered: was not held any more.
+    /// Records the answer "was not held".
     pub fn not_held(self) {
         self.0.record(What::RelNotheld);
     }
 
-    /// It could not tell.
+    /// Records that the outcome is unknown.
     pub fn unknown(self, err: &str) {
         self.0.record(What::RelUnknown { err: err.into() });
     }
 }
 
-/// The deadline behind `remaining`, never too late: the clock is read first.
+/// The deadline that `remaining` implies. The clock is read first, so the deadline is never too late.
 fn deadline(remaining: impl FnOnce() -> Option<u64>) -> Option<u64> {
     let before = now_nanos();
     remaining().map(|remaining| before.saturating_add(remaining))

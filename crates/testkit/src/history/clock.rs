@@ -1,19 +1,19 @@
-//! The clock of the records.
+//! The clock of the history.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// A duration as histories count; longer than five centuries is for ever.
+/// A duration in nanoseconds, as in histories. More than five centuries become `u64::MAX`.
 #[must_use]
 pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the same in every process of this kernel.
+/// Nanoseconds of `CLOCK_MONOTONIC`, the same in every process on this kernel.
 ///
 /// # Panics
-/// When the kernel has no such clock, which no supported system lacks.
+/// If the kernel has no such clock. Every supported system has it.
 #[must_use]
 pub fn now_nanos() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every supported kernel has CLOCK_MONOTONIC");

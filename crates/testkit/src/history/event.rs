@@ -5,26 +5,26 @@ use std::collections::BTreeMap;
 use leasehold_core::Mode;
 use serde::{Deserialize, Serialize};
 
-/// Names one attempt to hold a lock, unique in a run: the process in the upper half, a running number in the lower.
+/// Identifies one attempt to hold a lock in a run: the process in the upper half, a sequence number in the lower half.
 pub type AttemptId = u64;
 
 /// One event. All times are nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Which run of the harness.
+    /// The run of the harness.
     pub run: u64,
     /// The process that recorded it.
     pub proc: u32,
-    /// Its running number within the process.
+    /// The sequence number within the process.
     pub seq: u64,
-    /// When: see the stamping rule of the [module](super).
+    /// The time, by the stamping rule of the [module](super).
     pub t: u64,
     /// The task within the process.
     pub task: u32,
-    /// The lock; empty for events of a process or of the run.
+    /// The lock. Empty for events of a process or of the run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock: String,
-    /// The attempt; 0 for events of a process, of a lock or of the run.
+    /// The attempt. 0 for events of a process, of a lock or of the run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: AttemptId,
     /// What happened.
@@ -37,25 +37,25 @@ fn is_zero(id: &AttemptId) -> bool {
     *id == 0
 }
 
-/// What happened.
+/// The kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ev", rename_all = "snake_case")]
 pub enum What {
     /// An acquire is about to be called.
     AcqInv {
-        /// How it is to be held.
+        /// The mode.
         mode: HowHeld,
-        /// How long the caller waits at most; 0: not at all; absent: for ever.
+        /// The longest wait. 0: no wait; absent: no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u64>,
-        /// The attempt it enters again, for re-entrant acquires.
+        /// The attempt whose hold it enters again, for re-entrant acquires.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<AttemptId>,
-        /// It tries more than once, each time by a claim of its own.
+        /// It tries more than once, each time with a new claim.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retries: bool,
     },
-    /// The claim is known to stand in line since before this moment.
+    /// The claim was in the queue at this time or before.
     Enq,
     /// The acquire returned a guard.
     AcqOk {
@@ -63,23 +63,23 @@ pub enum What {
         token: u64,
         /// Its lineage, in hex.
         lineage: String,
-        /// Until when the guard may be believed; absent: it never lapses.
+        /// The time until which the guard is valid. Absent: it never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<u64>,
-        /// The granted time; absent: it never lapses.
+        /// The granted time. Absent: the hold never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
-        /// When the acknowledged request left, where the recorder knows.
+        /// When the acknowledged request left, if the recorder knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asked: Option<u64>,
-        /// Somebody awaits `lost()` and will record it.
+        /// A task awaits `lost()` and will record the loss.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         watched: bool,
-        /// The lease is not renewed: its first deadline is its last.
+        /// The lease is not renewed, so its first deadline is its last.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         fixed: bool,
     },
-    /// The acquire answered "taken": at once, or after it had waited for as long as it may.
+    /// The acquire was answered "taken", at once or at the end of its limit.
     AcqTaken,
     /// The acquire certainly failed, for another reason: refused, unreachable, ...
     AcqFail {
@@ -93,11 +93,11 @@ pub enum What {
     },
     /// A renewal is about to leave.
     RenewInv,
-    /// A renewal was acknowledged; recorded where the harness sees renewals, or reads a later deadline from the guard.
+    /// A renewal was acknowledged. Recorded if the harness sees renewals, or reads a later deadline from the guard.
     RenewOk {
-        /// Until when the guard may be believed now.
+        /// The time until which the guard is valid now.
         deadline: u64,
-        /// The granted time, where it is known.
+        /// The granted time, if it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
     },
@@ -106,33 +106,33 @@ pub enum What {
         /// The kind of error.
         err: String,
     },
-    /// The guard said that the hold is lost.
+    /// The guard reported that the hold is lost.
     Lost {
-        /// Why.
+        /// The reason.
         err: String,
     },
-    /// `check()` is about to be called; it then answered `valid`.
+    /// `check()` is about to be called. It then returned `valid`.
     Check {
-        /// Its answer.
+        /// The result.
         valid: bool,
-        /// The deadline that the guard told right after, where it was read.
+        /// The deadline that the guard reported after the call, if it was read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<u64>,
     },
     /// A release is about to be called.
     RelInv {
-        /// How long the name is to be kept taken at most.
+        /// The largest possible remainder of the minimum hold time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         keep: Option<u64>,
-        /// And how long at least; absent: as long.
+        /// The smallest possible remainder. Absent: the same.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sure: Option<u64>,
     },
-    /// The release answered: freed.
+    /// The release was answered "freed".
     RelOk,
-    /// The release answered: was not held any more.
+    /// The release was answered "was not held".
     RelNotheld,
-    /// The release could not tell.
+    /// The outcome of the release is unknown.
     RelUnknown {
         /// The kind of error.
         err: String,
@@ -141,94 +141,95 @@ pub enum What {
     Cancel,
     /// A write under the lock is about to leave.
     WriteInv {
-        /// To which resource.
+        /// The resource.
         to: String,
         /// The token it carries.
         token: u64,
-        /// What it adds, unique in the run.
+        /// The element that it adds, unique in the run.
         element: u64,
     },
     /// The resource acknowledged the write.
     WriteOk {
-        /// What was added.
+        /// The element that was added.
         element: u64,
     },
-    /// The resource refused the write for its token.
+    /// The resource refused the write because of its token.
     WriteFenced {
-        /// What was not added.
+        /// The element that was not added.
         element: u64,
     },
-    /// What a resource holds, read when nobody writes any more.
+    /// The contents of a resource, read when all writers have ended.
     Contents {
-        /// Which resource.
+        /// The resource.
         of: String,
-        /// What was added, the oldest first.
+        /// The elements, the oldest first.
         elements: Vec<u64>,
     },
     /// A process is about to be killed.
     Crash {
-        /// Which.
+        /// The process.
         victim: u32,
     },
     /// A process is about to be stopped.
     Stop {
-        /// Which.
+        /// The process.
         victim: u32,
     },
     /// A process was continued.
     Cont {
-        /// Which.
+        /// The process.
         victim: u32,
     },
-    /// From this moment on the machine did not serve a process, or anybody: measured, and written down when it was over.
+    /// From this time on, the machine gave no time to a process, or to a part that all share. Measured, and recorded at
+    /// the end.
     Stall {
-        /// When it served again.
+        /// The end of the stall.
         until: u64,
-        /// Which process; absent: something that all share, a server or its disk.
+        /// The process. Absent: a part that all share, such as a server or its disk.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         victim: Option<u32>,
-        /// What was waited for.
+        /// The resource that was waited for.
         of: String,
     },
     /// A disturbance of the system begins.
     NemesisBegin {
-        /// Which.
+        /// The kind of disturbance.
         kind: String,
     },
-    /// It is over.
+    /// The disturbance is over.
     NemesisEnd {
-        /// Which.
+        /// The kind of disturbance.
         kind: String,
     },
-    /// What there is of everything that must not leak: keys, rows, connections, threads, ... by kind.
+    /// The number of all things that must not leak, by kind: keys, rows, connections, threads, ...
     Probe {
-        /// When in the run.
+        /// The phase of the run.
         phase: Phase,
-        /// How many by kind.
+        /// The count of each kind.
         found: BTreeMap<String, u64>,
     },
-    /// Who holds the lock, from an administrator's connection. Stamped before the question left.
+    /// The state of the lock, seen by an administrator's connection. The time of the event is before the request left.
     Truth {
-        /// When the answer was there.
+        /// The time when the answer had arrived.
         until: u64,
         /// The holders.
         holders: Vec<Held>,
-        /// The attempts that stand in line.
+        /// The queued attempts.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         waiters: Vec<AttemptId>,
     },
 }
 
-/// A holder, as the server tells it.
+/// A holder, as the server reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// The attempt; 0 where the server does not tell, but the token.
+    /// The attempt. 0 if the server reports only the token.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: AttemptId,
-    /// The first token of the grant, whose further ones go to those who share the hold or are handed it.
+    /// The first token of the grant. The others of its block are for tasks that share the hold or get it handed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
-    /// When it expires on the server; absent: it never lapses.
+    /// When the hold expires on the server. Absent: it never lapses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
 }
@@ -241,11 +242,11 @@ pub enum Phase {
     Start,
     /// While claims are made.
     Running,
-    /// After the last release, and after everything that may lapse has lapsed.
+    /// After the last release, and after everything that can lapse has lapsed.
     Rest,
 }
 
-/// A [`Mode`] as a history writes it: `X`, `S`, `P:count/limit`.
+/// A [`Mode`] as text in a history: `X`, `S`, `P:count/limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct HowHeld(pub Mode);

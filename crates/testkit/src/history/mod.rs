@@ -1,8 +1,9 @@
-//! What happened, as the users of locks saw it: recorded by many processes of one machine, merged into one history.
+//! The history of a run, as the users of locks saw it: recorded by many processes on one machine, and merged.
 //!
-//! The harness records, never the library under test. Times are `CLOCK_MONOTONIC` of the one kernel, which all processes and
-//! network namespaces share. **The stamping rule**: the begin of a belief is stamped *after* the acquire returned, its
-//! end *before* the release is called, so an overlap of two beliefs is real. [`Attempt`] keeps the rule by construction.
+//! The harness records, never the library under test. Times are `CLOCK_MONOTONIC` of one kernel, which all processes
+//! and network namespaces share. **The stamping rule**: the begin of an active hold is stamped *after* the acquire
+//! returned, and its end *before* the release is called. So an overlap of two active holds in a history is real.
+//! [`Attempt`] enforces the rule.
 
 mod attempt;
 mod clock;

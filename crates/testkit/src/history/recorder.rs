@@ -1,4 +1,4 @@
-//! Writes events down, one recorder per process.
+//! Records events. Each process has one recorder.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,7 +12,7 @@ use leasehold_core::Mode;
 
 use super::{Attempt, AttemptId, Event, History, What, now_nanos};
 
-/// Records what the tasks of one process see. Share it by reference or `Arc`.
+/// Records the events of all tasks of one process. Share it by reference or `Arc`.
 #[derive(Debug)]
 pub struct Recorder {
     run: u64,
@@ -30,21 +30,21 @@ struct RecorderState {
 #[derive(Debug)]
 enum Sink {
     Memory(Vec<Event>),
-    /// Each line goes out in one write, unbuffered: a killed process loses nothing that it recorded.
+    /// Each event is one unbuffered write, so a killed process loses no recorded event.
     File(File),
 }
 
 impl Recorder {
-    /// Keeps the events in memory; `proc` tells the processes of a test inside one process apart.
+    /// Keeps the events in memory. `proc` distinguishes the simulated processes of a test.
     #[must_use]
     pub fn in_memory(run: u64, proc: u32) -> Self {
         Self::new(run, proc, Sink::Memory(Vec::new()))
     }
 
-    /// Appends to the file at `path`, under the id of this process.
+    /// Appends to the file at `path`, with the id of this process.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn to_file(run: u64, path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self::new(run, process::id(), Sink::File(file)))
@@ -54,28 +54,28 @@ impl Recorder {
         Self { run, proc, state: Mutex::new(RecorderState { seq: 0, attempts: 0, sink }) }
     }
 
-    /// Records that `task` is about to acquire `lock`: call the acquire right after. `limit_nanos`: how long it waits
-    /// at most, 0 for a try, `None` for ever.
+    /// Records that `task` is about to acquire `lock`. Call the acquire immediately after. `limit_nanos` is the longest
+    /// wait: 0 for a try, `None` for no limit.
     pub fn attempt(&self, task: u32, lock: &str, mode: Mode, limit_nanos: Option<u64>) -> Attempt<'_> {
         Attempt::begin(self, task, lock, mode, limit_nanos, None)
     }
 
-    /// As [`attempt`](Self::attempt), for an acquire that enters the hold of the attempt `within` again.
+    /// Like [`attempt`](Self::attempt), for an acquire that enters the hold of the attempt `within` again.
     pub fn reenter(&self, task: u32, lock: &str, mode: Mode, within: AttemptId) -> Attempt<'_> {
         Attempt::begin(self, task, lock, mode, None, Some(within))
     }
 
-    /// Records an event of the process or of the run, now.
+    /// Records an event of the process or of the run, at the current time.
     pub fn note(&self, what: What) {
         self.record(now_nanos(), 0, "", 0, what);
     }
 
-    /// Records an event of a lock: `t` was read before the server was asked.
+    /// Records an event of a lock. `t` was read before the server was asked.
     pub fn note_lock(&self, t: u64, lock: &str, what: What) {
         self.record(t, 0, lock, 0, what);
     }
 
-    /// The events recorded in memory so far; empty for a recorder to a file.
+    /// The events recorded in memory so far. Empty for a recorder with a file.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         match &self.lock().sink {
@@ -97,7 +97,7 @@ impl Recorder {
     }
 
     /// # Panics
-    /// When the line cannot be written: a history with a hole would prove nothing.
+    /// If the event cannot be written: an incomplete history would prove nothing.
     pub(super) fn record(&self, t: u64, task: u32, lock: &str, attempt: AttemptId, what: What) {
         let mut state = self.lock();
         let event = Event {
@@ -122,7 +122,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, RecorderState> {
-        // A panic of another task must not stop the recording of what happened next.
+        // A panic of another task must not stop the recording.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,54 +1,54 @@
-//! A history: the events of all processes of one run in the order of their stamps.
+//! A history: the events of all processes of one run, sorted by time.
 
 use std::{fs, io, path::Path};
 
 use super::Event;
 
-/// All events of one run, sorted by time, then process, then running number.
+/// All events of one run, sorted by time, then process, then sequence number.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Vec<Event>,
 }
 
-/// Why files are no history.
+/// Why files cannot be read as a history.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadHistory {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     Io {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A line is no event.
+    /// A line is not an event.
     #[error("{path} line {line}: {source}")]
     Line {
-        /// In which file.
+        /// The file.
         path: String,
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
-        /// Why.
+        /// The error of the parser.
         source: serde_json::Error,
     },
-    /// Two runs were mixed.
+    /// The files contain several runs.
     #[error("events of the runs {0} and {1} are mixed")]
     Mixed(u64, u64),
 }
 
 impl History {
-    /// Sorts events of one run.
+    /// Sorts the events of one run.
     #[must_use]
     pub fn from_events(mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| (event.t, event.proc, event.seq));
         Self { events }
     }
 
-    /// Merges the files of the processes of one run. A last line that a killed process left half-written is dropped.
+    /// Merges the files of the processes of one run. A last line that a killed process wrote only in part is dropped.
     ///
     /// # Errors
-    /// When a file cannot be read, a line is no event, or runs are mixed.
+    /// If a file cannot be read, a line is not an event, or the files contain several runs.
     pub fn merge<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, BadHistory> {
         let mut events = Vec::new();
         for path in paths {
@@ -73,7 +73,7 @@ impl History {
 fn read_file(path: &Path, events: &mut Vec<Event>) -> Result<(), BadHistory> {
     let shown = || path.display().to_string();
     let bytes = fs::read(path).map_err(|source| BadHistory::Io { path: shown(), source })?;
-    // Without a newline at its end the last line was cut short by a kill: its event was never finished.
+    // A last line without a newline was cut short by a kill, so its event is incomplete.
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
     for (at, line) in whole.split(|&byte| byte == b'\n').enumerate() {
         if line.is_empty() {

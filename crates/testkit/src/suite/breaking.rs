@@ -66,7 +66,7 @@ async fn breaking_another_token_finds_nothing(fixture: &Fixture<'_>) -> Outcome 
 
 async fn a_hold_that_cannot_be_broken_stays(fixture: &Fixture<'_>) -> Outcome {
     let (one, other) = (fixture.client().await, fixture.client().await);
-    // It does not stop when it is asked to, so an engine that can only ask cannot break it either.
+    // The claim does not end on SIGTERM, so an engine that can only send signals cannot break it.
     let claim = Claim { stops_on_term: false, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
     let grant = one.hold(&claim).await?;
     for force in [false, true] {
@@ -88,7 +88,7 @@ async fn a_broken_hold_is_lost_and_blocks_until_its_release(fixture: &Fixture<'_
     other.blocked(&waiter).await?;
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
     want!(&answers[..], [Renewed::Lost(Loss::Broken)] => (), "the renewal of a hold that was broken");
-    // The holder's release is its acknowledgement: it has stopped.
+    // The release of the holder confirms that it has stopped.
     one.release(&claim, Some(&grant)).await?;
     let next = other.granted(&waiter).await?;
     want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
@@ -140,7 +140,7 @@ async fn a_forced_break_ends_an_unconfirmed_grant(fixture: &Fixture<'_>) -> Outc
     let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     let view = one.engine.show(&waiter.name).await.map_err(|error| format!("show: {error:?}"))?;
-    // An engine may grant only to who asks; then there is nothing to break yet.
+    // An engine may grant only when a claim asks. Then there is no hold to break yet.
     if let Some(token) = view.holders.first().and_then(|holder| holder.token) {
         let answer = one.engine.break_hold(&waiter.name, token, true).await;
         want!(answer, Ok(Broken::Done) => (), "breaking a grant that was pushed");

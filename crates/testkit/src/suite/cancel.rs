@@ -1,4 +1,4 @@
-//! Futures of verbs dropped on the way: R23.
+//! Futures of verbs that are dropped before they complete: R23.
 
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
@@ -14,7 +14,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_release_dropped_at_any_poll_can_be_sent_again),
 ];
 
-/// How many polls a verb may need: one request has a handful of stages.
+/// The limit of polls for one verb. A request has a handful of stages.
 const MAX_POLLS: usize = 200;
 
 async fn a_claim_dropped_at_any_poll_leaves_nothing(fixture: &Fixture<'_>) -> Outcome {
@@ -58,7 +58,7 @@ async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) 
     Err(format!("a release needs more than {MAX_POLLS} polls").into())
 }
 
-/// Polls at most so often, whenever it is woken, then drops it; tells whether it completed.
+/// Polls a future up to `polls` times, whenever it is woken, and then drops it. Returns whether it completed.
 async fn poll_times<T>(mut future: BoxFuture<'_, T>, polls: usize) -> bool {
     let mut done = 0;
     poll_fn(move |context| {

@@ -8,9 +8,9 @@ use super::fixture::Fixture;
 
 /// A named case.
 pub(super) struct Case {
-    /// Its name, which is that of its function.
+    /// Its name: the name of its function.
     pub(super) name: &'static str,
-    /// Why it does not apply to an engine with this profile; `None`: it does.
+    /// The reason why it does not apply to an engine with this profile. `None`: it applies.
     pub(super) skip: fn(&Profile) -> Option<&'static str>,
     /// Runs it.
     pub(super) run: for<'a> fn(&'a Fixture<'a>) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>,
@@ -21,7 +21,7 @@ pub(super) struct Case {
 pub(super) enum Stop {
     /// The engine broke a rule.
     Fail(String),
-    /// The case does not apply, as was found on the way.
+    /// The case does not apply, as it found while running.
     Skip(String),
 }
 
@@ -34,7 +34,7 @@ impl From<String> for Stop {
     }
 }
 
-/// A [`Case`] of a function; with `skip`, a function that tells from the profile why it does not apply.
+/// A [`Case`] of a function. `skip` is a function that returns from the profile why the case does not apply.
 macro_rules! case {
     ($run:ident) => {
         case!($run, skip = |_| None)
@@ -58,7 +58,7 @@ macro_rules! ensure {
     };
 }
 
-/// Fails the case with what came instead, unless the value has the pattern; gives what the arm gives.
+/// Returns the value of the arm if the value matches the pattern. Otherwise fails the case with the actual value.
 macro_rules! want {
     ($value:expr, $pattern:pat $(if $guard:expr)? => $out:expr, $($message:tt)+) => {
         match $value {
@@ -70,7 +70,7 @@ macro_rules! want {
 
 pub(super) use {case, ensure, want};
 
-/// For cases about readers or permits.
+/// For cases with shared holds or permits.
 pub(super) fn needs_modes(profile: &Profile) -> Option<&'static str> {
     (profile.modes != leasehold_core::Modes::All).then_some("names can be claimed exclusively alone")
 }
@@ -80,7 +80,7 @@ pub(super) fn needs_lease(profile: &Profile) -> Option<&'static str> {
     (profile.life != leasehold_core::Life::Lease).then_some("a hold is not a lease of its own")
 }
 
-/// For cases that need a line that is served in order.
+/// For cases that need a queue in first come, first served order.
 pub(super) fn needs_fifo(profile: &Profile) -> Option<&'static str> {
     (!profile.fifo).then_some("claims are not granted in order")
 }

@@ -1,4 +1,4 @@
-//! Leases that run out.
+//! Leases that expire.
 
 use leasehold_core::{Claim, Mode, Previous, Released, Renewed};
 
@@ -87,7 +87,7 @@ async fn the_hint_gives_the_end_of_the_lease(fixture: &Fixture<'_>) -> Outcome {
     let grant = one.hold(&claim).await?;
     let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
     let hint = other.blocked(&Claim { ttl, ..fixture.claim(&claim.name, Mode::Exclusive) }).await?;
-    // The hint may be absent; if it is there, asking then must not be later than the expiry by more than the grace.
+    // The hint may be absent. If present, it must not be later than the expiry by more than the grace time.
     ensure!(
         hint.ask_in.is_none_or(|ask_in| ask_in <= ttl * 2),
         "a lease of {ttl:?} has the hint {:?}",

@@ -1,4 +1,4 @@
-//! What a disturbed system does; the harness says what it can do.
+//! Behaviour of a disturbed system. The harness states which disturbances it can produce.
 
 use leasehold_core::{Mode, Notification, Renewed};
 

@@ -1,4 +1,4 @@
-//! What a case works with: names, ids, clients, and a list of all it must clean up.
+//! The setup of a case: names, ids, clients, and a list of all claims to clean up.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,36 +18,36 @@ use crate::{
     suite::case::{Stop, want},
 };
 
-/// The time for which a case that needs no expiry claims: far longer than any case runs.
+/// The lease time of cases that need no expiry: far longer than any case runs.
 const LONG: Duration = Duration::from_secs(30);
-/// The time for which a case that waits for the expiry claims, where the engine allows it. On a machine that is too slow for
-/// it, the case runs again with more.
+/// The lease time of cases that wait for the expiry, if the engine allows it. On a machine that is too slow for it, the
+/// case runs again with a longer time.
 const SHORT: Duration = Duration::from_secs(1);
-/// Over a ttl, until a lapsed hold must be gone: engines may count in coarse ticks.
+/// The time after a ttl until a lapsed hold must be gone. Engines may count in coarse ticks.
 const GRACE: Duration = Duration::from_millis(250);
-/// How much of the time that an engine waits for an answer a machine may withhold: engines wait for 3 s and longer.
+/// How much of an engine's request timeout a machine may withhold. Engines wait for 3 s or longer.
 const WITHHELD: Duration = Duration::from_millis(500);
-/// How often a claim is asked before its case fails: polled engines need some.
+/// How often a claim asks before its case fails. Polled engines need several asks.
 const MAX_ASKS: usize = 200;
-/// How often a name is tried that must be free since a lease ran out, and the pause between two tries: the server may be
-/// later than the clock where it gets no time, and then it answers the tries late too.
+/// How often a name is tried that must be free because a lease ended, and the pause between two tries. A server that
+/// gets no time may expire leases late, and answers the tries late then too.
 const MAX_TRIES: usize = 100;
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The bench on which one case runs.
+/// The setup of one case.
 pub(super) struct Fixture<'a> {
     harness: &'a dyn Harness,
     profile: &'a Profile,
     prefix: String,
     made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
-    /// By how much short times are longer than usual.
+    /// The factor by which short times are longer than usual.
     stretch: u32,
-    /// The shortest time that the case gave to a hold or a name.
+    /// The shortest lease or minimum hold time of the case.
     shortest: Cell<Option<Duration>>,
     begun: Stopwatch,
-    /// How long the case let time pass.
+    /// For how long the case let time pass.
     passed: Cell<Duration>,
-    /// Whether an answer did not come in time, or no connection.
+    /// Whether an answer or a connection did not come in time.
     unanswered: Cell<bool>,
 }
 
@@ -80,8 +80,8 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// Whether the machine took so long for the requests of the case that a short time may have run out too early, or withheld
-    /// much of the time for an answer that did not come.
+    /// Whether the machine was so slow that a short time may have ended too early, or withheld much of the time for an
+    /// answer that did not come.
     pub(super) fn was_slow(&self) -> bool {
         let took = self.begun.elapsed().saturating_sub(self.passed.get());
         let withheld = self.begun.elapsed().saturating_sub(self.begun.given());
@@ -89,7 +89,7 @@ impl<'a> Fixture<'a> {
             || self.unanswered.get() && withheld > WITHHELD
     }
 
-    /// Takes note of an engine's error.
+    /// Notes an error of the engine.
     fn note_error(&self, error: &EngineError) {
         if matches!(error.fault, Fault::Retry | Fault::Unknown) {
             self.unanswered.set(true);
@@ -100,17 +100,17 @@ impl<'a> Fixture<'a> {
         self.profile
     }
 
-    /// Whether names can be claimed so.
+    /// Whether names can be claimed in this mode.
     pub(super) fn grants(&self, mode: Mode) -> bool {
         mode == Mode::Exclusive || self.profile.modes == Modes::All
     }
 
-    /// This mode, or an exclusive one where that is the only one.
+    /// This mode, or an exclusive one if the engine has no other.
     pub(super) fn or_exclusive(&self, mode: Mode) -> Mode {
         if self.grants(mode) { mode } else { Mode::Exclusive }
     }
 
-    /// A name of this case and run alone, ending in `suffix`.
+    /// A name that only this case and run use, ending in `suffix`.
     pub(super) fn name(&self, suffix: &str) -> Name {
         Name::new(&format!("{}{suffix}", self.prefix)).expect("names of cases are short and plain")
     }
@@ -123,24 +123,24 @@ impl<'a> Fixture<'a> {
         Client { engine: self.harness.client().await, fixture: self }
     }
 
-    /// An exclusive claim of `name` that may queue and lasts long.
+    /// An exclusive claim of `name` that may queue and has a long lease.
     pub(super) fn claim(&self, name: &Name, mode: Mode) -> Claim {
         let ttl = LONG.clamp(*self.profile.ttl.start(), *self.profile.ttl.end());
         Claim { mode, owner: "conformance".into(), ..claims::exclusive(name.as_str(), ttl) }
     }
 
-    /// The same, leaving nothing when the name is taken.
+    /// The same, without queueing: it leaves nothing when the name is taken.
     pub(super) fn attempt(&self, name: &Name, mode: Mode) -> Claim {
         Claim { may_queue: false, ..self.claim(name, mode) }
     }
 
-    /// The same, but short, for cases that wait for the expiry.
+    /// The same with a short lease, for cases that wait for the expiry.
     pub(super) fn short(&self, name: &Name, mode: Mode) -> Claim {
         let ttl = self.short_time(SHORT.max(*self.profile.ttl.start()));
         Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
     }
 
-    /// A time whose end the case waits for.
+    /// A time for whose end the case waits.
     pub(super) fn short_time(&self, time: Duration) -> Duration {
         let time = time * self.stretch;
         self.shortest.set(Some(self.shortest.get().map_or(time, |shortest| shortest.min(time))));
@@ -152,7 +152,7 @@ impl<'a> Fixture<'a> {
         self.harness.crowd()
     }
 
-    /// How long to wait for what may never come.
+    /// How long to wait for an event that may never happen.
     pub(super) fn patience(&self) -> Duration {
         self.harness.patience()
     }
@@ -162,7 +162,7 @@ impl<'a> Fixture<'a> {
         self.harness.advance(time).await;
     }
 
-    /// A name that one client holds and another waits for, both exclusively.
+    /// A name with an exclusive holder and an exclusive waiter, of two clients.
     pub(super) async fn contended(&self) -> Outcome<Contended<'_>> {
         let (one, other, name) = (self.client().await, self.client().await, self.name(""));
         let (holder, waiter) = (self.claim(&name, Mode::Exclusive), self.claim(&name, Mode::Exclusive));
@@ -171,14 +171,14 @@ impl<'a> Fixture<'a> {
         Ok(Contended { one, other, holder, grant, waiter })
     }
 
-    /// Lets pass what a grant has at most left, and a little.
+    /// Lets the full lease time of a grant pass, and a little more.
     pub(super) async fn outlive(&self, grant: &Grant) -> Outcome {
         let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
         self.advance(ttl + GRACE).await;
         Ok(())
     }
 
-    /// Disturbs the system, or ends the case as skipped.
+    /// Disturbs the system. Ends the case as skipped if the harness cannot.
     pub(super) async fn disturb(&self, kind: Disturbance) -> Outcome {
         if self.harness.disturb(kind).await {
             return Ok(());
@@ -186,8 +186,8 @@ impl<'a> Fixture<'a> {
         Err(Stop::Skip(format!("the harness cannot do {kind:?}")))
     }
 
-    /// Releases every claim of the case by id and tells where that failed. The clients live as long as the bench: some end what
-    /// lapses on the server.
+    /// Releases every claim of the case by its id, and returns the failures. The clients live as long as the fixture,
+    /// because some of them end lapsed holds on the server.
     pub(super) async fn clean_up(&self) -> Vec<String> {
         let made = self.made.borrow().clone();
         let mut left = Vec::new();
@@ -201,7 +201,7 @@ impl<'a> Fixture<'a> {
     }
 }
 
-/// A name with a holder and a waiter: how most cases of the line and of news begin.
+/// A name with a holder and a waiter: the start of most cases about the queue and notifications.
 pub(super) struct Contended<'a> {
     pub(super) one: Client<'a>,
     pub(super) other: Client<'a>,
@@ -211,7 +211,7 @@ pub(super) struct Contended<'a> {
 }
 
 impl Client<'_> {
-    /// Sends the claim; an error of a healthy engine fails the case.
+    /// Sends the claim. An error of the engine fails the case.
     pub(super) async fn ask(&self, claim: &Claim, how: How) -> Outcome<Answer> {
         self.send(claim, how).await.map_err(|error| {
             self.fixture.note_error(&error);
@@ -225,7 +225,7 @@ impl Client<'_> {
         self.engine.claim(claim, how).await
     }
 
-    /// Makes the clean-up release this claim.
+    /// Adds this claim to the clean-up.
     pub(super) fn remember(&self, claim: &Claim) {
         let mut made = self.fixture.made.borrow_mut();
         if !made.iter().rev().any(|(_, known)| known.id == claim.id) {
@@ -241,12 +241,12 @@ impl Client<'_> {
         )
     }
 
-    /// The claim must stand in line or be told "taken" now.
+    /// The claim must be queued or answered "taken" now.
     pub(super) async fn blocked(&self, claim: &Claim) -> Outcome<Hint> {
         let answer = self.ask(claim, How::Create).await?;
         let hint = match answer {
             Answer::Waiting(hint) if claim.may_queue => hint,
-            // Engines without a line answer "taken" always.
+            // Engines without a queue always answer "taken".
             Answer::Taken(hint) if !claim.may_queue || !self.fixture.profile.fifo => hint,
             other => {
                 return Err(Stop::Fail(format!(
@@ -265,7 +265,7 @@ impl Client<'_> {
             match self.ask(claim, how).await? {
                 Answer::Held(grant) => return Ok(grant),
                 Answer::Waiting(_) => how = How::Ask,
-                // Nothing stands on the engine for this claim: it has to be made again.
+                // The engine has no record of this claim, so it must be created again.
                 Answer::Taken(_) => how = How::Create,
                 Answer::Gone if !self.fixture.profile.fifo && how == How::Ask => how = How::Create,
                 Answer::Gone => {
@@ -280,7 +280,7 @@ impl Client<'_> {
         )))
     }
 
-    /// The claim must stand in line still.
+    /// The claim must still be queued.
     pub(super) async fn waits(&self, claim: &Claim) -> Outcome<Hint> {
         let answer = self.ask(claim, How::Ask).await?;
         Ok(
@@ -288,18 +288,18 @@ impl Client<'_> {
         )
     }
 
-    /// Releases one claim, by token too where it holds.
+    /// Releases a claim, with its token if it holds.
     pub(super) async fn release(&self, claim: &Claim, grant: Option<&Grant>) -> Outcome<Released> {
         self.release_as(&release_of(claim, grant)).await
     }
 
-    /// The release must find something.
+    /// The release must end a hold.
     pub(super) async fn free(&self, claim: &Claim, grant: &Grant) -> Outcome {
         want!(self.release(claim, Some(grant)).await?, Released::Freed => (), "the release of a hold of {}", claim.name);
         Ok(())
     }
 
-    /// Carries out one release.
+    /// Sends one release.
     pub(super) async fn release_as(&self, order: &Release) -> Outcome<Released> {
         let mut answers = self.engine.release(std::slice::from_ref(order)).await;
         match (answers.pop(), answers.is_empty()) {
@@ -312,7 +312,7 @@ impl Client<'_> {
         }
     }
 
-    /// The claim must be granted now that a lease ran out, at the latest after some tries.
+    /// The claim must be granted because a lease ended, at the latest after some tries.
     pub(super) async fn hold_in_time(&self, claim: &Claim) -> Outcome<Grant> {
         for _ in 1..MAX_TRIES {
             if let Answer::Held(grant) = self.ask(claim, How::Create).await? {
@@ -323,7 +323,7 @@ impl Client<'_> {
         self.hold(claim).await
     }
 
-    /// As [`finds_free`](Self::finds_free), now that a lease ran out.
+    /// Like [`finds_free`](Self::finds_free), after the end of a lease.
     pub(super) async fn finds_free_in_time(&self, name: &Name) -> Outcome<Grant> {
         let claim = self.fixture.attempt(name, Mode::Exclusive);
         let grant = self.hold_in_time(&claim).await?;
@@ -331,7 +331,7 @@ impl Client<'_> {
         Ok(grant)
     }
 
-    /// A claim of another id must find the name free, take it, and let it go again.
+    /// A claim with another id must be granted the name; it is released again.
     pub(super) async fn finds_free(&self, name: &Name) -> Outcome<Grant> {
         let claim = self.fixture.attempt(name, Mode::Exclusive);
         let grant = self.hold(&claim).await?;
@@ -339,13 +339,13 @@ impl Client<'_> {
         Ok(grant)
     }
 
-    /// A claim of another id must find the name taken.
+    /// A claim with another id must find the name taken.
     pub(super) async fn finds_taken(&self, name: &Name) -> Outcome {
         self.blocked(&self.fixture.attempt(name, Mode::Exclusive)).await.map(drop)
     }
 }
 
-/// The order to release a claim, comparing the token of its grant when there is one.
+/// The release of a claim, with the token of its grant if there is one.
 pub(super) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
     Release {
         id: claim.id,
@@ -357,7 +357,7 @@ pub(super) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
     }
 }
 
-/// The hold of a granted claim, as `renew` takes it.
+/// The hold of a granted claim, as `renew` needs it.
 pub(super) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id: claim.id, name: claim.name.clone(), mode: claim.mode, token: grant.token, ttl: claim.ttl }
 }

@@ -6,7 +6,7 @@ use leasehold_core::{BoxFuture, Engine, Name};
 
 use crate::rig::{AT_ONCE, PATIENCE};
 
-/// Places in line end after a minute at the latest.
+/// Queue entries end after a minute at the latest.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -15,42 +15,42 @@ pub trait Harness: Sync {
     /// A new client, independent of all others, of the same system.
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>>;
 
-    /// Lets time pass for the system: moves a manual clock, or really waits, as by default.
+    /// Lets time pass for the system: moves a manual clock, or really waits (the default).
     fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
         Box::pin(tokio::time::sleep(time))
     }
 
-    /// Disturbs the system; `false`: cannot, and nothing happened.
+    /// Disturbs the system. `false`: the harness cannot, and nothing happened.
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool>;
 
-    /// How many cases may run at once, which shortens a run where time really passes: each case has names of its own, but
-    /// they share the clock, and what lets time pass for one must do no more for the others.
+    /// How many cases may run in parallel, which shortens a run if time really passes. Each case has names of its own,
+    /// but all share the clock: letting time pass for one case must have no other effect on the others.
     fn at_once(&self) -> usize {
         AT_ONCE
     }
 
-    /// How many claims wait on one name in the largest case. By default as many as one name meets in a flash sale.
+    /// How many claims wait on one name in the largest case. The default is the load of one name in a flash sale.
     fn crowd(&self) -> usize {
         1_000
     }
 
-    /// Whether the system can have a lock of this name. One that cannot refuses it.
+    /// Whether the system can store a lock of this name. If not, it refuses the name.
     fn takes(&self, _name: &Name) -> bool {
         true
     }
 
-    /// How long, in real time, news may take before they count as lost: not a measure of speed.
+    /// How long, in real time, a notification may take before it counts as lost. It is not a measure of speed.
     fn patience(&self) -> Duration {
         PATIENCE
     }
 
-    /// What is left on the system (keys, entries, files that should be gone, ...), after everything that may lapse by
-    /// itself has lapsed. Asked after each case, or after all that run at once, when every claim was released; must then be
-    /// empty. Each thing is told by a text that contains the name that it belongs to.
+    /// What is left on the system (keys, entries, files, ...) after everything that can lapse has lapsed. Called after
+    /// each case, or after all parallel cases, when every claim is released; it must then be empty. Each item is a text
+    /// that contains the name that it belongs to.
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>>;
 }
 
-/// What a harness may be asked to do to its system.
+/// A disturbance of the system by the harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disturbance {
@@ -60,7 +60,8 @@ pub enum Disturbance {
     Cut,
 }
 
-/// What `look` finds left once places in line have had the time to end: for harnesses of servers, by [`Harness::at_rest`].
+/// What `look` still finds after queue entries have had time to end. For [`Harness::at_rest`] of harnesses with a
+/// server.
 pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
     let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
     loop {
@@ -72,8 +73,8 @@ pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
     }
 }
 
-/// The size of a crowd where each claim reads all others, so that a large one takes minutes: `few`, unless the variable
-/// `LEASEHOLD_CROWD` says another, as at night.
+/// The number of waiters in the largest case for an engine where each claim reads all others, so that a large number
+/// takes minutes: `few`, or the value of the variable `LEASEHOLD_CROWD`, as in nightly runs.
 #[must_use]
 pub fn crowd_or(few: usize) -> usize {
     std::env::var("LEASEHOLD_CROWD").ok().and_then(|count| count.parse().ok()).unwrap_or(few)

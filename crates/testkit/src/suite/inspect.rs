@@ -1,4 +1,4 @@
-//! Looking from outside: list, show, guarantee.
+//! Inspection from outside: ping, list, show, guarantee.
 
 use leasehold_core::{Mode, View};
 
@@ -21,7 +21,7 @@ async fn a_ping_is_answered_and_creates_nothing(fixture: &Fixture<'_>) -> Outcom
     let (one, other) = (fixture.client().await, fixture.client().await);
     let ping =
         async |client: &Client<'_>| client.engine.ping().await.map_err(|error| format!("ping: {error:?}"));
-    // Before anything was asked of it, while a name is held, and on an engine that was used.
+    // Before the first request, while a name is held, and after use.
     ping(&one).await?;
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;

@@ -1,4 +1,4 @@
-//! Keeping a name taken after the release ("at least for").
+//! The minimum hold time: a name stays taken after its release (`--at-least`).
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -16,17 +16,17 @@ pub(super) const CASES: &[Case] = &[
     case!(a_release_without_a_hold_starts_no_minimum_hold, skip = needs_min_hold),
 ];
 
-/// For how long the cases keep a name, where the machine is quick enough.
+/// The minimum hold time of the cases, if the machine is quick enough.
 const MIN_HOLD: Duration = Duration::from_secs(1);
-/// Over the time, until a kept name must be free.
+/// The time after the minimum hold until the name must be free.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How many waiters get a name one after the other, and for how long each of them keeps it.
+/// How many waiters are granted the name in turn, and the minimum hold time of each.
 const WAITERS: usize = 8;
 const MIN_HOLD_EACH: Duration = Duration::from_millis(100);
-/// By how much each of them may be late: polled engines look several times a second.
+/// How late each grant may be. Polled engines poll several times a second.
 const LATE: Duration = Duration::from_millis(100);
-/// How often the waiters hear news and look at the time.
+/// How often the waiters read notifications and check the time.
 const STEP: Duration = Duration::from_millis(10);
 
 fn needs_min_hold(profile: &Profile) -> Option<&'static str> {
@@ -47,7 +47,7 @@ async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome 
         hint.ask_in
     );
     one.blocked(&fixture.attempt(&claim.name, Mode::Shared)).await?;
-    // A release that is repeated, because its answer was lost, must not end the time.
+    // A repeated release, sent because its answer was lost, must not end the minimum hold.
     want!(one.release(&claim, Some(&grant)).await?, Released::NotThere | Released::Freed => (), "a repeated release");
     one.finds_taken(&claim.name).await?;
     fixture.advance(min_hold + GRACE).await;
@@ -85,7 +85,7 @@ async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>
         let order = Release { keep: Some(MIN_HOLD_EACH), ..release_of(&last.0, Some(&grant)) };
         want!(last.1.release_as(&order).await?, Released::Freed => (), "a release that keeps the name");
         let (at, next) = loop {
-            // Counted in steps, which are the longer the slower the machine is.
+            // Counted in steps, which take longer on a slow machine.
             let (expected, took) = (WAITERS - queue.len() + 1, now.since(Instant::from_nanos(0)));
             ensure!(
                 took <= (MIN_HOLD_EACH + LATE) * expected as u32,
@@ -108,7 +108,7 @@ struct Waiter<'a> {
     claim: Claim,
     client: &'a Client<'a>,
     wait: Wait,
-    /// When it is asked for if no news comes.
+    /// When it asks next, without a notification.
     due: Instant,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Hears the news and asks for who is due; says which of them was granted.
+/// Reads notifications and sends the asks that are due. Returns the waiter that was granted.
 async fn look(
     clients: &[Client<'_>],
     queue: &mut VecDeque<Waiter<'_>>,

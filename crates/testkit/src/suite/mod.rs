@@ -1,8 +1,8 @@
-//! The conformance suite: what every engine must do, whatever it stands on.
+//! The conformance suite: what every engine must do.
 //!
-//! [`engine`] is the one entry point for engines. An engine's `tests/conformance.rs` implements [`Harness`] and calls it;
-//! which cases run is chosen by the engine's [`Profile`](leasehold_core::Profile), the others are printed as skipped with
-//! the reason. Each case works on names of its own, with clients independent of each other, and must leave nothing behind.
+//! [`engine`] is the one entry point for engines. An engine's `tests/conformance.rs` implements [`Harness`] and calls
+//! it. The engine's [`Profile`](leasehold_core::Profile) selects the cases; the others are printed as skipped, with the
+//! reason. Each case uses names of its own and independent clients, and must leave nothing behind.
 
 mod case;
 mod fixture;
@@ -31,7 +31,7 @@ pub use run::{engine, run_engine};
 
 use case::Case;
 
-/// Every case, family by family.
+/// Every case, by family.
 const FAMILIES: &[&[Case]] = &[
     claim::CASES,
     release::CASES,

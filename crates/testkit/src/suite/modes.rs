@@ -1,4 +1,4 @@
-//! Exclusive, shared, permits: who stands beside whom.
+//! Exclusive, shared, permits: which holds may coexist.
 
 use futures_util::future::{try_join, try_join_all};
 use leasehold_core::{EngineError, Fault, How, Mode};
@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_free_name_can_change_its_mode, skip = needs_modes),
 ];
 
-/// How often some try at once.
+/// How often the parallel tries are repeated.
 const ROUNDS: usize = 20;
 
 const fn permits(count: u32, limit: u32) -> Mode {
@@ -99,7 +99,7 @@ async fn a_hold_of_several_permits_counts_them_all(fixture: &Fixture<'_>) -> Out
     other.hold(&fixture.attempt(&name, permits(3, 3))).await.map(drop)
 }
 
-/// I13: who tries is in nobody's way, but for what it gets.
+/// I13: a try blocks no other claim, except with what it is granted.
 async fn concurrent_tries_that_fit_are_all_granted(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     for (suffix, mode) in [("-permits", permits(1, 3)), ("-readers", Mode::Shared)] {
@@ -114,7 +114,7 @@ async fn concurrent_tries_that_fit_are_all_granted(fixture: &Fixture<'_>) -> Out
     Ok(())
 }
 
-/// I13, of two tries at once: one wants more than is left, the other one no more than that.
+/// I13, with two tries at once: one wants more permits than are left, the other does not.
 async fn a_refused_try_does_not_block_a_smaller_one(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     let [holder, large, small] = &clients;
@@ -174,7 +174,7 @@ async fn a_free_name_can_change_its_mode(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-/// A claim of another kind must be refused as misconfigured, and leave nothing.
+/// A claim of another mode or limit must be refused as misconfigured, and leave nothing.
 async fn refused(
     fixture: &Fixture<'_>,
     client: &Client<'_>,

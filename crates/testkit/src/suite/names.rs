@@ -1,4 +1,4 @@
-//! Names are data: two different ones never meet.
+//! Names are data: two different names never share a lock.
 
 use leasehold_core::{MAX_NAME_BYTES, Mode, Name};
 
@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!(odd_names_are_shown_and_listed),
 ];
 
-/// Suffixes that some store, path, pattern or script may take for something else.
+/// Suffixes that a store, path, pattern or script may interpret.
 const ODD: &[&str] = &[
     "",
     "/",
@@ -88,7 +88,7 @@ const ODD: &[&str] = &[
     "null",
     "lock:",
 ];
-/// Whole names that a path would take for something else.
+/// Whole names that a path would interpret.
 const BARE: &[&str] = &[".", "..", "/", "//", "../..", "../../etc/passwd", "~", "*", "%", " ", "-", "lock"];
 
 async fn odd_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
@@ -109,7 +109,7 @@ async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
     let base = fixture.name("");
     let base = base.as_str();
     let mut names = Vec::new();
-    // Names that differ at their very end alone, in characters that an encoding makes longer, or not.
+    // Names that differ only in their last character, with characters that an encoding may make longer.
     for (fill, ends) in [("x", ["a", "b"]), ("/", ["a", "b"]), ("ä", ["é", "è"]), ("%", ["1", "2"])] {
         for end in ends {
             let room = MAX_NAME_BYTES - base.len() - end.len();

@@ -1,4 +1,4 @@
-//! News: a hint that wakes the waiter; the truth is asked. R7.
+//! Notifications are hints: they wake a waiter, and the waiter asks for the truth. R7.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn the_poll_finds_the_grant(fixture: &Fixture<'_>) -> Outcome {
     other.granted(&waiter).await.map(drop)
 }
 
-/// Reads news until one tells this claim to ask; gives the pushed token, if one was pushed.
+/// Reads notifications until one tells this claim to ask. Returns the token of a pushed grant.
 pub(super) async fn woken(
     fixture: &Fixture<'_>,
     client: &Client<'_>,

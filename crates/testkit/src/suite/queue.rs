@@ -1,4 +1,4 @@
-//! The line: order, fairness, hand-over. R8.
+//! The queue: order, fairness, hand-over. R8.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_thousand_claims_wait_on_one_name, skip = needs_fifo),
 ];
 
-/// How many of them speak at once.
+/// How many waiters ask in parallel.
 const BATCH: usize = 50;
 
 async fn a_waiter_is_granted_after_the_release(fixture: &Fixture<'_>) -> Outcome {
@@ -149,7 +149,7 @@ async fn a_cancelled_waiter_hands_over_its_grant(fixture: &Fixture<'_>) -> Outco
     let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     one.blocked(&leaving).await?;
     other.blocked(&staying).await?;
-    // The grant, or the wake-up, is under way to the first waiter when it gives up: it cannot know.
+    // The grant, or the wake-up, is in flight to the first waiter when it gives up, so the waiter cannot know.
     one.free(&holder, &grant).await?;
     want!(one.release(&leaving, None).await?, Released::Freed => (), "a waiter that was granted and gives up");
     other.granted(&staying).await?;
@@ -165,7 +165,7 @@ async fn a_dead_waiter_does_not_block_the_queue(fixture: &Fixture<'_>) -> Outcom
     let waiter = fixture.claim(&name, Mode::Exclusive);
     other.blocked(&waiter).await?;
     one.free(&holder, &grant).await?;
-    // The dead one was granted; its claim time runs out unheard.
+    // The dead waiter was granted, and its claim time ends without a confirmation.
     let silent = fixture.short(&name, Mode::Exclusive);
     fixture.advance(silent.claim_time * 2).await;
     other.granted(&waiter).await.map(drop)
@@ -202,7 +202,7 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-/// On a slow machine, who holds and those who wait say that they still do, before the time for that is over.
+/// On a slow machine, lets the holder and the waiters ask again before their leases end.
 async fn keep_alive(
     (holder, client): (&Claim, &Client<'_>),
     waiters: &[(&Claim, &Client<'_>)],

@@ -1,4 +1,4 @@
-//! Release: R4, R9 and R21, and what the next holder is told.
+//! Release: R4, R9 and R21, and what the next holder learns about the previous hold.
 
 use leasehold_core::{
     Answer, Claim, Grant, HolderView, How, Life, Mode, Previous, Profile, Release, Released, Token,
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!(an_unused_hold_does_not_hide_the_end_before_it),
 ];
 
-/// R9 asks for tombstones only where requests can overtake each other.
+/// R9 requires tombstones only if requests can overtake each other.
 fn cannot_be_late(profile: &Profile) -> Option<&'static str> {
     let applied_at_once = profile.inline && profile.life == Life::Process;
     applied_at_once.then_some("no request can arrive late: verbs are applied when they are called")
@@ -122,7 +122,7 @@ async fn a_release_of_a_lapsed_hold_ends_its_later_grant(fixture: &Fixture<'_>) 
     one.finds_free(&claim.name).await.map(drop)
 }
 
-/// A claim whose hold was pushed, and lapsed before it spoke.
+/// A claim with a pushed grant that lapsed before the claim confirmed it.
 struct Unconfirmed<'a> {
     one: Client<'a>,
     other: Client<'a>,
@@ -159,7 +159,7 @@ async fn a_late_release_spares_the_next_holder(fixture: &Fixture<'_>) -> Outcome
     let old = fixture.claim(&name, Mode::Exclusive);
     let old_grant = one.hold(&old).await?;
     one.free(&old, &old_grant).await?;
-    // The same client again: an owner, a client or a session must not be mistaken for a claim.
+    // The same client: an engine must not confuse a claim with its owner, client or session.
     let new = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&new).await?;
     for token in [Some(&old_grant), None] {

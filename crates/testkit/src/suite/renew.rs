@@ -1,4 +1,4 @@
-//! Renew: R4, one answer per hold.
+//! Renew: R4, one answer for each hold.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn asking_extends_a_lease(fixture: &Fixture<'_>) -> Outcome {
     one.free(&claim, &grant).await
 }
 
-/// Lets most of what is left of a lease pass, but not all, and tells how much that is.
+/// Lets most of the remaining lease time pass, and returns how much that is.
 async fn most_of(fixture: &Fixture<'_>, left: Duration) -> Duration {
     let most = left.mul_f64(0.6);
     fixture.advance(most).await;

@@ -1,21 +1,21 @@
-//! What a run of the suite came to.
+//! The result of a run of the suite.
 
 use std::{fmt, time::Duration};
 
-/// What a run of the suite came to.
+/// The result of a run of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The cases that passed.
     pub passed: Vec<&'static str>,
     /// The cases that do not apply, with the reason.
     pub skipped: Vec<(&'static str, String)>,
-    /// The cases that failed, with what went wrong.
+    /// The cases that failed, with the failure.
     pub failed: Vec<(&'static str, String)>,
     /// How long each case ran.
     pub took: Vec<(&'static str, Duration)>,
 }
 
-/// How many of the cases that ran longest are told.
+/// How many of the slowest cases are printed.
 const LONGEST: usize = 5;
 
 impl Report {

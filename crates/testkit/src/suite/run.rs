@@ -1,4 +1,4 @@
-//! Runs the cases and collects what they came to.
+//! Runs the cases and collects their results.
 
 use std::{
     any::Any,
@@ -20,19 +20,19 @@ use super::{
 };
 use crate::limits::{OPEN_FILES, raise_open_files};
 
-/// How long a case may run: far more than the longest needs on a slow server, and a hang becomes a failure.
+/// The time limit of a case: far more than the longest case needs on a slow server, so that a hang becomes a failure.
 const CASE_LIMIT: Duration = Duration::from_secs(300);
-/// How many times as long as usual short times are, try by try, while a machine is too slow for them.
+/// The factors for short times, one for each try, while a machine is too slow for them.
 const STRETCHES: [u32; 4] = [1, 2, 4, 8];
 
-/// Of how many cases that ran side by side the clients live until what is left was looked for: some end what lapses on the
-/// server, and a server takes so many connections only.
+/// The clients of this many parallel cases stay alive until the leftovers were checked: some clients end lapsed holds
+/// on the server, but a server takes only a limited number of connections.
 const LIVE_FIXTURES: usize = 4;
 
-/// Runs every case that applies to the engine, prints the skipped ones with their reasons, and reports.
+/// Runs every case that applies to the engine, and prints a report with the skipped cases and their reasons.
 ///
 /// # Panics
-/// At the end, with the list of all failures, when there are any.
+/// At the end, with the list of all failures, if there are any.
 pub fn engine(harness: &dyn Harness) -> Report {
     let report = run_engine(harness);
     println!("{report}");
@@ -40,10 +40,10 @@ pub fn engine(harness: &dyn Harness) -> Report {
     report
 }
 
-/// The same without printing and panicking: for tests of the suite itself.
+/// The same without printing and panicking, for tests of the suite itself.
 ///
 /// # Panics
-/// When no runtime can be built.
+/// If no runtime can be built.
 pub fn run_engine(harness: &dyn Harness) -> Report {
     let enough_files = raise_open_files() >= OPEN_FILES;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -65,7 +65,7 @@ struct Run<'a> {
     harness: &'a dyn Harness,
     profile: Profile,
     run: u64,
-    /// Whether cases may run side by side, each with clients of its own.
+    /// Whether cases may run in parallel, each with its own clients.
     enough_files: bool,
     report: Report,
 }
@@ -81,7 +81,7 @@ impl Run<'_> {
         }
         let at_once = if self.enough_files { self.harness.at_once() } else { 1 };
         if at_once > 1 {
-            // Who runs beside another neither disturbs the system nor uses names that are not its own.
+            // A case that runs in parallel must not disturb the system and uses only its own names.
             let is_alone =
                 |case: &&Case| faults::CASES.iter().chain(names::CASES).any(|alone| alone.name == case.name);
             let (alone, beside): (Vec<_>, Vec<_>) = apply.into_iter().partition(is_alone);
@@ -96,7 +96,8 @@ impl Run<'_> {
         }
     }
 
-    /// Runs cases that mostly wait for time to pass, so many at once. What is left is looked for when all are over.
+    /// Runs cases in parallel, up to `at_once` of them; most of them wait for time to pass. Leftovers are checked when
+    /// all are over.
     async fn side_by_side(&mut self, cases: &[&Case], at_once: usize) {
         let this = &*self;
         let fixtures = RefCell::new(VecDeque::new());
@@ -116,7 +117,7 @@ impl Run<'_> {
         let mut left = self.at_rest().await;
         drop(fixtures);
         for (case, ended) in ended {
-            // Each kind of system writes its names otherwise, but none changes the letters of a case.
+            // Engines encode names differently, but no engine changes the letters of a case name.
             let (mine, others) = left.into_iter().partition(|left| left.contains(case.name));
             left = others;
             self.count(case, ended, &mine);
@@ -136,8 +137,8 @@ impl Run<'_> {
         }
     }
 
-    /// Runs a case, again with longer times where it failed and the machine was too slow for short ones. The bench of the last
-    /// try lives until what is left was looked for.
+    /// Runs a case. If it failed and the machine was too slow for short times, runs it again with longer times. The
+    /// fixture of the last try lives until the leftovers were checked.
     async fn tried(&self, case: &Case) -> ((Outcome, Duration), Fixture<'_>) {
         let begun = Instant::now();
         let mut stretches = STRETCHES.into_iter().peekable();

@@ -1,4 +1,4 @@
-//! Tokens: R10. They grow for ever within a name and lineage.
+//! Tokens: R10. They only grow within a name and lineage.
 
 use leasehold_core::{Claim, Grant, Mode};
 
@@ -98,7 +98,7 @@ async fn a_grant_carries_no_more_tokens_than_asked_for(fixture: &Fixture<'_>) ->
     client.free(&claim, &grant).await
 }
 
-/// The later grant must begin after the whole block of the earlier one; gives the later.
+/// The token of the later grant must be after the whole block of the earlier one. Returns the later grant.
 fn grown(earlier: Grant, later: Grant) -> Outcome<Grant> {
     ensure!(
         earlier.token.lineage == later.token.lineage,

@@ -1,4 +1,4 @@
-//! The suite catches engines that break a rule: each is bent in one place, and a named case must fail.
+//! The suite detects engines that break a rule: each test adds one defect to an engine, and a named case must fail.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use leasehold_testkit::suite::{self, Report};
 
 use crate::rig::Rig;
 
-/// Where an engine is bent. The default is straight.
+/// The defects of an engine. The default has none.
 #[derive(Default)]
 struct Defects {
     claim: Option<fn(&mut Claim, &mut How)>,
@@ -24,7 +24,7 @@ struct Defects {
     released: Option<fn(Vec<Released>) -> Vec<Released>>,
     mute: bool,
     list: Option<fn(Vec<View>) -> Vec<View>>,
-    /// Every repeated claim is sent under a new id.
+    /// Every repeated claim is sent with a new id.
     forgets_ids: bool,
 }
 
@@ -120,7 +120,7 @@ impl Inspect for BrokenEngine {
     }
 }
 
-/// What the suite says about memory engines bent so.
+/// The report of the suite on memory engines with these defects.
 fn report(defects: fn() -> Defects) -> Report {
     thread_local!(static DEFECTS: std::cell::Cell<fn() -> Defects> = const { std::cell::Cell::new(Defects::default) });
     DEFECTS.set(defects);

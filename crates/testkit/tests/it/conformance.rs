@@ -1,4 +1,4 @@
-//! `MemoryEngine` conforms, plain and behind every decorator.
+//! `MemoryEngine` conforms, by itself and behind every decorator.
 
 use std::sync::Arc;
 

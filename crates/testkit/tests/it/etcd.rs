@@ -9,7 +9,7 @@ use std::{
 
 use leasehold_testkit::server::{EtcdCluster, EtcdServer, etcd_command};
 
-/// Patience: far longer than it should take, for the machine may be busy.
+/// The limit is far longer than it should take, because the machine may be busy.
 const LOOKS: usize = 1200;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -59,7 +59,7 @@ fn a_paused_server_does_not_answer() {
     server.pause();
     assert!(!health().success());
     server.resume();
-    // The limit is for one that says nothing; a busy machine may reach it too.
+    // The command's limit is for a server that does not answer, but a busy machine may reach it too.
     assert!(happens(|| health().success()));
 }
 
@@ -88,7 +88,7 @@ fn an_encrypted_server_refuses_clients_without_a_certificate() {
     let server = EtcdServer::encrypted();
     let get = |certificate: bool| {
         let mut command = Command::new("etcdctl");
-        // Who is refused tries until then.
+        // A refused client retries until then.
         let limit = if certificate { "60s" } else { "2s" };
         command.env("ETCDCTL_API", "3").arg(format!("--command-timeout={limit}"));
         command.arg("--endpoints").arg(server.url().replace("etcds", "https"));
@@ -154,7 +154,7 @@ fn a_partitioned_follower_misses_writes() {
     let follower = (leader + 1) % 3;
     cluster.cut(follower);
     cluster.command(leader, &["put", "name", "missed"]);
-    // From its own copy, for the others cannot be asked.
+    // From its own copy, because the others cannot be reached.
     let local = ["get", "name", "--print-value-only", "--consistency=s"];
     assert_eq!(cluster.command(follower, &local), [""; 0]);
     cluster.heal(follower);
@@ -196,7 +196,7 @@ fn has_leader(cluster: &EtcdCluster, node: usize) -> bool {
     answer[0]["Status"]["leader"].as_u64().is_some_and(|leader| leader != 0)
 }
 
-/// How often it has waited for the disk to have what was written.
+/// How often the server has waited for the disk.
 fn flushes(server: &EtcdServer) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();

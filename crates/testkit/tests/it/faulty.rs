@@ -1,4 +1,4 @@
-//! `Faulty` does to each call what was planned for it.
+//! `Faulty` applies the planned fault to each call.
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ fn is_unknown(answer: &Claimed) -> bool {
     matches!(answer, Err(error) if error.fault == Meaning::Unknown)
 }
 
-/// Whether somebody holds `a`.
+/// Whether `a` is held.
 fn is_held(rig: &Rig) -> bool {
     !now(rig.engine().show(&claim(0, "a").name)).unwrap().holders.is_empty()
 }
@@ -139,7 +139,7 @@ fn a_lost_session_loses_its_claims_and_heals_with_ask_all() {
     assert!(matches!(&now(faulty.renew(&[hold(&mine, &grant)]))[..], [Renewed::Lost(Loss::Gone)]));
 }
 
-/// A waiter behind a faulty wire, and what grants to it.
+/// A waiter behind a faulty network, and a function that grants to it.
 fn notifications_under(fault: Fault) -> (Faulty, impl Fn(u8)) {
     let rig = Rig::new();
     let (faulty, other) = (Faulty::new(rig.engine()), rig.engine());

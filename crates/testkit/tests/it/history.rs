@@ -1,4 +1,4 @@
-//! Recording to files and reading them back.
+//! Recording to files and reading them.
 
 use std::{fs, io::Write, path::PathBuf};
 
@@ -8,7 +8,7 @@ use leasehold_testkit::{
     history::{BadHistory, Granted, History, Recorder, What, now_nanos},
 };
 
-/// A file that is gone when the test is.
+/// A file that is removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -137,7 +137,7 @@ fn tasks_of_a_process_record_together() {
         }
     });
     let mut terms = Terms::default();
-    // The lock of this test is a mutex of std, which wakes its waiters when the machine pleases.
+    // The lock of this test is a mutex of std, which wakes its waiters with any delay.
     terms.wake = std::time::Duration::from_secs(60);
     let report = check(&recorder.history(), &terms);
     assert!(report.holds(), "{report}");

@@ -17,7 +17,7 @@ fn a_program_is_recompiled_when_its_source_changes() {
     };
     assert_eq!(run("first"), "first word");
     assert_eq!(run("second"), "second word");
-    // One that is older than what was compiled has not changed.
+    // A source that is older than the compiled program counts as unchanged.
     let unread = fs::File::options().write(true).open(&source).unwrap();
     unread.set_len(0).unwrap();
     unread.set_modified(SystemTime::UNIX_EPOCH).unwrap();

@@ -1,4 +1,4 @@
-//! The testkit, tested: on the memory engine, and on engines that are bent on purpose.
+//! Tests of the testkit, on the memory engine and on engines with defects.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

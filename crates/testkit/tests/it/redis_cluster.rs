@@ -4,7 +4,7 @@ use std::{thread::sleep, time::Duration};
 
 use leasehold_testkit::server::{Proxy, RedisCluster, RedisClusterOptions, RedisFailover};
 
-/// Patience: far longer than it should take, for the machine may be busy.
+/// The limit is far longer than it should take, because the machine may be busy.
 const LOOKS: usize = 1200;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -71,7 +71,7 @@ fn a_replica_takes_over_with_and_without_agreement() {
     cluster.failover(first, RedisFailover::Force).unwrap();
     assert!(happens(|| cluster.owner(slot) == first));
     cluster.settle();
-    // Cut off from all, it can have no vote.
+    // It is cut off from all others, so it gets no vote.
     cluster.cut(second);
     cluster.failover(second, RedisFailover::Takeover).unwrap();
     assert_eq!(cluster.owner(slot), first);
@@ -155,7 +155,7 @@ fn a_node_that_announces_another_address_stays_reachable() {
     assert_eq!(moved(&cluster), format!("MOVED {slot} 127.9.9.9:{}", address.port()));
     cluster.announce_name(owner, "redis.example");
     assert_eq!(moved(&cluster), format!("MOVED {slot} redis.example:{}", address.port()));
-    // Its replica comes back by what it announces.
+    // Its replica reconnects to the announced address.
     cluster.command(owner, &["CLIENT", "KILL", "TYPE", "REPLICA"]);
     cluster.command(owner, &["SET", "name", "kept"]);
     assert_eq!(cluster.command(owner, &["WAIT", "1", "0"]), ["1"]);
@@ -194,7 +194,7 @@ fn nothing_is_left_of_a_cluster_after_a_panic() {
     assert!(directories.iter().all(|directory| !std::path::Path::new(directory).exists()));
 }
 
-/// Nodes that a busy machine does not soon make take each other for down.
+/// Options with a long node timeout, so that a busy machine does not cause fail-overs.
 fn calm(masters: usize, replicas: usize) -> RedisClusterOptions<'static> {
     let node_timeout = Duration::from_secs(5);
     RedisClusterOptions { masters, replicas, node_timeout, ..RedisClusterOptions::default() }

@@ -4,7 +4,7 @@ use std::{thread::sleep, time::Duration};
 
 use leasehold_testkit::server::{RedisSentinelOptions, RedisSentinels};
 
-/// Patience: far longer than it should take, for the machine may be busy.
+/// The limit is far longer than it should take, because the machine may be busy.
 const LOOKS: usize = 1200;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -32,7 +32,7 @@ fn a_planned_failover_leaves_the_old_master_writable_for_a_while() {
     let second = redis.failover();
     assert_ne!(second, 0);
     assert_eq!(redis.command(second, &["SET", "name", "new"]), ["OK"]);
-    // Sentinels leave it what it says it is for eight seconds at least.
+    // Sentinels accept the role that it reports for at least eight seconds.
     assert_eq!(redis.command(0, &["SET", "name", "old"]), ["OK"]);
     redis.settle();
     assert!(redis.answer(0, &["SET", "name", "older"]).unwrap_err().starts_with("READONLY"));
@@ -83,7 +83,8 @@ fn an_unfinished_failover_already_names_the_new_master() {
     redis.kill(0);
     let second = redis.master();
     assert!(happens(|| (0..3).all(|sentinel| redis.named_by(sentinel) == Some(second))));
-    // The one that leads it says where the old master was, until the other replica has followed or ten minutes are over.
+    // The Sentinel that leads the fail-over reports the old master's address until the other replica has followed or
+    // ten minutes have passed.
     assert_eq!((0..3).filter(|&sentinel| leads(&redis, sentinel)).count(), 1);
     redis.heal(1);
     assert!(happens(|| !(0..3).any(|sentinel| leads(&redis, sentinel))));
@@ -98,7 +99,7 @@ fn a_sentinel_keeps_its_state_across_a_kill_and_a_pause() {
     let second = redis.failover();
     redis.restart_sentinel(0);
     assert!(happens(|| redis.named_by(0) == Some(second)));
-    // What Sentinels hear, they write down.
+    // Sentinels save what they learn.
     redis.kill_sentinel(0);
     redis.restart_sentinel(0);
     assert_eq!(redis.named_by(0), Some(second));
@@ -152,12 +153,12 @@ fn a_second_master_is_promoted_by_force() {
     assert_eq!(redis.command(0, &["SET", "name", "there"]), ["OK"]);
 }
 
-/// Sentinels that a busy machine does not soon make take a node for down.
+/// Options with a long down-after time, so that a busy machine does not cause fail-overs.
 fn calm() -> RedisSentinelOptions<'static> {
     RedisSentinelOptions { down_after: Duration::from_secs(5), ..RedisSentinelOptions::default() }
 }
 
-/// Whether a Sentinel is in the midst of a fail-over that it leads.
+/// Whether a Sentinel leads a fail-over that is in progress.
 fn leads(redis: &RedisSentinels, sentinel: usize) -> bool {
     let reply = redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", redis.name()]);
     reply.windows(2).any(|pair| pair[0] == "flags" && pair[1].contains("failover_in_progress"))

@@ -1,4 +1,4 @@
-//! The memory engine with a clock that stands still, for tests.
+//! The memory engine with a manual clock, for tests.
 
 use std::{
     future::ready,
@@ -18,7 +18,7 @@ use leasehold_testkit::{
     suite::{Disturbance, Harness},
 };
 
-/// A clock that moves when it is told to.
+/// A clock that moves only when a test moves it.
 pub(crate) struct ManualClock(AtomicU64);
 
 impl Clock for ManualClock {
@@ -27,7 +27,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// A store, its clock, and what each client is wrapped in.
+/// A store, its clock, and the wrapper of each client.
 pub(crate) struct Rig {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<MemoryStore>,
@@ -79,18 +79,18 @@ impl Harness for Rig {
     }
 
     fn patience(&self) -> Duration {
-        // News of the memory engine are there before anybody can ask for them.
+        // The memory engine has its notifications before a test can ask for them.
         Duration::from_millis(200)
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        // Longer than dead claims are remembered, far shorter than the lease of a leaked hold.
+        // Longer than tombstones are kept, and far shorter than the lease of a leaked hold.
         self.pass(Duration::from_secs(2));
         Box::pin(ready(self.store.leftovers()))
     }
 }
 
-/// An exclusive claim of `name`, its id made of `id`.
+/// An exclusive claim of `name` whose id consists of `id`.
 pub(crate) fn claim(id: u8, name: &str) -> Claim {
     Claim { id: ClaimId([id; 16]), ..claims::exclusive(name, Duration::from_secs(30)) }
 }
@@ -110,7 +110,7 @@ pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id: claim.id, name: claim.name.clone(), mode: claim.mode, token: grant.token, ttl: claim.ttl }
 }
 
-/// What a future that must be ready now gives.
+/// The output of a future that must be ready at its first poll.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     leasehold_testkit::dropper::poll_once(future).expect("ready at its first poll")
 }

@@ -7,9 +7,9 @@ use std::{
 
 use leasehold_testkit::server::{ZookeeperEnsemble, ZookeeperServer};
 
-/// Patience: far longer than it should take, for the machine may be busy.
+/// The limit is far longer than it should take, because the machine may be busy.
 const LOOKS: usize = 1200;
-/// For so long no server notices that it is cut off: less than its ten ticks.
+/// A server that is cut off does not notice for this time, which is less than its ten ticks.
 const UNNOTICED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -105,7 +105,7 @@ fn an_encrypted_server_refuses_clients_without_a_certificate() {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        // It may be refused before it says anything.
+        // The connection may be refused before anything is sent.
         let input = child.stdin.take().unwrap();
         let _ = (&input).write_all(b"ruok");
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
@@ -160,7 +160,7 @@ fn a_partitioned_follower_answers_until_its_timeout() {
     ensemble.part([leader, follower]);
     let parted = Instant::now();
     until(|| !serves(&ensemble, follower));
-    // Who is cut off knows it after ten ticks of 500 ms.
+    // A server that is cut off notices after ten ticks of 500 ms.
     assert!(parted.elapsed() > Duration::from_secs(3), "{:?}", parted.elapsed());
     assert_eq!(ensemble.leader(), leader);
     ensemble.heal(follower);

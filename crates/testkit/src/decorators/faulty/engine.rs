@@ -1,4 +1,4 @@
-//! The verbs, each through the faulty wire.
+//! The verbs, each sent through the faulty network.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::decorators::Verb;
 
-/// What a caller is told whose request or answer was lost.
+/// The error of a call whose request or answer was lost.
 const NO_ANSWER: &str = "no answer came in time (a planned fault)";
-/// What a caller is told whose session is gone.
+/// The error of a call without a session.
 const NO_SESSION: &str = "the session is gone (a planned fault)";
 
 impl Faulty {
-    /// One call over the wire.
+    /// One call over the network.
     async fn call(&self, request: Request) -> Reply {
         let unknown = request.failed(leasehold_core::Fault::Unknown, NO_ANSWER);
         if self.state().gone {
@@ -48,7 +48,8 @@ impl Faulty {
                 self.apply(&request).await;
                 first
             }
-            // Itself it overtakes nobody, or two in a row would wait for each other's verb only by chance.
+            // A reordered request does not release the requests that wait to be overtaken. Otherwise each of two in a
+            // row would release the other.
             Some(Fault::Reordered) => return self.wait_to_be_overtaken(request).await.unwrap_or(unknown),
             Some(Fault::SessionGone) => {
                 self.lose_session().await;
@@ -59,7 +60,7 @@ impl Faulty {
         reply
     }
 
-    /// Applies a request on the engine below.
+    /// Applies a request on the inner engine.
     pub(super) async fn apply(&self, request: &Request) -> Reply {
         if let Request::Claim(claim, How::Create) = request {
             self.state().live.insert(claim.id, (claim.name.clone(), claim.mode));
@@ -91,12 +92,12 @@ impl Faulty {
             self.state().overtaken.extract_if(.., |(held, _)| held.verb() == verb).collect();
         for (request, answer) in overtaken {
             let reply = self.apply(&request).await;
-            // The caller may have given up; the request was on its way all the same.
+            // The caller may have given up. Its request was in flight and is applied nevertheless.
             drop(answer.send(reply));
         }
     }
 
-    /// In seeded mode: the late requests whose call has come.
+    /// With a seed: delivers the late requests that are due at this call.
     async fn deliver_due(&self) {
         let due: Vec<_> = {
             let mut state = self.state();
@@ -106,7 +107,7 @@ impl Faulty {
         self.arrive(due).await;
     }
 
-    /// Applies late requests, in the order in which they were sent, but for those that the network has dropped by now.
+    /// Applies late requests in the order in which they were sent. Requests older than `request_life` are dropped.
     pub(super) async fn arrive(&self, late: Vec<Late>) {
         for (request, _, until) in late {
             if Instant::now() <= until {
@@ -115,7 +116,7 @@ impl Faulty {
         }
     }
 
-    /// One inspection over the wire: lost on the way there or back, or passed.
+    /// One inspection over the network: its request or answer is lost, or it passes.
     async fn look<T>(&self, looking: BoxFuture<'_, Result<T, EngineError>>) -> Result<T, EngineError> {
         if self.state().gone {
             return Err(EngineError::new(leasehold_core::Fault::Retry, NO_SESSION));

@@ -1,4 +1,4 @@
-//! Loses, repeats, delays and reorders what passes, by a script or by a seed.
+//! Loses, duplicates, delays and reorders calls, by a script or by a seed.
 
 mod engine;
 mod notifications;
@@ -22,35 +22,36 @@ pub use plan::{Fault, Rates};
 use plan::Plan;
 use wire::{Reply, Request};
 
-/// How many requests may be held back: a test that holds more has forgotten to deliver them.
+/// How many requests may be held back. A test that holds back more has forgotten to deliver them.
 const MAX_HELD: usize = 100_000;
 
-/// An engine whose wire has faults. Clone the `Arc` to keep control of it.
+/// An engine behind a faulty network. Clone the `Arc` to keep control of it.
 ///
-/// Held-back requests arrive when [`deliver_late`](Self::deliver_late) is called, in seeded mode after some more calls. A test
-/// must deliver within the engine's `request_life`, or it asks for more than the contract promises.
+/// Late requests arrive when [`deliver_late`](Self::deliver_late) is called; with a seed, they arrive before one of the
+/// next calls. A test must deliver them within the engine's `request_life`, because the contract covers no later
+/// arrival.
 pub struct Faulty {
     inner: Arc<dyn Engine>,
     profile: Profile,
     state: Mutex<FaultyState>,
-    /// Rings when there is news to deliver that the engine below knows nothing of.
+    /// Woken when there is a notification to deliver that the inner engine does not have.
     wake: Notify,
 }
 
-/// A request with the call before which it arrives, in seeded mode, and the time until which it can: no network keeps a
-/// request for longer than the engine's `request_life`.
+/// A request, the number of the call before which it arrives (with a seed), and the time after which it is dropped: no
+/// network delays a request for longer than the engine's `request_life`.
 type Late = (Request, Option<u64>, Instant);
 
 #[derive(Default)]
 struct FaultyState {
     plan: Plan,
-    /// The session is gone: every call fails until it is healed.
+    /// There is no session: every call fails until `heal`.
     gone: bool,
-    /// Sent by callers that have given up already.
+    /// Requests whose callers got "unknown" already.
     late: Vec<Late>,
-    /// Waiting for another call of their verb to overtake them.
+    /// Requests that wait until another call of their verb overtakes them.
     overtaken: Vec<(Request, oneshot::Sender<Reply>)>,
-    /// Claims that may stand on the engine: what a lost session takes with it.
+    /// Claims that may exist on the engine, and that a lost session ends.
     live: HashMap<ClaimId, (Name, Mode)>,
     notification: NotificationState,
 }
@@ -63,13 +64,13 @@ struct NotificationState {
 }
 
 impl Faulty {
-    /// A wire without faults until [`next`](Self::next) plans some.
+    /// A network without faults until [`next`](Self::next) plans some.
     #[must_use]
     pub fn new(inner: Arc<dyn Engine>) -> Self {
         Self::with_plan(inner, Plan::default())
     }
 
-    /// A wire with faults drawn from `seed` at these rates; planned ones still come first.
+    /// A network with faults drawn from `seed` at these rates. Planned faults come first.
     #[must_use]
     pub fn seeded(inner: Arc<dyn Engine>, seed: u64, rates: Rates) -> Self {
         Self::with_plan(inner, Plan::seeded(seed, rates))
@@ -81,28 +82,28 @@ impl Faulty {
         Self { inner, profile, state, wake: Notify::new() }
     }
 
-    /// The next call of `verb` meets `fault`; several stand in line.
+    /// Plans `fault` for the next call of `verb`. Several planned faults apply one after the other.
     pub fn next(&self, verb: Verb, fault: Fault) {
         self.state().plan.push(verb, fault);
     }
 
-    /// How many planned faults were not met yet.
+    /// The number of planned faults that did not happen yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.state().plan.pending()
     }
 
-    /// Planned faults that were not met yet are not met any more.
+    /// Removes all planned faults that did not happen yet.
     pub fn forgive(&self) {
         self.state().plan.forgive();
     }
 
-    /// From now on no faults are drawn; planned ones stay.
+    /// Draws no more faults. Planned faults stay.
     pub fn calm(&self) {
         self.state().plan.calm();
     }
 
-    /// Delivers everything that was held back as late, in the order in which it was sent. The answers reach nobody.
+    /// Delivers all late requests and notifications, in the order in which they were sent. No caller gets the answers.
     pub async fn deliver_late(&self) {
         let late = mem::take(&mut self.state().late);
         self.arrive(late).await;
@@ -113,7 +114,7 @@ impl Faulty {
         self.wake.notify_one();
     }
 
-    /// The session is gone: its claims are lost on the engine, and every call fails until [`heal`](Self::heal).
+    /// Ends the session: its claims are lost on the engine, and every call fails until [`heal`](Self::heal).
     pub async fn lose_session(&self) {
         let live = {
             let mut state = self.state();
@@ -134,7 +135,8 @@ impl Faulty {
         self.inner.release(&orders).await;
     }
 
-    /// There is a new session: calls pass again, and news begin with [`Notification::AskAll`], as after a reconnect.
+    /// Starts a new session: calls pass again, and the first notification is [`Notification::AskAll`], as after a
+    /// reconnect.
     pub fn heal(&self) {
         let mut state = self.state();
         state.gone = false;
@@ -145,7 +147,7 @@ impl Faulty {
     }
 
     fn state(&self) -> MutexGuard<'_, FaultyState> {
-        // No code under this lock can panic half-way through a change.
+        // No code under this lock can panic in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! News through the faulty wire.
+//! Notifications through the faulty network.
 
 use std::mem;
 
@@ -8,8 +8,8 @@ use super::{Fault, Faulty};
 use crate::decorators::Verb;
 
 impl Faulty {
-    /// The next batch that gets through. Nothing is lost by dropping the future: between taking a batch and giving it
-    /// away, or putting it by, there is no await.
+    /// The next batch that gets through. Dropping the future loses nothing: there is no await between taking a batch
+    /// and returning or storing it.
     pub(super) async fn next_notifications(&self) -> Vec<Notification> {
         loop {
             let ready = self.take_ready();

@@ -1,35 +1,37 @@
-//! Which call meets which fault: a script, then a seed.
+//! Decides which call meets which fault: first by a script, then by a seed.
 
 use std::collections::VecDeque;
 
 use crate::decorators::verb::{PerVerb, Verb};
 
-/// What happens to a call, or to a batch of news.
+/// A fault of a call or of a batch of notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The request is not applied; the caller is told "unknown". News: the batch is lost.
+    /// The request is not applied, and the caller gets "unknown". Notifications: the batch is lost.
     RequestLost,
-    /// The request is applied; the caller is told "unknown". News: the batch is lost.
+    /// The request is applied, and the caller gets "unknown". Notifications: the batch is lost.
     ReplyLost,
-    /// The caller is told "unknown"; the request is applied later. News: the batch comes later. Inspections: passes.
+    /// The caller gets "unknown", and the request is applied later. Notifications: the batch comes later. Inspections:
+    /// pass.
     Late,
-    /// The request is applied twice; the caller gets the first answer. News: the batch comes twice. Inspections: passes.
+    /// The request is applied twice, and the caller gets the first answer. Notifications: the batch comes twice.
+    /// Inspections: pass.
     Duplicated,
-    /// The request is applied only after another call of its verb has passed, which the caller sits out; it arrives
-    /// also when the caller gave up. News: the batch comes behind the next one. Inspections: passes.
+    /// The request is applied after the next call of its verb, for which its caller waits. It is applied even if the
+    /// caller gives up. Notifications: the batch comes after the next one. Inspections: pass.
     Reordered,
-    /// The request is not applied, and the session is gone, with all its claims, until it is healed.
+    /// The request is not applied, and the session with all its claims is lost until it is healed.
     SessionGone,
 }
 
-/// How often faults happen, of a thousand calls each. What is left of the thousand passes.
+/// The rates of faults, per thousand calls. All other calls pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     /// [`Fault::RequestLost`].
     pub request_lost: u16,
     /// [`Fault::ReplyLost`].
     pub reply_lost: u16,
-    /// [`Fault::Late`], arriving before one of the next eight calls.
+    /// [`Fault::Late`]: the request arrives before one of the next eight calls.
     pub late: u16,
     /// [`Fault::Duplicated`].
     pub duplicated: u16,
@@ -39,10 +41,10 @@ pub struct Rates {
     pub session_gone: u16,
 }
 
-/// Before which call at the latest a late request arrives in seeded mode, counted from its own.
+/// With a seed, a late request arrives at most this many calls after its own call.
 const LATEST: u64 = 8;
 
-/// The script, and the dice for when it has nothing to say.
+/// The script, and the random numbers for calls without a planned fault.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     script: PerVerb<VecDeque<Fault>>,
@@ -71,19 +73,19 @@ impl Plan {
         self.rng = None;
     }
 
-    /// What the next call of `verb` meets.
+    /// The fault of the next call of `verb`.
     pub(super) fn draw(&mut self, verb: Verb) -> Option<Fault> {
         self.calls += 1;
         let scripted = self.script.get_mut(verb).pop_front();
         scripted.or_else(|| self.rng.as_mut().and_then(|(rng, rates)| rates.pick(rng.roll(1000) as u16)))
     }
 
-    /// The number of the last call drawn.
+    /// The number of calls drawn so far.
     pub(super) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Before which call a request that is late now arrives; `None`: when the test says so.
+    /// The call before which a late request arrives. `None`: when the test delivers it.
     pub(super) fn arrival(&mut self) -> Option<u64> {
         let calls = self.calls;
         self.rng.as_mut().map(|(rng, _)| calls + 1 + rng.roll(LATEST))

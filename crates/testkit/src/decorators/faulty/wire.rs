@@ -1,10 +1,10 @@
-//! Requests on the wire: owned, so that they outlive their callers.
+//! Requests in flight. They are owned, so that they outlive their callers.
 
 use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Hold, How, Release, Released, Renewed};
 
 use crate::decorators::Verb;
 
-/// A request that changes something.
+/// A request that changes state.
 #[derive(Clone)]
 pub(super) enum Request {
     Claim(Claim, How),
@@ -12,7 +12,7 @@ pub(super) enum Request {
     Release(Vec<Release>),
 }
 
-/// Its answer.
+/// The answer to a request.
 pub(super) enum Reply {
     Claim(Result<Answer, EngineError>),
     Renew(Vec<Renewed>),
@@ -36,7 +36,7 @@ impl Request {
         }
     }
 
-    /// The answer of a wire that failed.
+    /// The answer when the network failed.
     pub(super) fn failed(&self, fault: Fault, why: &str) -> Reply {
         let error = || EngineError::new(fault, why);
         match self {

@@ -1,4 +1,5 @@
-//! I3 and I13 once more, by trying every order: slow, and written from the words of `docs/rules.md` alone.
+//! Checks I3 and I13 a second way, by trying every order. It is slow, and written only from the text of
+//! `docs/rules.md`.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,10 @@ use leasehold_testkit::{
 use super::{rng::Rng, scenario::number};
 
 const MS: u64 = 1_000_000;
-/// The lease of every hold, and how long what ended without a grant may stay.
+/// The lease of every hold, and how long the remains of an attempt without a grant may stay.
 const TTL: u64 = 5 * MS;
 const STAYS: u64 = 4 * MS;
-/// How many operations are put into every order.
+/// The largest number of operations whose orders are tried.
 const MOST: usize = 7;
 
 /// One attempt of a small history.
@@ -31,11 +32,11 @@ struct SmallAttempt {
 enum End {
     Taken,
     Unknown,
-    /// A grant with its token; its request left when the acquire was called.
+    /// A grant with its token. Its request left when the acquire was called.
     Granted(u64, ReleaseKind),
 }
 
-/// When and how a hold was released; kept: for how long.
+/// When and how a hold was released. `FreedAfter` has a minimum hold time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ReleaseKind {
     Never,
@@ -56,7 +57,7 @@ fn attempts(rng: &mut Rng) -> Vec<SmallAttempt> {
         .map(|number| {
             let called = rng.between(0, 20) * MS;
             let returned = called + rng.between(1, 8) * MS;
-            // Half of the time tokens follow the calls, so that enough histories are legal.
+            // In most histories the tokens follow the calls, so that enough histories are legal.
             let token = if ordered { called / MS * 10 + number } else { rng.between(1, 6) };
             let leaves = returned + rng.between(0, 12) * MS;
             let answered = leaves + rng.between(0, 5) * MS;
@@ -133,7 +134,7 @@ fn terms() -> Terms {
     terms
 }
 
-/// The lock as its rules describe it.
+/// The lock as the rules describe it.
 #[derive(Clone, Debug, PartialEq)]
 enum Lock {
     Free,
@@ -161,7 +162,7 @@ impl Lock {
         }
     }
 
-    /// Without this holder; `None`: it holds nothing.
+    /// The lock without this holder. `None`: it holds nothing.
     fn free(&self, of: usize) -> Option<Self> {
         match self.clone() {
             Self::Exclusive(holder) if holder == of => Some(Self::Free),
@@ -178,7 +179,7 @@ impl Lock {
     }
 }
 
-/// Something that takes effect once between two moments, or need not (`u64::MAX`).
+/// An operation that takes effect once between two times, or never if `back` is `u64::MAX`.
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     index: usize,
@@ -190,9 +191,9 @@ struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Grant,
-    /// It must hold.
+    /// The claim must hold.
     Release,
-    /// It must not hold afterwards.
+    /// The claim must not hold afterwards.
     End,
     Refuse,
 }
@@ -227,7 +228,7 @@ fn operations(attempts: &[SmallAttempt], refusals: bool) -> Vec<Operation> {
     operations
 }
 
-/// Whether somebody else stands in line, or may, while this one is refused.
+/// Whether another attempt is or may be queued while this one is refused.
 fn in_queue(attempts: &[SmallAttempt], refused: usize) -> bool {
     let me = &attempts[refused];
     attempts.iter().enumerate().any(|(index, other)| {
@@ -241,7 +242,7 @@ fn in_queue(attempts: &[SmallAttempt], refused: usize) -> bool {
     })
 }
 
-/// Whether some order of the operations that are left explains them all.
+/// Whether some order of the remaining operations explains them all.
 fn explained(attempts: &[SmallAttempt], left: &[Operation], lock: &Lock, granted: &[usize]) -> bool {
     if left.iter().all(|operation| operation.back == u64::MAX) {
         return true;
@@ -270,7 +271,7 @@ fn explained(attempts: &[SmallAttempt], left: &[Operation], lock: &Lock, granted
     })
 }
 
-/// Whether the token of the last grant is above those before it.
+/// Whether the token of the last grant is larger than those before it.
 fn in_order(attempts: &[SmallAttempt], granted: &[usize]) -> bool {
     let key = |index: &usize| match attempts[*index] {
         SmallAttempt {

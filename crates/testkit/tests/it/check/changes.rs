@@ -1,4 +1,4 @@
-//! Changes to a made history, each of which breaks a promise.
+//! Changes to a generated history, each of which breaks an invariant.
 
 use leasehold_core::Mode;
 use leasehold_testkit::history::{Event, History, HowHeld, What};
@@ -9,10 +9,10 @@ use super::{
     scenario::number,
 };
 
-/// A change that breaks a promise, at a place that the dice choose; `None`: it fits nowhere.
+/// A change that breaks an invariant, at a random position. `None`: no position fits.
 pub(crate) type Change = fn(&mut Vec<Event>, &mut Rng) -> Option<()>;
 
-/// Changes, and what each violates.
+/// The changes, and the invariants that each violates.
 pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     ("I0", "a lost record", |events, rng| {
         let at = any(events, rng, |_, event| matches!(event.what, What::RelOk))?;
@@ -108,7 +108,7 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     ("I8", "a waiter overtaken", |events, rng| {
         let first = any(events, rng, waited)?;
         let second = (first + 1..events.len()).find(|&at| waited(events, &events[at]))?;
-        // The one that was granted second now stood in line before the first one asked.
+        // The attempt that was granted second is moved, so that it was queued before the first one was called.
         let call = |id| events.iter().position(|event| event.attempt == id);
         let (before, after) = (call(events[first].attempt)?, call(events[second].attempt)?);
         let (from, id) = (events[before].t, events[after].attempt);
@@ -164,13 +164,13 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     }),
 ];
 
-/// Any event that fits.
+/// A random event that fits.
 fn any(events: &[Event], rng: &mut Rng, fits: impl Fn(&[Event], &Event) -> bool) -> Option<usize> {
     let from = rng.between(0, events.len() as u64) as usize;
     (from..events.len()).chain(0..from).find(|&at| fits(events, &events[at]))
 }
 
-/// After events changed their times.
+/// Sorts and numbers the events after their times changed.
 fn renumber(events: &mut Vec<Event>) -> Option<()> {
     *events = number(History::from_events(std::mem::take(events)).events().to_vec());
     Some(())
@@ -196,7 +196,7 @@ fn deadline(events: &[Event], id: u64) -> Option<u64> {
     deadlines.max()
 }
 
-/// It was held, not kept, and freed within its first lease.
+/// Whether the attempt held without a minimum hold, and was freed within its first lease.
 fn freed_within_lease(events: &[Event], id: u64) -> bool {
     let Some(deadline) = deadline(events, id) else { return false };
     let of = || events.iter().filter(|event| event.attempt == id);
@@ -204,7 +204,7 @@ fn freed_within_lease(events: &[Event], id: u64) -> bool {
         && !of().any(|event| matches!(event.what, What::RelInv { keep: Some(_), .. }))
 }
 
-/// A holder in a truth that is believed meanwhile.
+/// A holder in a look at the server whose hold is valid meanwhile.
 fn valid_holder(events: &[Event], truth: &Event) -> Option<u64> {
     let What::Truth { holders, .. } = &truth.what else { return None };
     holders.iter().map(|held| held.attempt).find(|&id| {
@@ -217,7 +217,7 @@ fn valid_holder(events: &[Event], truth: &Event) -> Option<u64> {
     })
 }
 
-/// A grant of an exclusive hold that stood in line, without a limit.
+/// Whether the event grants an exclusive hold that was queued, without a limit.
 fn waited(events: &[Event], event: &Event) -> bool {
     let of = |fits: fn(&What) -> bool| {
         events.iter().any(|other| other.attempt == event.attempt && fits(&other.what))
@@ -249,7 +249,7 @@ fn contents(events: &mut [Event]) -> Option<&mut Vec<u64>> {
     })
 }
 
-/// The server tells of an attempt that it is in line, `later` than the event of it that fits.
+/// Adds an attempt to the queue in a look at the server that comes `later` than a fitting event of the attempt.
 fn stays_queued(events: &mut [Event], rng: &mut Rng, fits: fn(&What) -> bool, later: u64) -> Option<()> {
     let over = any(events, rng, |events, event| {
         let kept = events.iter().any(|other| {

@@ -1,4 +1,4 @@
-//! Made histories that keep every promise are acquitted; one change breaks what it is known to break, and nothing else.
+//! Generated histories that keep every invariant pass. One change violates exactly the invariants that it breaks.
 
 use leasehold_testkit::{
     check::{Invariant, Outcome, check},
@@ -12,16 +12,16 @@ use super::{
     scenario::{Scenario, invariant, number, scenarios},
 };
 
-/// How many made histories there are of each kind.
+/// The number of generated histories of each kind.
 const EACH: usize = 10;
 
-/// What is done to a lock of a made history when it is at rest.
+/// Events that are added to a lock of a generated history when the lock is at rest.
 const EPISODES: &str = include_str!("scenarios/episodes.txt");
 
 #[track_caller]
 fn judge(events: Vec<Event>, expected: &[Invariant], what: &str) {
     let mut terms = model::terms();
-    // Tokens also tell the order of grants: only where they are right, it is judged.
+    // The order of grants is known by the tokens, so it is judged only if the tokens are correct.
     terms.overtakes = terms.overtakes.filter(|_| !expected.contains(&Invariant::Tokens));
     let report = check(&History::from_events(events), &terms);
     assert_eq!(report.violated(), expected, "{what}\n{report}");
@@ -62,7 +62,7 @@ fn each_episode_violates_its_invariants() {
     }
 }
 
-/// The episode comes when the server is at rest, before it is probed.
+/// Inserts the episode when the server is at rest, before the last probe.
 fn with_episode(mut events: Vec<Event>, episode: &[Event]) -> Vec<Event> {
     let rest = events.len() - 2;
     let begin = events[rest].t;

@@ -1,4 +1,4 @@
-//! The checker, on histories of known verdicts.
+//! Tests the checker on histories with known verdicts.
 
 mod brute_force;
 mod changes;

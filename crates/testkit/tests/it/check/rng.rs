@@ -1,4 +1,4 @@
-//! Numbers that look random and follow from a seed (SplitMix64, Steele et al. 2014).
+//! Pseudo-random numbers from a seed (SplitMix64, Steele et al. 2014).
 
 #[derive(Default)]
 pub(crate) struct Rng(u64);
@@ -21,7 +21,7 @@ impl Rng {
         from + self.next() % (to - from)
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `share` of a hundred cases.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.between(0, 100) < share
     }

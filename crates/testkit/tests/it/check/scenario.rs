@@ -1,4 +1,4 @@
-//! Histories told in a line for each event: `<ms> p<process> a<attempt> <event> [<value>...]`.
+//! Histories written as text, one line for each event: `<ms> p<process> a<attempt> <event> [<value>...]`.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use leasehold_testkit::{
     history::{AttemptId, Event, Held, History, HowHeld, Phase, What},
 };
 
-/// A history whose verdict is known.
+/// A history with a known verdict.
 pub(crate) struct Scenario<'t> {
     pub(crate) title: &'t str,
-    /// What it violates, and nothing else.
+    /// The invariants that it violates; it violates no other.
     pub(crate) violates: Vec<Invariant>,
     pub(crate) terms: Terms,
     pub(crate) history: History,
 }
 
-/// Reads a file of tales, each under a line `# <verdict> [(<terms>)]: <title>`, the verdict `holds` or `I1 I3 ...`.
+/// Reads a file of scenarios. Each begins with a line `# <verdict> [(<terms>)]: <title>`, where the verdict is `holds`
+/// or `I1 I3 ...`.
 pub(crate) fn scenarios(text: &str) -> Vec<Scenario<'_>> {
     text.split("# ")
         .filter(|part| !part.trim().is_empty())
@@ -65,14 +66,14 @@ fn terms(words: &str) -> Terms {
     terms
 }
 
-/// Reads a tale. The lock is `l` unless a word says `lock=`.
+/// Reads a history. The lock is `l` unless a word `lock=` names another.
 pub(crate) fn scenario(text: &str) -> History {
     History::from_events(number(
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(event).collect(),
     ))
 }
 
-/// Gives the events of each process their running numbers, in the order of the list.
+/// Gives the events of each process their sequence numbers, in the order of the list.
 pub(crate) fn number(mut events: Vec<Event>) -> Vec<Event> {
     let mut next = std::collections::HashMap::<u32, u64>::new();
     for event in &mut events {

@@ -1,4 +1,4 @@
-//! Hand-made histories, each with the exact list of what it violates; and what a report says of them.
+//! Hand-written histories with the exact list of what each violates, and tests of the report.
 
 use leasehold_testkit::{
     check::{Figure, Invariant, Outcome, Terms, check},
@@ -7,7 +7,7 @@ use leasehold_testkit::{
 
 use super::scenario::{Scenario, scenario, scenarios};
 
-/// All tales, with the names of their files.
+/// All scenario files, with their paths.
 fn files() -> Vec<(String, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/check/scenarios");
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
@@ -64,7 +64,7 @@ fn a_missing_record_is_found() {
     assert!(report.violations(Invariant::Shape) > 0, "{report}");
 }
 
-/// A writer every millisecond that never leaves: each overlaps with all before it.
+/// A new writer every millisecond that never releases: each overlaps with all before it.
 #[test]
 fn twenty_thousand_violations_are_counted_and_ten_are_shown() {
     let mut text = String::new();
@@ -105,7 +105,7 @@ fn a_killed_process_stops_waiting() {
     assert!(example.contains("waited 350.000 ms longer"), "{example}");
 }
 
-/// Clients that ask for the same permits all the time, and one of them is refused for nothing.
+/// Clients that all ask for the same permits, and one of them is refused without a reason.
 #[test]
 fn an_unbounded_search_is_undecided_and_fails() {
     let mut text = String::new();

@@ -1,4 +1,5 @@
-//! A model of a lock server and its clients on virtual time: from a seed, a history that keeps every promise.
+//! A model of a lock server and its clients on virtual time. From a seed it generates a history that keeps every
+//! invariant.
 
 mod client;
 mod server;
@@ -14,15 +15,15 @@ use leasehold_testkit::{
 use super::{rng::Rng, scenario::number};
 
 pub(crate) const MS: u64 = 1_000_000;
-/// Clients call until then.
+/// Clients make no calls after this time.
 const END: u64 = 3_000 * MS;
-/// The lease of holds that are renewed, and of those that are not.
+/// The lease of renewed holds, and of holds without renewals.
 pub(crate) const TTL: u64 = 300 * MS;
 const SHORT: u64 = 80 * MS;
 const TASKS: u32 = 8;
-/// No answer for so long: the outcome is unknown.
+/// After this time without an answer the outcome is unknown.
 const PATIENCE: u64 = 100 * MS;
-/// Requests take less, so a clean-up comes after what it cleans up.
+/// A clean-up starts after this time. Requests take less, so the clean-up comes after the request that it cleans up.
 const CLEAN_UP: u64 = 3 * MS;
 
 pub(crate) const LOCKS: [&str; 3] = ["alone", "shared", "permits"];
@@ -43,7 +44,7 @@ pub(crate) fn terms() -> Terms {
     terms
 }
 
-/// Whether processes are killed and stopped, and the wire is cut.
+/// Whether processes are killed and stopped, and the network is cut.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) enum Faults {
     #[default]
@@ -68,9 +69,9 @@ struct Model {
     locks: [Lock; 3],
     claims: Vec<Claim>,
     killed: Option<u32>,
-    /// The process that is stopped, and until when.
+    /// The stopped process, and when it runs again.
     stopped: Option<(u32, u64)>,
-    /// Until when nothing gets through.
+    /// The time until which no message arrives.
     storm: u64,
     fence: u64,
     list: Vec<u64>,
@@ -94,7 +95,7 @@ struct Claim {
     asked: u64,
     stage: Stage,
     undone: bool,
-    /// The server said that it waits.
+    /// The server answered that the claim is queued.
     queued: bool,
     token: u64,
     deadline: u64,
@@ -107,7 +108,7 @@ enum Stage {
     Over,
 }
 
-/// What happens at a time; most of it to a claim.
+/// An event at a time; most events belong to a claim.
 #[derive(Clone, Copy)]
 enum Step {
     Call(u32),
@@ -137,7 +138,7 @@ enum Step {
 }
 
 impl Step {
-    /// The claim in whose process it happens; `None`: elsewhere.
+    /// The claim in whose process the step happens. `None`: elsewhere.
     fn claim_of_process(self) -> Option<usize> {
         match self {
             Self::Enqueued(id)
@@ -198,7 +199,7 @@ impl Model {
         self.record_run(What::Probe { phase: Phase::Rest, found: [("keys".into(), 3)].into() });
     }
 
-    /// Each seed has some of what may go wrong.
+    /// Plans some random faults.
     fn plan_faults(&mut self) {
         let mut at =
             |share| (self.rng.percent(share), self.rng.between(0, END), self.rng.between(1, 5) as u32);
@@ -302,13 +303,13 @@ impl Model {
         self.plan(pause, Step::Call(task));
     }
 
-    /// Over the wire.
+    /// Sends a message over the network.
     fn send(&mut self, step: Step) {
         let delay = self.rng.between(MS / 10, 2 * MS);
         self.plan(self.calm() + delay, step);
     }
 
-    /// How long until the wire is calm.
+    /// The remaining time of the storm.
     fn calm(&self) -> u64 {
         self.storm.saturating_sub(self.now)
     }
@@ -334,7 +335,7 @@ impl Model {
     }
 }
 
-/// The deadline of a lease asked for at `asked`.
+/// The deadline of a lease requested at `asked`.
 fn honest(asked: u64, ttl: u64) -> u64 {
     asked + ttl / 100 * 98
 }

@@ -1,4 +1,4 @@
-//! The server of the model: a line for each lock, first come, first served, and leases.
+//! The server of the model: for each lock a first come, first served queue, and leases.
 
 use leasehold_core::Mode;
 use leasehold_testkit::history::{Held, What};
@@ -38,7 +38,8 @@ impl Model {
         }
     }
 
-    /// The head of the line is granted, as long as it may be; nobody goes before it. The dead are skipped.
+    /// Grants the head of the queue as long as the lock admits it. No claim overtakes the head. Claims of a killed
+    /// process are skipped.
     pub(super) fn settle(&mut self, lock: usize) {
         while let Some(&head) = self.locks[lock].queue.front() {
             let dead = self.killed == Some(proc(self.claims[head].task));
@@ -128,7 +129,7 @@ impl Model {
         }
     }
 
-    /// The resource, with its fence.
+    /// The resource with its fence.
     pub(super) fn accept(&mut self, id: usize, element: u64) {
         let token = self.claims[id].token;
         let accepted = token >= self.fence;
