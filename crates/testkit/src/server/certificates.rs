@@ -1,11 +1,11 @@
-//! Certificates of a server's own.
+//! Certificates for a private server.
 
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// Writes an authority (`ca.pem`, `ca.key`) and, by it, a server's certificate for `localhost` and a client's, each with its key
-/// (`server.pem`, `server.key`, `client.pem`, `client.key`).
+/// Writes a certificate authority (`ca.pem`, `ca.key`), and certificates that it signed with their keys: for the server
+/// at `localhost` (`server.pem`, `server.key`) and for a client (`client.pem`, `client.key`).
 pub(super) fn write(directory: &Path) {
     let write = |name: &str, text: String| {
         std::fs::write(directory.join(name), text).expect("a private directory takes a file");

@@ -1,4 +1,4 @@
-//! A server's process.
+//! The process of a server.
 
 use std::{
     fs::{self, File},
@@ -19,24 +19,25 @@ use nix::sys::signal::Signal;
 
 use crate::limits::raise_open_files;
 
-/// How long a server may take to become ready: far longer than the slowest needs on a busy machine.
+/// How long a server may take to become ready: far longer than the slowest one needs on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(5);
-/// Where servers listen: Linux gives those from 32768 on to whoever calls.
+/// The ports of servers. Linux uses the ports from 32768 on for outgoing connections.
 const PORTS: Range<u16> = 12_000..32_000;
-/// Test programs that run side by side have numbers from 0 to 7 in this variable, and each number has ports of its own.
+/// Test programs that run in parallel have numbers from 0 to 7 in this variable. Each number has its own range of
+/// ports.
 const SLOT: &str = "LEASEHOLD_TEST_SLOT";
 const SLOTS: u16 = 8;
-/// Other processes begin elsewhere.
+/// Each process starts at a random port.
 static NEXT_PORT: OnceLock<AtomicU32> = OnceLock::new();
 
-/// A server's process. It is killed when this is dropped, and by the kernel when the thread that started it is gone, so
-/// that a killed test leaves none behind.
+/// The process of a server. It is killed when this is dropped. The kernel kills it when the thread that started it
+/// ends, so that a killed test leaves no server behind.
 pub(super) struct Server {
     child: Child,
     program: String,
-    /// Where it writes its standard error.
+    /// The file of its standard error.
     stderr: PathBuf,
 }
 
@@ -44,7 +45,7 @@ impl Server {
     /// Starts `program` in `directory`.
     ///
     /// # Panics
-    /// When it cannot be started: a missing server fails the test.
+    /// If it cannot be started: a missing server fails the test.
     pub(super) fn start(
         program: &str,
         directory: &Path,
@@ -66,10 +67,10 @@ impl Server {
         Self { child, program: program.to_owned(), stderr }
     }
 
-    /// Waits until `ready`.
+    /// Waits until `ready` returns true.
     ///
     /// # Panics
-    /// When it does not become ready.
+    /// If that takes too long, or the process ends.
     pub(super) fn wait_until(&mut self, ready: impl Fn() -> bool) {
         let limit = Instant::now() + READY_LIMIT;
         while !ready() {
@@ -82,17 +83,17 @@ impl Server {
         }
     }
 
-    /// What it wrote to its standard error: also that it is missing.
+    /// The text of its standard error, or why the file cannot be read.
     fn stderr(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Sends a signal to it. One that stops it has when this returns.
+    /// Sends a signal to the process. If the signal stops it, it has stopped when this returns.
     pub(super) fn signal(&self, signal: Signal) {
         crate::signal(self.child.id(), signal);
     }
 
-    /// Ends it by this signal and waits until it is gone.
+    /// Sends this signal and waits for the end of the process.
     pub(super) fn end(&mut self, signal: Signal) -> io::Result<()> {
         self.signal(signal);
         self.child.wait().map(drop)
@@ -106,8 +107,8 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody listens on now, and that stays free until its server starts, or starts again: not one of those that
-/// the system gives to whoever calls another, and none twice soon.
+/// A port that is free now and stays free until its server starts or restarts: it is outside the system's range for
+/// outgoing connections, and is not returned again soon.
 pub(super) fn free_port() -> u16 {
     let next =
         NEXT_PORT.get_or_init(|| AtomicU32::new(getrandom::u32().expect("the system gives randomness")));
@@ -121,7 +122,7 @@ pub(super) fn free_port() -> u16 {
     (0..width).map(port).find(is_free).expect("loopback has free ports")
 }
 
-/// The ports of the test program with this number; all ports where nothing else runs beside it.
+/// The ports of the test program with this number. All ports if no other test program runs in parallel.
 fn ports_of(slot: Option<&str>) -> Range<u16> {
     let Some(slot) = slot.and_then(|slot| slot.parse::<u16>().ok()) else { return PORTS };
     let width = (PORTS.end - PORTS.start) / SLOTS;

@@ -1,4 +1,4 @@
-//! Wall clocks of a process's own.
+//! Separate wall clocks for single processes.
 
 use std::{
     fs::File,
@@ -8,18 +8,20 @@ use std::{
 
 use super::preload;
 
-/// The wall clock of one process: the machine's, and so many seconds more or less.
+/// The wall clock of one process: the machine's time plus an offset in seconds.
 pub struct WallClock {
     file: PathBuf,
     library: PathBuf,
 }
 
 impl WallClock {
-    /// A clock that goes with the machine's. What a process is to be started under is built here, by the compiler that links
-    /// Rust programs.
+    /// A clock with the machine's time. Builds the library to preload into the process, with the C compiler that Rust
+    /// uses for linking.
+    ///
+    ///
     ///
     /// # Panics
-    /// When there is no compiler.
+    /// If there is no compiler.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         let library = preload::build(directory, "clock", include_str!("clock.c"));
@@ -28,17 +30,17 @@ impl WallClock {
         clock
     }
 
-    /// Sets it this many seconds away from the machine's.
+    /// Sets the clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// When its directory is gone.
+    /// If the directory of the clock is gone.
     pub fn set(&self, seconds: i64) {
         let file = File::options().create(true).truncate(false).write(true).open(&self.file);
         let written = file.and_then(|file| file.write_all_at(&seconds.to_ne_bytes(), 0));
         written.expect("a private directory takes a file");
     }
 
-    /// What the process is told of it.
+    /// The environment variables for the process.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 2] {
         let path = |path: &Path| path.display().to_string();

@@ -10,47 +10,47 @@ use nix::sys::signal::Signal;
 
 use super::node::Node;
 
-/// How many nodes it has: the fewest of which one may be lost.
+/// The number of nodes: the smallest number that survives the loss of one.
 pub(super) const SIZE: usize = 3;
-/// How many of them make a majority.
+/// The number of nodes in a majority.
 pub(super) const MAJORITY: usize = 2;
-/// How long an election may take: some seconds by its timing, more on a busy machine.
+/// How long an election may take: some seconds with its usual timing, more on a busy machine.
 const ELECTION_LIMIT: Duration = Duration::from_secs(60);
-/// How often nodes are asked.
+/// The interval between two questions to the nodes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A private cluster of three nodes. Nodes have numbers from 0 on. A dropped cluster is stopped.
+/// A private cluster of three nodes, numbered from 0. A dropped cluster is stopped.
 pub struct Cluster<N: ClusterNode> {
-    /// What is between each two of them. They end before the directories that their sockets are in.
+    /// The links between each two nodes. They are dropped before the directories that contain their sockets.
     links: Vec<N::Link>,
     members: Vec<Member<N>>,
 }
 
-/// A kind of server of which several make a cluster.
+/// A kind of server that forms clusters.
 pub trait ClusterNode: Node + Sized {
-    /// What URLs of a cluster begin with.
+    /// The scheme of cluster URLs.
     const SCHEME: &'static str;
 
-    /// What is between two nodes.
+    /// The link between two nodes.
     type Link: Link;
 
-    /// The number of the leader, by what these nodes say, that run and reach each other; `None` without one.
+    /// The number of the leader according to these nodes, which run and reach each other. `None`: there is no leader.
     fn leader(present: &[(usize, &Self)]) -> Option<usize>;
 }
 
-/// What two nodes say to each other goes through it.
+/// Carries the messages between two nodes.
 pub trait Link {
     /// The numbers of the two nodes.
     fn ends(&self) -> [usize; 2];
 
-    /// From now on nothing passes.
+    /// Blocks all messages from now on.
     fn cut(&self);
 
-    /// From now on all passes.
+    /// Lets all messages pass from now on.
     fn heal(&self);
 }
 
-/// A node and what was done to it.
+/// A node and its state.
 pub(super) struct Member<N> {
     pub(super) node: N,
     paused: bool,
@@ -59,7 +59,7 @@ pub(super) struct Member<N> {
 }
 
 impl<N: ClusterNode> Cluster<N> {
-    /// Starts one of these nodes, and waits until they serve.
+    /// Starts all nodes and waits until they serve.
     pub(super) fn started(nodes: impl IntoIterator<Item = N>, links: Vec<N::Link>) -> Self {
         let mut cluster = Self { links, members: nodes.into_iter().map(Member::new).collect() };
         cluster.members.iter_mut().for_each(|member| member.node.start());
@@ -67,22 +67,22 @@ impl<N: ClusterNode> Cluster<N> {
         cluster
     }
 
-    /// All three.
+    /// The URL with all three nodes.
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://{}", N::SCHEME, self.ports().map(|port| format!("127.0.0.1:{port}")).join(","))
     }
 
-    /// Where they listen.
+    /// The ports for clients.
     #[must_use]
     pub fn ports(&self) -> [u16; SIZE] {
         array::from_fn(|node| self.node(node).port())
     }
 
-    /// Waits until those that are neither killed, paused nor cut off have a leader, and answers which.
+    /// Waits until the nodes that are neither killed, paused nor cut off have a leader, and returns its number.
     ///
     /// # Panics
-    /// When they have none: fewer than two are left, for instance.
+    /// If they have none, for instance because fewer than two are left.
     #[must_use]
     pub fn leader(&self) -> usize {
         let leader = wait_for(ELECTION_LIMIT, || {
@@ -92,53 +92,55 @@ impl<N: ClusterNode> Cluster<N> {
         leader.unwrap_or_else(|| panic!("no leader after {ELECTION_LIMIT:?}"))
     }
 
-    /// Kills a node. It keeps its data.
+    /// Kills a node. Its data stays.
     pub fn kill(&mut self, node: usize) {
         self.members[node].kill();
     }
 
-    /// Starts a node again, and waits until it serves if it is one of a majority.
+    /// Starts a node again, and waits until it serves if it is part of a majority.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart(&mut self, node: usize) {
         self.members[node].start();
         self.join(node);
     }
 
-    /// Stops a node's process from running at all, until [`resume`](Self::resume).
+    /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn pause(&mut self, node: usize) {
         self.members[node].pause();
     }
 
-    /// Lets it run again. It finds out by itself what it missed.
+    /// Resumes a node's process. The node catches up by itself.
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn resume(&mut self, node: usize) {
         self.members[node].resume();
     }
 
-    /// Cuts a node off from the others, until [`heal`](Self::heal): neither hears of the other. Its clients still reach it.
+    /// Cuts a node off from the others in both directions, until [`heal`](Self::heal). Its clients still reach it.
     pub fn cut(&mut self, node: usize) {
         self.members[node].cut = true;
         self.links.iter().filter(|link| link.ends().contains(&node)).for_each(Link::cut);
     }
 
-    /// As [`cut`](Self::cut), between two nodes only, until one of them is healed.
+    /// Like [`cut`](Self::cut), only between two nodes, until one of them is healed.
     pub fn part(&mut self, nodes: [usize; 2]) {
         let between = self.links.iter().filter(|link| nodes.iter().all(|node| link.ends().contains(node)));
         between.for_each(Link::cut);
     }
 
-    /// Lets it reach the others again, but for those that are cut off themselves, and waits until it serves if it is one of a
-    /// majority.
+    /// Reconnects a node to all other nodes that are not cut off themselves, and waits until it serves if it is part of
+    /// a majority.
     ///
     /// # Panics
-    /// When it does not serve.
+    /// If it does not serve.
     pub fn heal(&mut self, node: usize) {
         self.members[node].cut = false;
         let own = self.links.iter().filter(|link| link.ends().contains(&node));
@@ -146,10 +148,10 @@ impl<N: ClusterNode> Cluster<N> {
         self.join(node);
     }
 
-    /// Runs the operator's command against a node, and answers what it said, line by line.
+    /// Runs the operator's command against a node and returns the lines of its output.
     ///
     /// # Panics
-    /// When it says that something is wrong.
+    /// If the command fails.
     pub fn command(&self, node: usize, words: &[&str]) -> Vec<String> {
         self.node(node).command(words)
     }
@@ -173,17 +175,17 @@ impl<N: ClusterNode> Cluster<N> {
 }
 
 impl<N: Node> Member<N> {
-    /// One that does not run yet.
+    /// A server that is not started yet.
     pub(super) const fn new(node: N) -> Self {
         Self { node, paused: false, cut: false }
     }
 
-    /// Whether it runs and reaches the others.
+    /// Whether it runs and is connected to the others.
     pub(super) fn is_present(&self) -> bool {
         self.node.instance().is_running() && !self.paused && !self.cut
     }
 
-    /// Starts it, again if it runs, with the data that it has.
+    /// Starts it with its data. If it runs, it is restarted.
     pub(super) fn start(&mut self) {
         self.kill();
         self.node.start();
@@ -205,7 +207,7 @@ impl<N: Node> Member<N> {
     }
 }
 
-/// Waits until there is what is looked for, but not longer than this.
+/// Waits until `look` finds something, at most for this time.
 pub(super) fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let limit = Instant::now() + limit;
     loop {

@@ -11,26 +11,28 @@ use super::{
 
 /// A private etcd of one node.
 ///
-/// It does not wait for the disk, but for a [durable](Self::durable) one: a kill loses nothing, a fall of the machine may.
+/// Only a [durable](Self::durable) server waits for the disk. A kill loses no data; a crash of the machine may.
 pub type EtcdServer = Standalone<EtcdNode>;
 
 impl EtcdServer {
-    /// Starts one, with more arguments of `etcd`.
+    /// Starts a server with further arguments of `etcd`.
     ///
-    /// Its shortest lease is 2 s, as where nobody changed the timing. With `--heartbeat-interval=10` and
+    /// Its shortest lease is 2 s, as with the default timing. With `--heartbeat-interval=10` and
     /// `--election-timeout=100` it is 1 s, and a start takes a tenth of the time.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
         Self::durable(&[&["--unsafe-no-fsync"], arguments].concat())
     }
 
-    /// Starts one that answers only when the disk has what it says, with more arguments of `etcd`.
+    /// Starts a server that answers only after the data is on disk, with further arguments of `etcd`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn durable(arguments: &[&str]) -> Self {
         let mut node = EtcdNode::new();
@@ -40,10 +42,12 @@ impl EtcdServer {
         Self::started(node)
     }
 
-    /// Starts one that takes encrypted connections only, of clients with a certificate of its authority.
+    /// Starts a server that accepts only encrypted connections of clients with a certificate of its authority.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted() -> Self {
@@ -68,7 +72,7 @@ impl EtcdServer {
         Self::started(node)
     }
 
-    /// Where it listens, as an encrypted one's certificate names it.
+    /// The URL; for an encrypted server with the host name of its certificate.
     #[must_use]
     pub fn url(&self) -> String {
         let port = self.port();
@@ -79,10 +83,10 @@ impl EtcdServer {
         }
     }
 
-    /// From now on it has users: none but `root`, who may do everything and is its operator.
+    /// Turns on authentication. The only user is `root`, which has all rights and is the operator.
     ///
     /// # Panics
-    /// When it has users already.
+    /// If the server has users already.
     pub fn ask_for_logins(&mut self, password: &str) {
         let login = format!("root:{password}");
         for command in
@@ -97,15 +101,15 @@ impl EtcdServer {
 /// Runs `etcdctl` against a port of this machine.
 ///
 /// # Panics
-/// When the program is missing.
+/// If the program is missing.
 #[must_use]
 pub fn etcd_command(port: u16, arguments: &[&str]) -> Output {
     let output = etcdctl(&format!("127.0.0.1:{port}")).args(arguments).output();
     output.unwrap_or_else(|error| panic!("cannot start etcdctl: {error}: run setup/debian"))
 }
 
-/// About the quickest timing that leaves the shortest lease at 2 s: a lone node waits for an election at every start. Few
-/// ticks, for a busy machine swallows some.
+/// Nearly the shortest timing that leaves the shortest lease at 2 s, because a single node waits for an election at
+/// every start. The tick is long, because a busy machine skips short ticks.
 fn with_timing(addresses: &[&str], rest: &[&str]) -> Vec<String> {
     let timing = ["--heartbeat-interval=150", "--election-timeout=750"];
     [addresses, &timing, rest].concat().into_iter().map(str::to_owned).collect()

@@ -9,27 +9,30 @@ use super::{
     proxy::Proxy,
 };
 
-/// A private etcd of three nodes, with etcd's own timing. As [`EtcdServer`](super::EtcdServer), it never waits for the disk.
+/// A private etcd of three nodes, with the default timing of etcd. Like an [`EtcdServer`](super::EtcdServer), it never
+/// waits for the disk.
 pub type EtcdCluster = Cluster<EtcdNode>;
 
-/// What one node says to another.
+/// The link from one node to another.
 pub struct PeerLink {
     from: usize,
     to: usize,
     proxy: Proxy,
 }
 
-/// What a node says of itself.
+/// The status that a node reports.
 struct Status {
     id: String,
     leader: String,
 }
 
 impl EtcdCluster {
-    /// Starts one.
+    /// Starts a cluster.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start() -> Self {
         let mut nodes: Vec<EtcdNode> = (0..SIZE).map(|_| EtcdNode::new()).collect();
@@ -45,7 +48,7 @@ impl ClusterNode for EtcdNode {
     const SCHEME: &'static str = "etcd";
     type Link = PeerLink;
 
-    /// Whom a majority takes for the leader, itself among them: one that was lost is not believed in for long.
+    /// The leader that a majority agrees on, including the leader itself. Nodes soon drop a leader that they lost.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
         let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, status(node.port)?))).collect();
@@ -71,8 +74,8 @@ impl Link for PeerLink {
     }
 }
 
-/// A peer is reached at a socket in the directory of who calls it, so that each pair has a link of its own in each direction:
-/// a port would be the same for all who call.
+/// A peer is reached at a socket in the directory of the calling node, so that each pair has a separate link in each
+/// direction. A port would be the same for all callers.
 fn peer(index: usize) -> String {
     format!("peer{index}:1")
 }
@@ -103,6 +106,6 @@ fn arguments(index: usize, port: u16) -> Vec<String> {
 fn status(port: u16) -> Option<Status> {
     let answer: Value = serde_json::from_str(&ask(port, "POST /v3/maintenance/status")?).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    // Without a leader it names none.
+    // A node without a leader reports none.
     Some(Status { id: text(&answer["header"]["member_id"])?, leader: text(&answer["leader"])? })
 }

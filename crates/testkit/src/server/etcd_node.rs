@@ -1,4 +1,4 @@
-//! One etcd, with its ports and its data.
+//! One etcd with its ports and its data.
 
 use std::{
     io::{Read, Write},
@@ -14,28 +14,28 @@ use super::{
     system,
 };
 
-/// How long one question may take: a server that is short of a leader answers within a second.
+/// The time limit of one question. A server without a leader answers within a second.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// One etcd.
 pub struct EtcdNode {
     instance: Instance,
-    /// Where its clients come in.
+    /// The port for clients.
     pub(super) port: u16,
-    /// Where its peers come in.
+    /// The port for peers.
     pub(super) peer_port: u16,
-    /// Where it tells of its health, without encryption.
+    /// The port for health checks, without encryption.
     pub(super) health_port: u16,
-    /// What its owner wants beside directory, ports and log.
+    /// The arguments beside directory, ports and log.
     pub(super) arguments: Vec<String>,
-    /// Whether its clients come in by TLS.
+    /// Whether clients use TLS.
     pub(super) encrypted: bool,
-    /// Who operates it, where it has users.
+    /// The login of the operator, if the server has users.
     pub(super) login: Option<String>,
 }
 
 impl EtcdNode {
-    /// One that does not run yet.
+    /// A server that is not started yet.
     pub(super) fn new() -> Self {
         let port = free_port();
         Self {
@@ -87,7 +87,7 @@ impl Node for EtcdNode {
         self.instance.start(&program, &all, &[]);
     }
 
-    /// Until it takes writes.
+    /// Waits until the server accepts writes.
     fn wait_until_serving(&mut self) {
         let health = self.health_port;
         let healthy =
@@ -108,23 +108,23 @@ impl Node for EtcdNode {
 
 impl DataDirectory for EtcdNode {}
 
-/// What a server answers to a request without encryption, such as `GET /health`; `None` when it does not.
+/// The answer to a request without encryption, such as `GET /health`. `None`: there is no answer.
 pub(super) fn ask(port: u16, request: &str) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT).ok()?;
     stream.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
-    // Its gateway wants an object; by this version of HTTP the answer ends with the connection.
+    // The gateway needs a JSON object. With HTTP/1.0 the answer ends with the connection.
     write!(stream, "{request} HTTP/1.0\r\nContent-Length: 2\r\n\r\n{{}}").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
 
-/// The operator's command, for a server of this machine.
+/// The operator's command for a server at this endpoint.
 pub(super) fn etcdctl(endpoint: &str) -> Command {
     let mut command = Command::new("etcdctl");
     command.env("ETCDCTL_API", "3").args(["--endpoints", endpoint]);
-    // By itself it gives a server two seconds, which a busy machine may not have.
+    // The default time limits are seconds, which can be too short on a busy machine.
     command.args(["--dial-timeout=30s", "--command-timeout=30s"]);
     command
 }

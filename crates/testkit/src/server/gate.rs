@@ -1,4 +1,4 @@
-//! What lets bytes pass, or not.
+//! A gate that passes, holds or drops bytes.
 
 use std::{
     io::{Read, Write},
@@ -13,7 +13,7 @@ use std::{
 
 use socket2::Socket;
 
-/// Lets bytes pass, or not.
+/// A gate that passes, holds or drops bytes.
 #[derive(Default)]
 pub(super) struct Gate {
     passage: Mutex<Passage>,
@@ -21,14 +21,14 @@ pub(super) struct Gate {
     holds: AtomicBool,
 }
 
-/// What happens to bytes.
+/// The state of a gate.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Passage {
     #[default]
     Open,
-    /// They wait.
+    /// Bytes wait.
     Held,
-    /// They vanish, and the connection with them.
+    /// Bytes are dropped, and the connection with them.
     Lost,
 }
 
@@ -38,12 +38,12 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Whether there are bytes that wait.
+    /// Whether bytes are held now.
     pub(super) fn holds(&self) -> bool {
         self.holds.load(Ordering::SeqCst)
     }
 
-    /// Waits while bytes are held; whether they pass then.
+    /// Waits while the gate holds bytes. Returns whether they may pass.
     pub(super) fn pass(&self) -> bool {
         let mut passage = self.lock();
         while *passage == Passage::Held {
@@ -59,7 +59,7 @@ impl Gate {
     }
 }
 
-/// Copies until the end of `from`, then ends `to`.
+/// Copies until the end of `from`, then closes `to` for writing.
 pub(super) fn pump(mut from: Socket, mut to: Socket, gate: &Gate, delay: Duration) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! Programs in Go, for tests that two kinds of programs exclude each other.
+//! Programs in Go, for tests of the exclusion between leasehold and other programs.
 
 use std::{
     fs::{self, File},
@@ -6,14 +6,14 @@ use std::{
     process::Command,
 };
 
-/// Where the system's package manager puts the sources of libraries.
+/// The library sources of the system's package manager.
 const LIBRARIES: &str = "/usr/share/gocode";
 
-/// Builds the program of one file, `source`, and answers where it is: below `output`, with all that the compiler keeps.
-/// Only the first time takes long. Others who build there at the same time wait.
+/// Builds the program in the single file `source` below `output` and returns its path. The compiler's cache is kept
+/// there, so only the first build takes long. Parallel builds wait for each other.
 ///
 /// # Panics
-/// When it cannot be built.
+/// If it cannot be built.
 #[must_use]
 pub fn interop_program(source: &Path, output: &Path) -> PathBuf {
     let directory = std::path::absolute(output.join("go")).expect("a path is not empty");
@@ -26,7 +26,7 @@ pub fn interop_program(source: &Path, output: &Path) -> PathBuf {
     let built = Command::new("go")
         .args(["build", "-o"])
         .args([&program, source])
-        // Nothing from the network, nothing into anybody's home.
+        // Uses neither the network nor a home directory.
         .envs([("GO111MODULE", "off"), ("GOPATH", LIBRARIES), ("GOENV", "off"), ("GOFLAGS", "")])
         .envs([("GOCACHE", &cache), ("GOTMPDIR", &scratch)])
         .output()

@@ -1,4 +1,4 @@
-//! Java, as servers and programs of tests need it.
+//! Java, for servers and programs of tests.
 
 use std::{
     fs::{self, File},
@@ -10,20 +10,20 @@ use std::{
 
 use super::{directory::remove, system};
 
-/// Where the system's package manager puts libraries.
+/// The libraries of the system's package manager.
 const LIBRARIES: &str = "/usr/share/java";
-/// What a ZooKeeper needs, by the beginnings of names.
+/// The libraries that a ZooKeeper needs, by the beginnings of their file names.
 const NEEDED: [&str; 7] =
     ["zookeeper-jute", "slf4j-api", "netty-", "metrics-core", "snappy-java", "commons-io", "commons-cli"];
-/// Quick to start rather than fast when warm, and nothing is left where the system keeps temporary files.
+/// Options for a quick start, and against files that stay in the system's temporary directory.
 const QUICK: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
-/// Compiles the program of one file, `source`, against these libraries of the system, and answers what runs it: to be given
-/// its arguments. What is compiled is kept below `output`, until the source changes. Others who compile there at the same
-/// time wait.
+/// Compiles the program in the single file `source` against these libraries of the system. Returns a command that runs
+/// it, to which the caller adds arguments. The result is kept below `output` until the source changes. Parallel
+/// compilations wait for each other.
 ///
 /// # Panics
-/// When it cannot be compiled.
+/// If it cannot be compiled.
 #[must_use]
 pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command {
     let name = source.file_stem().and_then(|name| name.to_str()).expect("a source has a name");
@@ -31,7 +31,7 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
     fs::create_dir_all(&directory).expect("a directory of cargo's can be written to");
     let lock_file = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
     lock_file.lock().expect("a file can be locked");
-    // Compiled anew at every start, as `java` would by itself, it takes a second longer.
+    // Without this, `java` would compile at every start, which takes a second longer.
     let classes = directory.join("classes");
     if changed(&classes).is_none_or(|compiled| changed(source).is_none_or(|written| written >= compiled)) {
         compile(source, libraries, &classes);
@@ -42,7 +42,7 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
     command
 }
 
-/// What is half done when it is killed is not taken for the whole.
+/// Compiles into a temporary directory and renames it, so that a killed compilation leaves no partial result.
 fn compile(source: &Path, libraries: &[&str], classes: &Path) {
     let half: PathBuf = classes.with_extension("half");
     let compiled = Command::new("javac")
@@ -63,8 +63,8 @@ fn changed(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// What `java` is told of a program that finds its libraries in this class path, and keeps to `directory`. Errors that are logged go to its
-/// standard error.
+/// The arguments of `java` for a program with this class path and temporary directory. Errors are logged to standard
+/// error.
 pub(super) fn java_arguments(class_path: &str, directory: &Path) -> Vec<String> {
     let mut arguments: Vec<_> = QUICK.map(str::to_owned).into();
     arguments.extend([
@@ -77,15 +77,15 @@ pub(super) fn java_arguments(class_path: &str, directory: &Path) -> Vec<String> 
     arguments
 }
 
-/// Where these libraries are, and one that logs; each names those that it needs itself.
+/// The class path of these libraries and a logger. Each library names its own dependencies.
 pub(super) fn class_path(libraries: &[&str]) -> String {
     class_path_below(Path::new(LIBRARIES), libraries)
 }
 
-/// The same for a server: of the other system, if it is there.
+/// The same for a server: from the other system, if there is one.
 pub(super) fn server_class_path(libraries: &[&str]) -> String {
     let Some(other) = system::file(LIBRARIES.trim_start_matches('/')) else { return class_path(libraries) };
-    // First: a library names those that it needs by where they are in a system, so that ours would be found.
+    // These come first: a library names its dependencies by absolute paths, which would lead to this system.
     let needed = fs::read_dir(&other).into_iter().flatten().flatten().map(|file| file.path());
     let needed = needed.filter(|file| {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -100,15 +100,14 @@ fn class_path_below(directory: &Path, libraries: &[&str]) -> String {
     all.map(|name| format!("{}/{name}.jar", directory.display())).collect::<Vec<_>>().join(":")
 }
 
-/// Runs `java` with these lines as its input, and answers what it said on both of its outputs, line by line; panics when it says
-/// that something is wrong.
+/// Runs `java` with this input and returns the lines of both outputs. Panics if it fails.
 pub(super) fn java(directory: &Path, arguments: &[String], input: &str) -> Vec<String> {
     let mut command = Command::new("java");
     command.current_dir(directory).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child =
         command.spawn().unwrap_or_else(|error| panic!("cannot start java: {error}: run setup/debian"));
-    // It may have ended without reading.
+    // The program may have ended without reading its input.
     drop(child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().expect("a child of ours is waited for once");
     let text = [output.stdout, output.stderr].concat();

@@ -1,4 +1,4 @@
-//! A server that lies: it says what no real server says.
+//! A fake server that sends arbitrary answers, also such as no real server sends.
 
 use std::{
     io::{self, Read, Write},
@@ -10,19 +10,19 @@ use std::{
     thread::{JoinHandle, spawn},
 };
 
-/// So much of an endless lie is sent on one connection: more than any client is to take.
+/// The limit of endless answers on one connection: more than any client accepts.
 const MOST: usize = 256 << 20;
 
-/// What a liar says on each connection.
+/// The answers of a fake server, the same on each connection.
 #[derive(Clone, Debug, Default)]
 pub struct Lie {
-    /// Sent one by one, each after something was heard from the client.
+    /// Sent one by one, each after something was received from the client.
     pub answers: Vec<Vec<u8>>,
-    /// Sent again and again after the last answer, until the client hangs up.
+    /// Sent repeatedly after the last answer, until the client closes the connection.
     pub endless: Vec<u8>,
 }
 
-/// A server, on loopback unless another address is named, each of whose connections is a thread.
+/// A fake server with one thread for each connection. It listens on loopback unless an address is given.
 pub struct Liar {
     address: SocketAddr,
     inner: Arc<Inner>,
@@ -39,7 +39,7 @@ struct Inner {
     taken: AtomicUsize,
 }
 
-/// One connection of a liar.
+/// One connection of a fake server.
 pub struct Talk {
     stream: TcpStream,
     inner: Arc<Inner>,
@@ -47,19 +47,24 @@ pub struct Talk {
 }
 
 impl Liar {
-    /// Tells this lie to everybody.
+    /// Starts a server that sends these answers on each connection.
+    ///
+    ///
     ///
     /// # Panics
-    /// When loopback has no port left.
+    /// If loopback has no free port.
     #[must_use]
     pub fn telling(lie: Lie) -> Self {
         Self::start(move |talk| talk.tell(&lie))
     }
 
-    /// Has this conversation with everybody. An error, or its end, closes the connection.
+    /// Starts a server that calls `converse` for each connection. When it returns, also with an error, the connection
+    /// is closed.
+    ///
+    ///
     ///
     /// # Panics
-    /// When loopback has no port left.
+    /// If loopback has no free port.
     #[must_use]
     pub fn start(converse: impl Fn(&mut Talk) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::at(Ipv4Addr::LOCALHOST.into(), converse)
@@ -68,7 +73,7 @@ impl Liar {
     /// The same, on this address of this machine.
     ///
     /// # Panics
-    /// When the address has no port left.
+    /// If the address has no free port.
     #[must_use]
     pub fn at(
         address: IpAddr,
@@ -89,7 +94,7 @@ impl Liar {
                 let (converse, inner) = (Arc::clone(&converse), Arc::clone(&own));
                 let talk_thread = spawn(move || {
                     let mut talk = Talk { stream, inner, sent: 0 };
-                    // Whatever broke, the client is to hear that it is over.
+                    // After any error, the client must see the end of the connection.
                     let _ = converse(&mut talk);
                     let _ = talk.stream.shutdown(Shutdown::Both);
                     talk.inner.ended.fetch_add(1, Ordering::SeqCst);
@@ -100,25 +105,25 @@ impl Liar {
         Self { address, inner, listener_thread: Some(listener_thread) }
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// How many connections were made.
+    /// The number of accepted connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.inner.accepted.load(Ordering::SeqCst)
     }
 
-    /// How many of them have ended.
+    /// The number of connections that have ended.
     #[must_use]
     pub fn ended(&self) -> usize {
         self.inner.ended.load(Ordering::SeqCst)
     }
 
-    /// The most bytes that a client took on one connection, with what the kernel keeps for it.
+    /// The largest number of bytes that a client took on one connection, including the kernel's buffers.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.inner.taken.load(Ordering::SeqCst)
@@ -128,7 +133,7 @@ impl Liar {
 impl Drop for Liar {
     fn drop(&mut self) {
         self.inner.closed.store(true, Ordering::SeqCst);
-        // Wakes whoever waits for the next connection.
+        // Wakes the thread that waits for the next connection.
         let _ = TcpStream::connect(self.address);
         let listener_thread = self.listener_thread.take().into_iter();
         listener_thread.for_each(|thread| drop(thread.join()));
@@ -141,10 +146,12 @@ impl Drop for Liar {
 }
 
 impl Talk {
-    /// Tells a lie, and then listens until the client hangs up.
+    /// Sends the answers, and then reads until the client closes the connection.
+    ///
+    ///
     ///
     /// # Errors
-    /// The client hung up.
+    /// If the client closed the connection.
     pub fn tell(&mut self, lie: &Lie) -> io::Result<()> {
         for answer in &lie.answers {
             self.hear()?;
@@ -157,37 +164,43 @@ impl Talk {
         Ok(())
     }
 
-    /// Waits for something from the client; says how much came, 0 if it has hung up.
+    /// Waits for bytes from the client. Returns how many came; 0: the client closed the connection.
+    ///
+    ///
     ///
     /// # Errors
-    /// The connection broke.
+    /// If the connection broke.
     pub fn hear(&mut self) -> io::Result<usize> {
         self.stream.read(&mut [0; 16 * 1024])
     }
 
-    /// Waits for so many bytes from the client.
+    /// Waits for this many bytes from the client.
     ///
     /// # Errors
-    /// The client hung up before.
+    /// If the client closed the connection before.
     pub fn hear_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         let mut received = vec![0; length];
         self.stream.read_exact(&mut received)?;
         Ok(received)
     }
 
-    /// Waits until the client hangs up; what it said until then.
+    /// Reads until the client closes the connection, and returns all bytes.
+    ///
+    ///
     ///
     /// # Errors
-    /// The connection broke.
+    /// If the connection broke.
     pub fn hear_out(&mut self) -> io::Result<Vec<u8>> {
         let mut received = Vec::new();
         self.stream.read_to_end(&mut received).map(|_| received)
     }
 
-    /// Says something.
+    /// Sends bytes.
+    ///
+    ///
     ///
     /// # Errors
-    /// The client hung up.
+    /// If the client closed the connection.
     pub fn say(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let sent = self.stream.write(bytes)?;
@@ -199,10 +212,10 @@ impl Talk {
     }
 }
 
-/// An address of this machine that another could use as well.
+/// An address of this machine that is not loopback, so that another machine could use it.
 ///
 /// # Panics
-/// When it has none but loopback.
+/// If there is none.
 #[must_use]
 pub fn outer_address() -> IpAddr {
     let routes = std::fs::read_to_string("/proc/net/fib_trie").expect("the system tells its addresses");

@@ -1,4 +1,4 @@
-//! A private MariaDB, or a MySQL of another system.
+//! A private MariaDB, or a MySQL from another system.
 
 use std::{
     fs,
@@ -19,16 +19,16 @@ use super::{
 };
 
 const DATABASE: &str = "locks";
-/// A log as small as can be, for it is copied. MySQL has no such option any more.
+/// The smallest possible log, because it is copied. MySQL has no such option any more.
 const LOG_SIZE: &str = "--loose-innodb-log-file-size=4M";
 
-/// How often, and for how long, a server is asked again that has no connection left.
+/// The interval and time limit for retries when a server has no free connection.
 const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A private MariaDB server with one database, `locks`, whose superuser `root` needs no password.
 ///
-/// It does not wait for the disk, but for a [durable](Self::durable) one: a kill loses nothing, a fall of the machine may.
+/// Only a [durable](Self::durable) server waits for the disk. A kill loses no data; a crash of the machine may.
 pub struct MariadbServer {
     process: Option<Server>,
     directory: TempDir,
@@ -38,28 +38,32 @@ pub struct MariadbServer {
 }
 
 impl MariadbServer {
-    /// Starts one, with options, each as `--name=value`.
+    /// Starts a server with options, each as `--name=value`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start(options: &[&str]) -> Self {
         Self::durable(&[&["--innodb-flush-log-at-trx-commit=2"], options].concat())
     }
 
-    /// Starts one that answers only when the disk has what it says, with options.
+    /// Starts a server that answers only after the data is on disk, with options.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn durable(options: &[&str]) -> Self {
         Self::in_directory(fresh(), options)
     }
 
-    /// Starts one with a clock of its own, which [`set_clock`](Self::set_clock) sets.
+    /// Starts a server with a separate clock, which [`set_clock`](Self::set_clock) sets.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn with_clock() -> Self {
         let directory = fresh();
@@ -70,18 +74,18 @@ impl MariadbServer {
         server
     }
 
-    /// Sets its clock this many seconds away from the machine's.
+    /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// When it has no clock of its own.
+    /// If it has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
 
-    /// Starts another one, with options, with a copy of the data of this one, which is not running.
+    /// Starts another server with options and a copy of the data of this one, which must not run.
     ///
     /// # Panics
-    /// When this one runs, or the other cannot be started.
+    /// If this server runs, or the other cannot be started.
     #[must_use]
     pub fn copy(&self, options: &[&str]) -> Self {
         assert!(self.process.is_none(), "the data of a server that runs change");
@@ -90,10 +94,12 @@ impl MariadbServer {
         Self::in_directory(directory, options)
     }
 
-    /// Starts one that takes encrypted connections only.
+    /// Starts a server that accepts only encrypted connections.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     #[cfg(feature = "tls")]
     pub fn encrypted() -> Self {
@@ -105,16 +111,18 @@ impl MariadbServer {
         Self::in_directory(directory, &[&certificate, &key, "--require-secure-transport=ON"])
     }
 
-    /// Starts one that does not encrypt, with options.
+    /// Starts a server without encryption, with options.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn unencrypted(options: &[&str]) -> Self {
         Self::start(&[&[Program::find().without_tls()], options].concat())
     }
 
-    /// A file of an encrypted one: its authority is `ca.pem`.
+    /// A file of an encrypted server; `ca.pem` is its certificate authority.
     #[must_use]
     #[cfg(feature = "tls")]
     pub fn certificate(&self, name: &str) -> std::path::PathBuf {
@@ -132,29 +140,30 @@ impl MariadbServer {
         Self { process: None, directory, port: free_port(), options, clock: None }
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its database.
+    /// The URL of its database.
     #[must_use]
     pub fn url(&self) -> String {
         format!("mysql://root@127.0.0.1:{}/{DATABASE}", self.port)
     }
 
-    /// Starts it again, with the data that it has.
+    /// Starts the server again, with its data.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart(&mut self) {
         let directory = self.directory.path();
         let own = [
             format!("--datadir={}", directory.join("data").display()),
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
-            // A server that starts deletes the temporary tables of all servers that have theirs in the same directory.
+            // A server deletes at its start all temporary tables in its temporary directory, also those of other
+            // servers.
             format!("--tmpdir={}", directory.display()),
             format!("--port={}", self.port),
             "--bind-address=127.0.0.1".to_owned(),
@@ -169,53 +178,61 @@ impl MariadbServer {
         let mut process = Server::start(&program.path.display().to_string(), directory, &all, &environment);
         let log = directory.join("stderr");
         let is_up = || fs::read_to_string(&log).is_ok_and(|log| log.contains("ready for connections"));
-        // Who asks before starts a program for nothing. One of a cluster takes connections before it reads tables.
+        // Asking earlier would start the client program in vain. A server in a cluster accepts connections before it
+        // can read tables.
         process.wait_until(|| is_up() && self.takes("SELECT host FROM mysql.db"));
         self.process = Some(process);
     }
 
-    /// Kills it, and with it all sessions: what was committed stays.
+    /// Kills the server and with it all sessions. Committed data stays.
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGKILL).expect("a child can be waited for");
     }
 
-    /// Ends it, in order.
+    /// Shuts the server down in order.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGTERM).expect("a child can be waited for");
     }
 
-    /// Stops its clockwork: it keeps its connections and says nothing, until [`resume`](Self::resume).
+    /// Suspends the server's process until [`resume`](Self::resume). Its connections stay, but it does not answer.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn pause(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the server's process.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn resume(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGCONT);
     }
 
-    /// Says something as an operator would, and answers what the server said, line by line, columns with `|` between them.
+    /// Runs a statement as an operator and returns the rows, with `|` between columns.
     ///
     /// # Panics
-    /// When the server says that something is wrong.
+    /// If the statement fails.
     pub fn says(&self, sql: &str) -> Vec<String> {
         let limit = Instant::now() + PATIENCE;
         let mut output = self.client(sql);
-        // The one connection that is kept for operators may be that of the call before, which the server closes still.
+        // The one connection reserved for operators may still be in use by the previous call, until the server has
+        // closed it.
         while is_full(&output) && Instant::now() < limit {
             sleep(LOOK);
             output = self.client(sql);
@@ -226,7 +243,7 @@ impl MariadbServer {
         text.lines().map(|line| line.replace('\t', "|")).collect()
     }
 
-    /// Tells it something as an operator would; false when it says that something is wrong.
+    /// Runs a statement as an operator. Returns whether it succeeded.
     #[must_use]
     pub fn takes(&self, sql: &str) -> bool {
         self.client(sql).status.success()
@@ -245,7 +262,7 @@ fn is_full(output: &Output) -> bool {
     String::from_utf8_lossy(&output.stderr).contains("Too many connections")
 }
 
-/// A directory with the data of a server that was never used.
+/// A directory with the data of an unused server.
 fn fresh() -> TempDir {
     let directory = directory::scratch();
     let program = Program::find();

@@ -1,4 +1,4 @@
-//! Private servers for tests: real programs, on loopback, with directories of their own, ended by their own process id.
+//! Private servers for tests: real programs on loopback, each in its own directory, and ended by its process id.
 
 #[cfg(feature = "tls")]
 mod certificates;

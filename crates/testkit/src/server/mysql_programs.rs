@@ -1,4 +1,4 @@
-//! The programs of MariaDB and of MySQL, which do the same under other names.
+//! The programs of MariaDB and MySQL, which have different names for the same tasks.
 
 use std::{
     fs,
@@ -10,20 +10,20 @@ use nix::unistd::{Uid, User};
 
 use super::system;
 
-/// Debian keeps the server out of the path of users.
+/// Debian installs the server outside the users' path.
 const MARIADB: &str = "/usr/sbin/mariadbd";
 
-/// Which of the two it is.
+/// MariaDB or MySQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brand {
-    /// MariaDB: the one of this system, or of another.
+    /// MariaDB, of this system or of another one.
     Mariadb,
-    /// MySQL, which is of another system always.
+    /// MySQL, always of another system.
     Mysql,
 }
 
 impl Brand {
-    /// What tests start: that of the system that `LEASEHOLD_TEST_SYSTEM` names, or MariaDB.
+    /// The brand that tests start: that of the system in `LEASEHOLD_TEST_SYSTEM`, or MariaDB.
     #[must_use]
     pub fn found() -> Self {
         Program::find().brand
@@ -34,12 +34,13 @@ impl Brand {
 pub(super) struct Program {
     brand: Brand,
     pub(super) path: PathBuf,
-    /// `usr` of the system that it is part of, if that is not this one: it looks there for its messages and plugins.
+    /// The directory `usr` of the other system that the program belongs to, if any. The program finds its messages and
+    /// plugins there.
     base: Option<PathBuf>,
 }
 
 impl Program {
-    /// That of the other system, or MariaDB's of this one.
+    /// The program of the other system, or this system's MariaDB.
     pub(super) fn find() -> Self {
         let other = |brand, name| Some(Self::of(brand, system::program(name)?.into(), system::file("usr")));
         other(Brand::Mariadb, "mariadbd")
@@ -51,7 +52,7 @@ impl Program {
         Self { brand, path, base }
     }
 
-    /// By which its data is told from that of the other one.
+    /// Distinguishes the data of the two brands.
     pub(super) const fn name(&self) -> &'static str {
         match self.brand {
             Brand::Mariadb => "mariadb",
@@ -59,20 +60,20 @@ impl Program {
         }
     }
 
-    /// What it is told before its options, whatever it does.
+    /// The arguments that come before all others.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut all = vec!["--no-defaults".to_owned(), format!("--user={}", user())];
         if let Some(base) = &self.base {
             all.push(format!("--basedir={}", base.display()));
         }
         if self.brand == Brand::Mysql {
-            // A second protocol on a port of its own, and a directory that its package makes.
+            // Turns off a second protocol with its own port, and a directory that only the package creates.
             all.extend(["--mysqlx=OFF", "--secure-file-priv="].map(str::to_owned));
         }
         all
     }
 
-    /// The option by which it does not encrypt.
+    /// The option that turns encryption off.
     pub(super) const fn without_tls(&self) -> &'static str {
         match self.brand {
             Brand::Mariadb => "--skip-ssl",
@@ -80,13 +81,13 @@ impl Program {
         }
     }
 
-    /// Makes the data of a server with one database, whose superuser needs no password.
+    /// Creates the data of a server with one database, whose superuser needs no password.
     ///
     /// # Panics
-    /// When it cannot.
+    /// If that fails.
     pub(super) fn make(&self, data: &Path, database: &str, options: &[&str]) {
         let directory = format!("--datadir={}", data.display());
-        // Its own, for other servers delete what they find where they have their temporary tables.
+        // A private temporary directory, because other servers delete temporary tables in theirs.
         let temporary = format!("--tmpdir={}", data.parent().unwrap_or(data).display());
         let output = match self.brand {
             Brand::Mariadb => {
@@ -118,7 +119,7 @@ impl Program {
             // A database is a directory.
             fs::create_dir(data.join(database)).expect("what was made can be added to");
         } else {
-            // Who it is: each server with a copy of the data makes another one of its own.
+            // The server's identity: each server with a copy of the data generates a new one.
             fs::remove_file(data.join("auto.cnf")).expect("a server that was set up has an identity");
         }
     }
@@ -128,7 +129,7 @@ fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}: run setup/debian"))
 }
 
-/// As whom it runs: it refuses to be root unless it is told so.
+/// The user that the server runs as. It refuses to run as root unless this option says so.
 fn user() -> String {
     let user = User::from_uid(Uid::effective()).ok().flatten();
     user.expect("whoever runs tests has a name").name

@@ -1,4 +1,4 @@
-//! One server of a test: its process, and the directory that outlives it.
+//! One server of a test: its process, and the directory that outlives the process.
 
 use std::path::{Path, PathBuf};
 
@@ -10,51 +10,51 @@ use super::{
     directory::{copy, remove, scratch},
 };
 
-/// A kind of server: how one is started, and how an operator speaks to it.
+/// A kind of server: how to start and command it.
 pub trait Node {
-    /// Its process and its directory.
+    /// The process and its directory.
     fn instance(&self) -> &Instance;
 
-    /// The same, to be changed.
+    /// The process and its directory, mutable.
     fn instance_mut(&mut self) -> &mut Instance;
 
-    /// Where its clients come in.
+    /// The port for clients.
     fn port(&self) -> u16;
 
-    /// Starts it, again if it runs, with the data that it has.
+    /// Starts it with its data. If it runs, it is restarted.
     fn start(&mut self);
 
-    /// Waits until it does what clients ask for.
+    /// Waits until it serves clients.
     fn wait_until_serving(&mut self);
 
-    /// Runs the operator's command, and answers what it said, line by line; panics when it says that something is wrong.
+    /// Runs the operator's command and returns the lines of its output. Panics if the command fails.
     fn command(&self, words: &[&str]) -> Vec<String>;
 }
 
-/// A process that may run or not, and the directory in which it runs.
+/// A process, which may or may not run, and its directory.
 pub struct Instance {
     process: Option<Server>,
     directory: TempDir,
 }
 
 impl Instance {
-    /// One that does not run yet.
+    /// A server that is not started yet.
     pub(super) fn new() -> Self {
         Self { process: None, directory: scratch() }
     }
 
-    /// Its own directory, in which it runs.
+    /// The directory in which it runs.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Starts a program, in the place of the one that runs.
+    /// Starts a program, in place of the running one.
     pub(super) fn start(&mut self, program: &str, arguments: &[String], environment: &[(&str, String)]) {
         self.kill();
         self.process = Some(Server::start(program, self.directory.path(), arguments, environment));
     }
 
-    /// Waits until this is so. It fails when the process ends before.
+    /// Waits until `ready` returns true. Fails if the process ends before.
     pub(super) fn wait_until(&mut self, ready: impl Fn() -> bool) {
         self.process.as_mut().expect("the server is running").wait_until(ready);
     }
@@ -63,42 +63,42 @@ impl Instance {
         self.process.is_some()
     }
 
-    /// Sends a signal to it.
+    /// Sends a signal to the process.
     pub(super) fn signal(&self, signal: Signal) {
         self.process.as_ref().expect("the server is running").signal(signal);
     }
 
-    /// Kills it, if it runs.
+    /// Kills the process if it runs.
     pub(super) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Ends it in order, so that it saves what it is to save.
+    /// Shuts the process down in order, so that it saves its data.
     pub(super) fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGTERM).expect("a child can be waited for");
     }
 
-    /// Kills it and throws its data away.
+    /// Kills the process and deletes its data.
     pub(super) fn forget(&mut self) {
         self.kill();
         remove(&self.data());
     }
 
-    /// Kills it and keeps a copy of its data: nobody writes while it is made.
+    /// Kills the process and copies its data. Nothing writes to the data meanwhile.
     pub(super) fn save(&mut self) {
         self.kill();
         remove(&self.saved());
         copy(&self.data(), &self.saved());
     }
 
-    /// Kills it and puts the copy in the place of its data.
+    /// Kills the process and replaces its data by the copy.
     pub(super) fn restore(&mut self) {
         self.forget();
         copy(&self.saved(), &self.data());
     }
 
-    /// Where a server with a directory of data has it.
+    /// The data directory, for servers that have one.
     pub(super) fn data(&self) -> PathBuf {
         self.directory().join("data")
     }

@@ -13,11 +13,11 @@ use super::{
     postgres_programs::{as_user_arguments, give_away, psql},
 };
 
-/// Not in the path of everybody.
+/// Outside the users' path.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// A PgBouncer that gives each transaction any of few connections to a server: nothing of a session lasts, and nobody hears
-/// notifications through it.
+/// A PgBouncer with a small pool that assigns server connections to transactions: no session state lasts, and clients
+/// receive no notifications through it.
 pub struct PgBouncer {
     _process: Server,
     _directory: TempDir,
@@ -25,19 +25,23 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one in front of the PostgreSQL that listens there.
+    /// Starts a PgBouncer in front of the PostgreSQL on port `server`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start(server: u16) -> Self {
         Self::in_mode(server, "transaction")
     }
 
-    /// Starts one that gives away its connections for this long: `session`, `transaction` or `statement`.
+    /// Starts a PgBouncer with this pool mode: `session`, `transaction` or `statement`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn in_mode(server: u16, mode: &str) -> Self {
         let directory = scratch();
@@ -56,12 +60,12 @@ impl PgBouncer {
         let arguments: Vec<String> = rest.into_iter().chain(["pgbouncer.ini".to_owned()]).collect();
         let mut process = Server::start(&first, directory.path(), &arguments, &[]);
         let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-        // Who asks before starts a program for nothing.
+        // Asking earlier would start the client program in vain.
         process.wait_until(|| listens() && psql(port, &["-c", "SELECT 1"]).status.success());
         Self { _process: process, _directory: directory, port }
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port

@@ -22,12 +22,12 @@ use super::{
     template::Maker,
 };
 
-/// How long the processes of a server that was killed may take to notice it.
+/// How long the processes of a killed server may take to end.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// A private PostgreSQL server with one database, `postgres`, whose superuser `postgres` needs no password.
 ///
-/// It does not wait for the disk, but for a [durable](Self::durable) one: a kill loses nothing, a fall of the machine may.
+/// Only a [durable](Self::durable) server waits for the disk. A kill loses no data; a crash of the machine may.
 pub struct PostgresServer {
     process: Option<Server>,
     directory: TempDir,
@@ -37,28 +37,34 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts one, with settings, each as `name=value`.
+    /// Starts a server with settings, each as `name=value`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start(settings: &[&str]) -> Self {
         Self::durable(&[&["fsync=off"], settings].concat())
     }
 
-    /// Starts one that answers only when the disk has what it says, with settings.
+    /// Starts a server that answers only after the data is on disk, with settings.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn durable(settings: &[&str]) -> Self {
         Self::in_directory(scratch(), settings)
     }
 
-    /// Starts one that takes encrypted connections only, of users with a password.
+    /// Starts a server that accepts only encrypted connections of users with a password.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     #[cfg(feature = "tls")]
     pub fn encrypted(user: &str, password: &str) -> Self {
@@ -76,10 +82,10 @@ impl PostgresServer {
         server
     }
 
-    /// Starts one with a clock of its own, which [`set_clock`](Self::set_clock) sets.
+    /// Starts a server with a separate clock, which [`set_clock`](Self::set_clock) sets.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn with_clock() -> Self {
         let directory = scratch();
@@ -91,18 +97,20 @@ impl PostgresServer {
         server
     }
 
-    /// Sets its clock this many seconds away from the machine's.
+    /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// When it has no clock of its own.
+    /// If it has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
 
-    /// Starts another one that follows it and is not waited for, until it is [promoted](Self::promote).
+    /// Starts an asynchronous replica of this server, which can be [promoted](Self::promote).
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn replica(&self) -> Self {
         let directory = scratch();
@@ -116,10 +124,11 @@ impl PostgresServer {
         Self::on_data(directory, &["fsync=off"])
     }
 
-    /// A program that follows its changes, and is no replica. It ends when this is dropped. The server needs `wal_level=logical`.
+    /// Starts a program that follows the server's changes and is no replica. It ends when it is dropped. The server
+    /// needs `wal_level=logical`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the program cannot be started.
     #[must_use]
     pub fn subscriber(&self) -> impl Drop + use<> {
         let directory = self.directory.path().join("subscriber");
@@ -131,10 +140,10 @@ impl PostgresServer {
         Server::start(&postgres_program("pg_recvlogical"), &directory, &all, &[])
     }
 
-    /// Makes a replica a server of its own.
+    /// Makes a replica an independent server.
     ///
     /// # Panics
-    /// When it does not become one.
+    /// If that fails.
     pub fn promote(&self) {
         assert_eq!(self.says("SELECT pg_promote()"), ["t"]);
     }
@@ -154,7 +163,7 @@ impl PostgresServer {
             "listen_addresses=127.0.0.1".to_owned(),
             "unix_socket_directories=.".to_owned(),
             "max_connections=200".to_owned(),
-            // In its directory, so that one that is killed leaves nothing outside of it.
+            // Shared memory in the server's directory, so that a killed server leaves nothing outside of it.
             "dynamic_shared_memory_type=mmap".to_owned(),
         ];
         let settings = own.into_iter().chain(settings.iter().map(|&setting| setting.to_owned()));
@@ -164,29 +173,29 @@ impl PostgresServer {
         server
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its database.
+    /// The URL of its database.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// A file of an encrypted one: its authority is `ca.pem`.
+    /// A file of an encrypted server; `ca.pem` is its certificate authority.
     #[must_use]
     #[cfg(feature = "tls")]
     pub fn certificate(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Starts it again, with the data that it has.
+    /// Starts the server again, with its data.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart(&mut self) {
         let data = ["-D".to_owned(), "data".to_owned()];
         let (first, rest) = as_user_arguments(self.directory.path(), &postgres_program("postgres"));
@@ -197,24 +206,25 @@ impl PostgresServer {
         self.process = Some(process);
     }
 
-    /// Whether it takes connections, as it writes down: whoever asks it instead takes the time that it needs.
+    /// Whether it accepts connections, according to its pid file. Connecting instead would take time that the server
+    /// needs.
     fn is_ready(&self) -> bool {
         self.written(7).is_some_and(|state| state.trim_end() == "ready")
     }
 
-    /// Kills it, and with it all sessions: what was committed stays.
+    /// Kills the server and with it all sessions. Committed data stays.
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn kill(&mut self) {
         self.process = None;
-        // The others of its processes end by themselves when this one is gone: it does not start before they have.
+        // The other processes of the server end by themselves after this one. A new server does not start before.
         let (data, limit) = (self.directory.path().join("data"), Instant::now() + END_LIMIT);
         while has_process_in(&data) {
             assert!(Instant::now() < limit, "processes of a killed server are there after {END_LIMIT:?}");
             sleep(Duration::from_millis(2));
         }
-        // What it wrote of itself would be believed when it starts again, and may be the only trace of its shared memory.
+        // The next start would trust the pid file, and the file may be the only trace of the server's shared memory.
         let segment = self.written(6).and_then(|line| Some(line.split_whitespace().nth(1)?.to_owned()));
         if let Some(segment) = segment {
             let removed = Command::new("ipcrm").args(["-m", &segment]).status();
@@ -226,25 +236,27 @@ impl PostgresServer {
         fs::remove_file(data.join("postmaster.pid")).expect("a server that was killed leaves its traces");
     }
 
-    /// A line of what it writes of itself while it runs.
+    /// A line of the pid file, which exists while the server runs.
     fn written(&self, line: usize) -> Option<String> {
         let text = fs::read_to_string(self.directory.path().join("data/postmaster.pid")).ok()?;
         text.lines().nth(line).map(str::to_owned)
     }
 
-    /// Ends it at once, in order.
+    /// Shuts the server down at once, in order.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGINT).expect("a child can be waited for");
     }
 
-    /// Says something as an operator would, and answers what the server said, line by line, columns with `|` between them.
+    /// Runs a statement as an operator and returns the rows, with `|` between columns.
     ///
     /// # Panics
-    /// When the server says that something is wrong.
+    /// If the statement fails.
     pub fn says(&self, sql: &str) -> Vec<String> {
         let output = psql(self.port, &["-c", sql]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -257,13 +269,13 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // Killed, it would leave a segment of shared memory behind.
+            // A kill would leave a segment of shared memory behind.
             let _ = process.end(Signal::SIGINT);
         }
     }
 }
 
-/// Makes the data of a server that was never used.
+/// Creates the data of an unused server.
 fn make(program: &str, data: &Path) {
     let directory = data.parent().expect("it is in a directory");
     give_away(directory);
@@ -272,7 +284,7 @@ fn make(program: &str, data: &Path) {
     assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// Whether any process has this directory for its own.
+/// Whether a process has this working directory.
 fn has_process_in(directory: &Path) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut working_directories =

@@ -1,4 +1,4 @@
-//! The programs of PostgreSQL, and as whom they run.
+//! The programs of PostgreSQL and the user that they run as.
 
 use std::{
     fs,
@@ -9,13 +9,13 @@ use std::{
 
 use nix::unistd::{Uid, User};
 
-/// Whom Debian's package makes for the server, which refuses to run as root.
+/// The user of Debian's package for the server, which refuses to run as root.
 pub(super) const USER: &str = "postgres";
 
 /// Runs `psql` against a port of this machine, as its superuser.
 ///
 /// # Panics
-/// When the program is missing.
+/// If the program is missing.
 #[must_use]
 pub fn psql(port: u16, arguments: &[&str]) -> Output {
     let mut command = Command::new("psql");
@@ -37,7 +37,7 @@ pub fn psql(port: u16, arguments: &[&str]) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start psql: {error}: run setup/debian"))
 }
 
-/// To the user of the server, with all that is in it, where we are root.
+/// Gives a directory and its files to the server's user, if this process is root.
 pub(super) fn give_away(directory: &Path) {
     if !Uid::effective().is_root() {
         return;
@@ -49,7 +49,7 @@ pub(super) fn give_away(directory: &Path) {
     }
 }
 
-/// How a program is run as who owns a directory: a program, and what stands before its own arguments.
+/// The program and leading arguments that run `program` as the owner of a directory.
 pub(super) fn as_user_arguments(directory: &Path, program: &str) -> (String, Vec<String>) {
     let owner = fs::metadata(directory).expect("the directory is there");
     if owner.uid() == Uid::effective().as_raw() {
@@ -60,7 +60,7 @@ pub(super) fn as_user_arguments(directory: &Path, program: &str) -> (String, Vec
     ("setpriv".to_owned(), ids.into_iter().chain(rest).collect())
 }
 
-/// The same, ready to be given its own arguments.
+/// The same as a command, to which the caller adds arguments.
 pub(super) fn as_user(directory: &Path, program: &str) -> Command {
     let (first, rest) = as_user_arguments(directory, program);
     let mut command = Command::new(first);

@@ -1,4 +1,4 @@
-//! What is preloaded into a server.
+//! Libraries that are preloaded into a server.
 
 use std::{
     fs,
@@ -6,13 +6,15 @@ use std::{
     process::Command,
 };
 
-/// How a process is told what to load before its own libraries.
+/// The variable that names libraries to load before all others.
 pub(super) const PRELOAD: &str = "LD_PRELOAD";
 
-/// Compiles a library from C into `directory`, by the compiler that links Rust programs.
+/// Compiles a C library into `directory`, with the C compiler that Rust uses for linking.
+///
+///
 ///
 /// # Panics
-/// When there is no compiler.
+/// If there is no compiler.
 pub(super) fn build(directory: &Path, name: &str, source: &str) -> PathBuf {
     let (from, library) =
         (directory.join(name).with_extension("c"), directory.join(name).with_extension("so"));
@@ -24,7 +26,7 @@ pub(super) fn build(directory: &Path, name: &str, source: &str) -> PathBuf {
     library
 }
 
-/// Joins what several parts want a process to be told: what they preload becomes one list.
+/// Joins environment variables of several parts. All preloaded libraries become one list.
 pub(super) fn environment(
     parts: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Vec<(&'static str, String)> {

@@ -1,4 +1,4 @@
-//! A proxy that delays what passes through it, and cuts connections while something is under way.
+//! A proxy that delays and holds bytes, and cuts connections while requests are in flight.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ pub struct Proxy {
     shared: Arc<Shared>,
 }
 
-/// Where clients come in.
+/// The address for clients.
 enum ListenAddress {
     Port(u16),
     Socket(PathBuf),
@@ -33,7 +33,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Inner {
-    /// Where connections to come go.
+    /// The port that new connections lead to.
     server: u16,
     connections: Vec<Connection>,
     made: usize,
@@ -50,10 +50,12 @@ struct Connection {
 }
 
 impl Proxy {
-    /// Starts one in front of `server`, a port of this machine.
+    /// Starts a proxy in front of port `server` of this machine.
+    ///
+    ///
     ///
     /// # Panics
-    /// When loopback has no port left.
+    /// If loopback has no free port.
     #[must_use]
     pub fn start(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
@@ -63,10 +65,10 @@ impl Proxy {
         })
     }
 
-    /// Starts one at a unix socket, in front of `server`, a port of this machine.
+    /// Starts a proxy at a unix socket, in front of port `server` of this machine.
     ///
     /// # Panics
-    /// When the socket cannot be made.
+    /// If the socket cannot be created.
     #[must_use]
     pub fn at_socket(socket: &Path, server: u16) -> Self {
         let listener = UnixListener::bind(socket).expect("a private directory takes a socket");
@@ -95,10 +97,10 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     ///
     /// # Panics
-    /// When that is a unix socket.
+    /// If it listens at a unix socket.
     #[must_use]
     pub const fn port(&self) -> u16 {
         match self.address {
@@ -107,45 +109,45 @@ impl Proxy {
         }
     }
 
-    /// Connections to come go to another server, as after a fail-over.
+    /// New connections go to another server, as after a fail-over.
     pub fn point_to(&self, server: u16) {
         self.shared.lock().server = server;
     }
 
-    /// From now on, what clients of the connections that there are now send is held.
+    /// Holds the requests of all current connections from now on.
     pub fn hold_requests(&self) {
         self.each(|connection| connection.requests.set(Passage::Held));
     }
 
-    /// Whether something that a client sent is held.
+    /// Whether a request is held now.
     #[must_use]
     pub fn holds_a_request(&self) -> bool {
         self.shared.lock().connections.iter().any(|connection| connection.requests.holds())
     }
 
-    /// From now on, what the server says on the connections that there are now is held.
+    /// Holds the answers of all current connections from now on.
     pub fn hold_answers(&self) {
         self.each(|connection| connection.answers.set(Passage::Held));
     }
 
-    /// From now on, what the server says on the newest connection is held.
+    /// Holds the answers of the newest connection from now on.
     pub fn hold_newest_answers(&self) {
         if let Some(connection) = self.shared.lock().connections.last() {
             connection.answers.set(Passage::Held);
         }
     }
 
-    /// Answers of connections to come are late by this time.
+    /// Delays the answers of new connections by this time.
     pub fn delay(&self, time: Duration) {
         self.shared.lock().delay = time;
     }
 
-    /// Cuts all connections to clients. What is held on its way to the server still goes there, once let go.
+    /// Cuts all connections on the client's side. Held requests still reach the server after `let_go`.
     pub fn cut_clients(&self) {
         self.each(|connection| drop(connection.client.shutdown(Shutdown::Both)));
     }
 
-    /// Lets go what is held.
+    /// Passes on everything that is held.
     pub fn let_go(&self) {
         self.each(|connection| {
             connection.requests.set(Passage::Open);
@@ -153,28 +155,28 @@ impl Proxy {
         });
     }
 
-    /// Cuts all connections on both sides. What is held on its way is lost.
+    /// Cuts all connections on both sides. Everything that is held is lost.
     pub fn lose(&self) {
         self.end_all(false);
     }
 
-    /// As [`lose`](Self::lose), by a reset: clients are told of an error, not of an end.
+    /// Like [`lose`](Self::lose), with a reset: clients get an error and not an end of the connection.
     pub fn reset(&self) {
         self.end_all(true);
     }
 
-    /// As [`lose`](Self::lose), also every connection to come, until [`mend`](Self::mend).
+    /// Like [`lose`](Self::lose), and also cuts every new connection until [`mend`](Self::mend).
     pub fn sever(&self) {
         self.shared.lock().severed = true;
         self.lose();
     }
 
-    /// Connections to come reach the server again.
+    /// New connections reach the server again.
     pub fn mend(&self) {
         self.shared.lock().severed = false;
     }
 
-    /// How many connections were made through it so far.
+    /// The number of connections so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.lock().made
@@ -185,10 +187,10 @@ impl Proxy {
             requests.set(Passage::Lost);
             answers.set(Passage::Lost);
             if reset {
-                // Closed with this, a connection ends by a reset, once its pumps have let go of it.
+                // With this option the connection ends with a reset when both pumps have closed it.
                 let _ = client.set_linger(Some(Duration::ZERO));
             }
-            // Wakes the pumps, which say nothing more to either side.
+            // Wakes the pumps, which then send nothing more.
             let _ = (client.shutdown(Shutdown::Read), server.shutdown(Shutdown::Read));
         }
     }
@@ -200,7 +202,7 @@ impl Proxy {
 
 impl Shared {
     fn connect(&self, client: Socket, server: Socket) {
-        // A unix socket has no such thing.
+        // A unix socket does not have this option.
         let _ = (client.set_tcp_nodelay(true), server.set_tcp_nodelay(true));
         let connection = Connection { client, server, requests: Arc::default(), answers: Arc::default() };
         let copies =
@@ -209,7 +211,7 @@ impl Shared {
             let (to_server, to_client) = (client.try_clone(), server.try_clone());
             let (requests, answers) = (Arc::clone(&connection.requests), Arc::clone(&connection.answers));
             let mut inner = self.lock();
-            // Known before the first byte passes, so that none slips by a cut.
+            // Registers the connection before the first byte passes, so that no connection escapes a cut.
             if inner.severed {
                 return;
             }
@@ -234,7 +236,7 @@ impl Drop for Proxy {
         self.each(|connection| {
             let _ = (connection.client.shutdown(Shutdown::Both), connection.server.shutdown(Shutdown::Both));
         });
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = match &self.address {
             ListenAddress::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).map(drop),
             ListenAddress::Socket(path) => UnixStream::connect(path).map(drop),

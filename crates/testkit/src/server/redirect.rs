@@ -1,4 +1,4 @@
-//! Where the connections go that a server makes itself.
+//! Redirects the outgoing connections of a server.
 
 use std::{
     fmt::Write as _,
@@ -8,42 +8,45 @@ use std::{
 
 use super::preload;
 
-/// Leads what one process connects to through other ports of this machine, whatever address it uses. Its clients are not
-/// concerned. So each pair of servers has a connection of its own, although all announce one address to all.
+/// Redirects the outgoing connections of one process to other ports of this machine, whatever address it uses. Its
+/// clients are not affected. So each pair of servers has a separate connection, although each server announces one
+/// address to all.
 pub(super) struct Redirect {
     file: PathBuf,
     library: PathBuf,
 }
 
 impl Redirect {
-    /// Builds what processes are to be started under.
+    /// Builds the library to preload into the processes.
+    ///
+    ///
     ///
     /// # Panics
-    /// When there is no compiler.
+    /// If there is no compiler.
     pub(super) fn build(directory: &Path) -> PathBuf {
         preload::build(directory, "redirect", include_str!("redirect.c"))
     }
 
-    /// That of a process that runs in `directory`; it leads nothing elsewhere yet.
+    /// The redirections of a process that runs in `directory`. There are none at first.
     pub(super) fn new(directory: &Path, library: &Path) -> Self {
         let redirect = Self { file: directory.join("redirect"), library: library.to_owned() };
         redirect.set([]);
         redirect
     }
 
-    /// From now on, a connection to the first port of a pair goes to the second.
+    /// From now on, a connection to the first port of a pair goes to the second port.
     pub(super) fn set(&self, pairs: impl IntoIterator<Item = (u16, u16)>) {
         let mut text = String::new();
         for (port, other) in pairs {
             writeln!(text, "{port} {other}").expect("a string takes all");
         }
-        // Whoever reads it meanwhile sees the old one or the new.
+        // A concurrent reader sees either the old or the new file.
         let new = self.file.with_extension("new");
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file));
         written.expect("a private directory takes a file");
     }
 
-    /// What the process is told of it.
+    /// The environment variables for the process.
     pub(super) fn environment(&self) -> [(&'static str, String); 2] {
         let path = |path: &Path| path.display().to_string();
         [(preload::PRELOAD, path(&self.library)), ("LEASEHOLD_TEST_REDIRECT", path(&self.file))]

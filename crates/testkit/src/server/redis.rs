@@ -9,23 +9,27 @@ use std::{
 use super::redis_tls::{self, Bus};
 use super::{node::Node, redis_node::RedisNode, standalone::Standalone};
 
-/// A private Redis server: no persistence unless its arguments say so, so that a kill loses what it has.
+/// A private Redis server. It has no persistence unless its arguments ask for it, so a kill loses its data.
 pub type RedisServer = Standalone<RedisNode>;
 
 impl RedisServer {
-    /// Starts one, with more arguments of `redis-server`.
+    /// Starts a server with further arguments of `redis-server`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
         Self::started(prepared(arguments))
     }
 
-    /// Starts one with a clock of its own.
+    /// Starts a server with a separate clock.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn with_clock(arguments: &[&str]) -> Self {
         let mut node = prepared(arguments);
@@ -33,30 +37,36 @@ impl RedisServer {
         Self::started(node)
     }
 
-    /// Starts one that takes encrypted connections too, of clients with a certificate of its authority.
+    /// Starts a server that also accepts encrypted connections of clients with a certificate of its authority.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted() -> Self {
         Self::showing("server")
     }
 
-    /// Starts one that shows the certificate of its authority as its own.
+    /// Starts a server that presents the certificate of its authority as its own.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted_as_an_authority() -> Self {
         Self::showing("ca")
     }
 
-    /// Starts one with the authority and the certificate of this one.
+    /// Starts a server with the authority and the certificate of this one.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted_alike(&self) -> Self {
@@ -77,18 +87,18 @@ impl RedisServer {
         Self::started(node)
     }
 
-    /// Sets its clock this many seconds away from the machine's.
+    /// Sets the server's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// When it has no clock of its own.
+    /// If it has no separate clock.
     pub fn set_clock(&self, seconds: i64) {
         self.node.set_clock(seconds);
     }
 
-    /// Where it listens for encrypted connections.
+    /// The port for encrypted connections.
     ///
     /// # Panics
-    /// When it does not.
+    /// If there is none.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_port(&self) -> u16 {
@@ -101,19 +111,22 @@ impl RedisServer {
         self.node.socket()
     }
 
-    /// As [`restart`](Self::restart), but does not wait until it has read its data: it listens before that.
+    /// Like [`restart`](Self::restart), but does not wait until the server has read its data. The server listens before
+    /// that.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart_early(&mut self) {
         self.node.start();
         self.node.wait_until_listening();
     }
 
-    /// Ends it in order, so that it saves what it is to save.
+    /// Shuts the server down in order, so that it saves its data.
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn stop(&mut self) {
         self.node.instance_mut().stop();
     }
@@ -126,7 +139,7 @@ fn prepared(arguments: &[&str]) -> RedisNode {
 /// Runs `redis-cli` against a port of this machine.
 ///
 /// # Panics
-/// When the program is missing.
+/// If the program is missing.
 #[must_use]
 pub fn redis_command(port: u16, arguments: &[&str]) -> Output {
     let mut command = Command::new("redis-cli");

@@ -13,29 +13,30 @@ use super::{
     redis_wire::RedisAnswer,
 };
 
-/// How many slots there are.
+/// The number of slots.
 pub(super) const SLOTS: u16 = 16_384;
-/// How long a change of owner may take when other things may be in its way: several times the 5 s of a planned one.
+/// How long a change of ownership may take if other changes are in its way: several times the 5 s of a planned change.
 pub(super) const CHANGE_LIMIT: Duration = Duration::from_secs(30);
-/// How far a node's port for other nodes is from its own, where it cannot be chosen (before 7.0).
+/// The distance of a node's bus port from its port, where the bus port cannot be chosen (before 7.0).
 const BUS_DISTANCE: u16 = 10_000;
 
-/// How the nodes are started.
+/// The options of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisClusterOptions<'a> {
-    /// How many masters share the slots: nodes 0, 1 and so on.
+    /// How many masters share the slots: the nodes from 0 on.
     pub masters: usize,
-    /// How many replicas there are: the nodes after the masters, of one master after another.
+    /// How many replicas there are: the nodes after the masters, assigned to the masters in turn.
     pub replicas: usize,
-    /// After how long a node that does not answer is taken for down (`cluster-node-timeout`).
+    /// How long a node may fail to answer before it is considered down (`cluster-node-timeout`).
     pub node_timeout: Duration,
-    /// What the nodes want from clients and each other.
+    /// The password for clients and between nodes.
     pub password: Option<&'a str>,
-    /// More arguments of `redis-server`.
+    /// Further arguments of `redis-server`.
     pub arguments: &'a [&'a str],
-    /// Whether each node has a clock of its own.
+    /// Whether each node has a separate clock.
     pub clocks: bool,
-    /// Whether nodes take encrypted connections too, of clients with a certificate of their authority, and speak so with each other.
+    /// Whether nodes also accept encrypted connections of clients with a certificate of their authority, and encrypt
+    /// the connections between them.
     #[cfg(feature = "tls")]
     pub tls: bool,
 }
@@ -56,47 +57,51 @@ impl Default for RedisClusterOptions<'_> {
     }
 }
 
-/// How a replica becomes the master.
+/// How a replica takes over from its master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisFailover {
     /// The master agrees and loses nothing.
     Plain,
-    /// The master is not asked, but the other masters are.
+    /// Without the agreement of the master, but with that of the other masters.
     Force,
-    /// Nobody is asked: there are two owners until the others hear of it.
+    /// Without any agreement: there are two owners until the others learn of the change.
     Takeover,
 }
 
-/// A private Redis Cluster. Node 0 and those after it are masters at first, then come their replicas, then those that were added.
-/// What nodes say to each other goes through the process of the test.
+/// A private Redis Cluster. The first nodes are masters, then come their replicas, then added nodes. The connections
+/// between nodes go through the test's process.
 pub struct RedisCluster {
     pub(super) group: Group,
-    /// What nodes are called among themselves.
+    /// The node ids.
     pub(super) ids: Vec<String>,
-    /// Those that are no part of it any more.
+    /// The nodes that were removed from the cluster.
     pub(super) gone: BTreeSet<usize>,
     password: Option<String>,
     arguments: Vec<String>,
     clocks: bool,
-    /// Where each node takes encrypted connections, if they do.
+    /// The ports for encrypted connections, if there are any.
     #[cfg(feature = "tls")]
     tls: Option<Vec<u16>>,
 }
 
 impl RedisCluster {
-    /// Starts one of three masters and three replicas, whose nodes are quick to take others for down.
+    /// Starts a cluster of three masters and three replicas with a short node timeout.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(RedisClusterOptions::default())
     }
 
-    /// Starts one, and waits until all nodes serve and know each other.
+    /// Starts a cluster, and waits until all nodes serve and know each other.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start_with(options: RedisClusterOptions<'_>) -> Self {
         let mut cluster = Self {
@@ -123,7 +128,7 @@ impl RedisCluster {
         cluster
     }
 
-    /// All nodes that were not forgotten, with their password.
+    /// The URL with all nodes that were not removed, and the password.
     #[must_use]
     pub fn url(&self) -> String {
         let user = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
@@ -131,56 +136,56 @@ impl RedisCluster {
         format!("redis+cluster://{user}{}", members.collect::<Vec<_>>().join(","))
     }
 
-    /// Where the nodes listen, by their number, also those that were forgotten.
+    /// The ports of the nodes by number, including removed nodes.
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         self.group.indices().map(|node| self.group.port(node)).collect()
     }
 
-    /// Where the nodes take encrypted connections, by their number.
+    /// The ports for encrypted connections, by node number.
     ///
     /// # Panics
-    /// When they do not.
+    /// If there are none.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_ports(&self) -> &[u16] {
         self.tls.as_deref().expect("the nodes take encrypted connections")
     }
 
-    /// A file of an encrypted one, as of [`RedisServer`](super::RedisServer::certificate).
+    /// A file of encrypted servers, as for [`RedisServer`](super::RedisServer::certificate).
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn certificate(&self, name: &str) -> std::path::PathBuf {
         self.group.directory().join(name)
     }
 
-    /// What a node is called among nodes.
+    /// The id of a node.
     #[must_use]
     pub fn id(&self, node: usize) -> &str {
         &self.ids[node]
     }
 
-    /// Waits until all nodes that are neither killed, paused nor cut off agree on who they are, whom they follow and which slots they
-    /// own, serve, and replicas follow their masters.
+    /// Waits until all nodes that are neither killed, paused nor cut off agree on ids, masters and slots, and serve,
+    /// and replicas follow their masters.
     ///
     /// # Panics
-    /// When they do not come to it: a slot has no owner, for instance.
+    /// If they do not come to agree, for instance because a slot has no owner.
     pub fn settle(&self) {
         wait("a cluster that agrees", || self.is_settled().then_some(()));
     }
 
-    /// Whether a node says that it is a master: not so one that is killed, paused or cut off.
+    /// Whether a node reports that it is a master. `false` for a node that is killed, paused or cut off.
     #[must_use]
     pub fn is_master(&self, node: usize) -> bool {
         self.group.is_master(node)
     }
 
-    /// Makes a replica the master in the place of its master, as an operator does (`CLUSTER FAILOVER`), and waits until it says that
-    /// it is one.
+    /// Makes a replica the master in place of its master, as an operator does (`CLUSTER FAILOVER`), and waits until it
+    /// reports that it is a master.
     ///
     /// # Errors
-    /// What the replica says is wrong; that it did not become one, although it did not refuse: its master does not answer, or others
-    /// gave it no vote.
+    /// The error of the replica. Or the replica did not refuse, but did not become a master: its master does not
+    /// answer, or the others gave it no vote.
     pub fn failover(&mut self, replica: usize, how: RedisFailover) -> Result<(), String> {
         let words: &[&str] = match how {
             RedisFailover::Plain => &["CLUSTER", "FAILOVER"],
@@ -188,106 +193,111 @@ impl RedisCluster {
             RedisFailover::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
         };
         self.group.answer(replica, &[words])?;
-        // Also one that is cut off, which may take over all the same.
+        // This also works for a replica that is cut off, which may take over nevertheless.
         let role = || self.group.answer(replica, &[&["ROLE"]]).ok();
         let promoted = wait_for(CHANGE_LIMIT, || role().filter(|role| role[0] == "master"));
         promoted.map(drop).ok_or_else(|| format!("node {replica} is no master after {CHANGE_LIMIT:?}"))
     }
 
-    /// Kills a node. It keeps what it knows of the cluster, and of its data what it saved, which without arguments that say so is nothing.
+    /// Kills a node. It keeps its view of the cluster, and the data that it saved: none, unless the arguments ask for
+    /// persistence.
     pub fn kill(&mut self, node: usize) {
         self.group.kill(node);
     }
 
-    /// Starts a node again, and waits until it has read its data.
+    /// Starts a node again and waits until it has read its data.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart(&mut self, node: usize) {
         self.group.start(node);
     }
 
-    /// Stops a node's process from running at all, until [`resume`](Self::resume).
+    /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn pause(&mut self, node: usize) {
         self.group.pause(node);
     }
 
-    /// Lets it run again. It finds out by itself what it missed.
+    /// Resumes a node's process. The node catches up by itself.
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn resume(&mut self, node: usize) {
         self.group.resume(node);
     }
 
-    /// Cuts a node off from the others, until [`heal`](Self::heal): connections between them end. Its clients still reach it, and a master
-    /// serves them until the time after which nodes are taken for down.
+    /// Cuts a node off from the others, until [`heal`](Self::heal): connections between them end. Its clients still
+    /// reach it. A master serves them for as long as the node timeout.
     pub fn cut(&mut self, node: usize) {
         self.group.cut(node);
     }
 
-    /// As [`cut`](Self::cut), between two nodes only, until one of them is healed.
+    /// Like [`cut`](Self::cut), only between two nodes, until one of them is healed.
     pub fn part(&mut self, nodes: [usize; 2]) {
         self.group.part(nodes);
     }
 
-    /// Lets a node reach the others again, but for those that are cut off themselves.
+    /// Reconnects a node to all other nodes that are not cut off themselves.
     pub fn heal(&mut self, node: usize) {
         self.group.heal(node);
     }
 
-    /// Sets a node's clock this many seconds away from the machine's.
+    /// Sets a node's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// When it has no clock of its own.
+    /// If it has no separate clock.
     pub fn set_clock(&self, node: usize, seconds: i64) {
         self.group.set_clock(node, seconds);
     }
 
-    /// Sends a node a command, and answers what it said, line by line.
+    /// Sends a node a command and returns the lines of the reply.
     ///
     /// # Panics
-    /// When it says that something is wrong, or does not answer.
+    /// If the command fails or gets no answer.
     pub fn command(&self, node: usize, words: &[&str]) -> Vec<String> {
         self.group.command(node, words)
     }
 
-    /// As [`command`](Self::command), whatever it says: also where else to ask.
+    /// Like [`command`](Self::command), with any reply, also a redirection to another node.
+    ///
+    ///
     ///
     /// # Errors
-    /// What the node says is wrong, or why it did not answer.
+    /// The error of the node, or the reason why there is no answer.
     pub fn answer(&self, node: usize, words: &[&str]) -> RedisAnswer {
         self.group.answer(node, &[words])
     }
 
-    /// As [`answer`](Self::answer), after `ASKING` on the same connection.
+    /// Like [`answer`](Self::answer), after `ASKING` on the same connection.
+    ///
+    ///
     ///
     /// # Errors
-    /// What the node says is wrong, or why it did not answer.
+    /// The error of the node, or the reason why there is no answer.
     pub fn asking(&self, node: usize, words: &[&str]) -> RedisAnswer {
         self.group.answer(node, &[&["ASKING"], words])
     }
 
-    /// What nodes want from clients.
+    /// The password for clients.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
         self.password.as_deref()
     }
 
-    /// Nodes that were not forgotten.
+    /// The nodes that were not removed.
     pub(super) fn members(&self) -> impl Iterator<Item = usize> {
         self.group.indices().filter(|node| !self.gone.contains(node))
     }
 
-    /// What a node that is present knows of all.
+    /// The view of all nodes that a present node has.
     pub(super) fn view(&self, node: usize) -> Option<Vec<Known>> {
         self.group.look(node, &["CLUSTER", "NODES"]).map(|lines| read(&lines))
     }
 
-    /// Starts one more node, that knows no other.
+    /// Starts a further node, which knows no other node.
     pub(super) fn admit(&mut self) {
         let mut node = RedisNode::new(self.arguments.clone());
         let bus = choose_bus(&mut node);
@@ -301,7 +311,7 @@ impl RedisCluster {
         let index = self.group.admit(node, self.password.as_deref(), &[bus]);
         self.group.start(index);
         self.ids.push(self.command(index, &["CLUSTER", "MYID"]).concat());
-        // So that no two are of the same age, which nodes would have to sort out.
+        // Gives each node a different epoch, because nodes would have to resolve equal ones.
         let epoch = self.group.len().to_string();
         self.command(index, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
     }
@@ -319,7 +329,7 @@ impl RedisCluster {
         self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus.to_string()]);
     }
 
-    /// Makes a node that owns nothing a replica, as soon as it has heard of its master.
+    /// Makes a node without slots a replica, as soon as it knows its master.
     pub(super) fn follow(&self, node: usize, master: usize) {
         wait("a replica that knows its master", || {
             self.group.answer(node, &[&["CLUSTER", "REPLICATE", &self.ids[master]]]).ok()
@@ -348,7 +358,7 @@ impl RedisCluster {
             && present.iter().all(|&node| self.serves(node))
     }
 
-    /// Whether a node takes the cluster for whole, and follows its master if it is a replica.
+    /// Whether a node reports that the cluster is up, and follows its master if it is a replica.
     pub(super) fn serves(&self, node: usize) -> bool {
         let info = self.group.look(node, &["CLUSTER", "INFO"]).unwrap_or_default();
         let follows = || self.group.is_master(node) || self.group.follows(node).is_some();
@@ -367,7 +377,7 @@ fn arguments(options: RedisClusterOptions<'_>) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// Where a node's fellows come in: a free port, which before 7.0 is at a certain distance from its own.
+/// The port for other nodes: a free port, which before 7.0 has a fixed distance from the node's port.
 fn choose_bus(node: &mut RedisNode) -> u16 {
     if takes_a_bus_port(&node.program()) {
         let bus = free_port();
@@ -384,7 +394,7 @@ fn takes_a_bus_port(program: &str) -> bool {
     let output = Command::new(program).arg("--version").output();
     let output = output.unwrap_or_else(|error| panic!("cannot start {program}: {error}: run setup/debian"));
     let version_text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // Such as `Redis server v=7.0.15 sha=...`.
+    // For example `Redis server v=7.0.15 sha=...`.
     let version =
         version_text.split_once("v=").and_then(|(_, rest)| rest.split('.').next()?.parse::<u32>().ok());
     version.is_some_and(|version| version >= 7)

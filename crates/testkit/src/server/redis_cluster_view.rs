@@ -1,21 +1,21 @@
-//! What a node of a Redis Cluster knows of all nodes (`CLUSTER NODES`).
+//! The view of all nodes that a node of a Redis Cluster has (`CLUSTER NODES`).
 
-/// What one node knows of one node.
+/// What one node knows about another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Known {
     pub(super) id: String,
-    /// Where it says it is: `address:port@bus` and, since 7.0, `,name`.
+    /// The address that the node announces: `address:port@bus` and, since 7.0, `,name`.
     pub(super) announced: String,
     pub(super) flags: Vec<String>,
-    /// The id of its master, `-` for one that is a master.
+    /// The id of its master; `-` for a master.
     pub(super) master: String,
-    /// The first and the last of each run of slots that it owns.
+    /// The first and last slot of each range that it owns.
     slots: Vec<(u16, u16)>,
-    /// Slots that it gives away or takes in, with the id of the other.
+    /// Slots that are being moved to or from it, with the id of the other node.
     pub(super) moving: Vec<Moving>,
 }
 
-/// Who a node is, whom it follows, what it owns.
+/// The role of a node: its id, its master and its slots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Role {
     id: String,
@@ -23,7 +23,7 @@ pub(super) struct Role {
     slots: Vec<(u16, u16)>,
 }
 
-/// A slot on its way.
+/// A slot that is being moved.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Moving {
     /// To the node with this id.
@@ -41,13 +41,13 @@ impl Known {
         self.flags.iter().any(|other| other == flag)
     }
 
-    /// What all nodes must agree on.
+    /// The part on which all nodes must agree.
     pub(super) fn role(&self) -> Role {
         Role { id: self.id.clone(), master: self.master.clone(), slots: self.slots.clone() }
     }
 }
 
-/// Reads the answer to `CLUSTER NODES`. A line that is none of it is left out.
+/// Reads the answer to `CLUSTER NODES`. Skips lines that cannot be read.
 pub(super) fn read(lines: &[String]) -> Vec<Known> {
     lines.iter().filter_map(|line| known(line)).collect()
 }

@@ -1,4 +1,4 @@
-//! Several processes of Redis that speak with each other, any of which can be cut off from the others.
+//! A group of Redis processes that are connected with each other, any of which can be cut off.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -14,18 +14,18 @@ use super::{
     redis_wire::{RedisAnswer, Wire},
 };
 
-/// How long the processes may take to agree: some seconds by their timing, and on a busy machine more than the 30 for which a Sentinel
-/// does nothing that missed two.
+/// How long the processes may take to agree. The usual timing needs some seconds. A busy machine may need more than 30
+/// s, for which a Sentinel is inactive after it missed two seconds.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long one that is asked what it knows may take.
+/// The time limit of a question.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
-/// How long one that is told to do something may take.
+/// The time limit of a command.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The processes. Clients reach them at their own ports; what they say to each other goes through proxies.
+/// The group. Clients use the processes' own ports; the connections between processes go through proxies.
 pub(super) struct Group {
     links: Vec<Link>,
-    /// Between which two nothing passes, beside those that are cut off.
+    /// Pairs between which nothing passes, beside the members that are cut off.
     parted: Vec<[usize; 2]>,
     peers: Vec<Peer>,
     library: PathBuf,
@@ -39,11 +39,11 @@ pub(super) struct Group {
 struct Peer {
     member: Member<RedisNode>,
     password: Option<String>,
-    /// Where others come in: its port, and in a cluster another.
+    /// The ports for other members: its own port, and in a cluster the bus port.
     addresses: Vec<u16>,
 }
 
-/// The way from one to a door of another.
+/// The link from one member to one port of another.
 struct Link {
     from: usize,
     to: usize,
@@ -52,7 +52,7 @@ struct Link {
 }
 
 impl Group {
-    /// One without members.
+    /// A group without members.
     pub(super) fn new() -> Self {
         let directory = scratch();
         let library = Redirect::build(directory.path());
@@ -60,7 +60,7 @@ impl Group {
         Self { links, parted, peers, library, directory }
     }
 
-    /// Takes in a process that does not run yet, with more doors than its port, and answers its index.
+    /// Adds a process that is not started yet and has these ports beside its own, and returns its index.
     pub(super) fn admit(&mut self, mut node: RedisNode, password: Option<&str>, addresses: &[u16]) -> usize {
         let index = self.peers.len();
         node.with_redirect(&self.library);
@@ -77,7 +77,7 @@ impl Group {
         index
     }
 
-    /// The others reach a member by one more port, which it says is its own: they come to its port.
+    /// Lets the others reach a member by one more port, which it announces as its own.
     pub(super) fn name_port(&self, member: usize, port: u16) {
         let address = self.port(member);
         for other in self.indices().filter(|other| *other != member) {
@@ -87,13 +87,13 @@ impl Group {
         }
     }
 
-    /// A directory of its own.
+    /// The group's directory.
     #[cfg(feature = "tls")]
     pub(super) fn directory(&self) -> &std::path::Path {
         self.directory.path()
     }
 
-    /// How many members it has.
+    /// The number of members.
     pub(super) const fn len(&self) -> usize {
         self.peers.len()
     }
@@ -102,12 +102,12 @@ impl Group {
         0..self.peers.len()
     }
 
-    /// Where clients reach a member.
+    /// The port of a member for clients.
     pub(super) fn port(&self, member: usize) -> u16 {
         self.node(member).port
     }
 
-    /// Where others reach a member: its port, and another.
+    /// The ports of a member for other members: its own port, and the last of the others.
     pub(super) fn addresses(&self, member: usize) -> [u16; 2] {
         let addresses = &self.peers[member].addresses;
         [addresses[0], *addresses.last().expect("the first is its port")]
@@ -118,12 +118,12 @@ impl Group {
         self.indices().find(|&member| self.port(member).to_string() == port)
     }
 
-    /// Whether it runs and reaches the others.
+    /// Whether a member runs and is connected to the others.
     pub(super) fn is_present(&self, member: usize) -> bool {
         self.peers[member].member.is_present()
     }
 
-    /// Starts a member, again if it runs, with the data that it has, and waits until it has read it.
+    /// Starts a member with its data and waits until it has read it. If it runs, it is restarted.
     pub(super) fn start(&mut self, member: usize) {
         let Peer { member, .. } = &mut self.peers[member];
         member.start();
@@ -142,51 +142,51 @@ impl Group {
         self.peers[member].member.resume();
     }
 
-    /// Cuts a member off from the others: connections end, also those to come.
+    /// Cuts a member off from the others: current connections end, and new ones fail.
     pub(super) fn cut(&mut self, member: usize) {
         self.peers[member].member.cut = true;
         self.arrange();
     }
 
-    /// As [`cut`](Self::cut), between two members only, until one of them is healed.
+    /// Like [`cut`](Self::cut), only between two members, until one of them is healed.
     pub(super) fn part(&mut self, members: [usize; 2]) {
         self.parted.push(members);
         self.arrange();
     }
 
-    /// Lets a member reach the others again, but for those that are cut off themselves.
+    /// Reconnects a member to all other members that are not cut off themselves.
     pub(super) fn heal(&mut self, member: usize) {
         self.peers[member].member.cut = false;
         self.parted.retain(|pair| !pair.contains(&member));
         self.arrange();
     }
 
-    /// Sets a member's clock this many seconds away from the machine's.
+    /// Sets a member's clock to the machine's time plus `seconds`.
     pub(super) fn set_clock(&self, member: usize, seconds: i64) {
         self.node(member).set_clock(seconds);
     }
 
-    /// What a member answers to commands on one connection, to the last of them.
+    /// Sends commands to a member on one connection and returns the reply to the last one.
     ///
     /// # Errors
-    /// What it says is wrong, or why it did not answer.
+    /// The error of the member, or the reason why there is no answer.
     pub(super) fn answer(&self, member: usize, commands: &[&[&str]]) -> RedisAnswer {
         let answer = self.exchange(member, commands, PATIENCE);
         answer.unwrap_or_else(|error| Err(format!("no answer: {error}")))
     }
 
-    /// As [`answer`](Self::answer), of one that must not say that something is wrong.
+    /// Like [`answer`](Self::answer), for a command that must not fail.
     pub(super) fn command(&self, member: usize, words: &[&str]) -> Vec<String> {
         self.answer(member, &[words]).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// What a member that is present knows; `None` when it does not say.
+    /// The reply of a present member to a question. `None`: there is no reply.
     pub(super) fn look(&self, member: usize, words: &[&str]) -> Option<Vec<String>> {
         let present = self.is_present(member);
         present.then(|| self.exchange(member, &[words], LOOK_PATIENCE).ok()?.ok()).flatten()
     }
 
-    /// Whether a member says that it is a master; not so one that is not present.
+    /// Whether a member reports that it is a master. `false` for a member that is not present.
     pub(super) fn is_master(&self, member: usize) -> bool {
         self.look(member, &["ROLE"]).is_some_and(|role| role[0] == "master")
     }
@@ -218,7 +218,7 @@ impl Group {
         self.links.extend(addresses.iter().map(link));
     }
 
-    /// By which ports a member calls the others, and where it comes then.
+    /// The ports by which a member calls the others, and the proxy port for each.
     fn routes(&self, member: usize) -> impl Iterator<Item = (u16, u16)> {
         let own = self.links.iter().filter(move |link| link.from == member);
         own.map(|link| (link.address, link.proxy.port()))
@@ -232,7 +232,7 @@ impl Group {
         self.node(member).redirect().expect("each member has one").set(routes);
     }
 
-    /// Shuts and opens the ways as the members are.
+    /// Blocks and unblocks the links according to the state of the members.
     fn arrange(&self) {
         for Link { from, to, proxy, .. } in &self.links {
             let ends = [*from, *to];
@@ -246,10 +246,10 @@ impl Group {
     }
 }
 
-/// Waits until there is what is looked for.
+/// Waits until `look` finds something.
 ///
 /// # Panics
-/// When that takes far too long.
+/// If that takes far too long.
 pub(super) fn wait<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_for(LIMIT, look).unwrap_or_else(|| panic!("{what}: not after {LIMIT:?}"))
 }

@@ -1,12 +1,12 @@
-//! Nodes of a private Redis Cluster that come, go, and say that they are elsewhere.
+//! Adding and removing nodes of a private Redis Cluster, and the addresses that they announce.
 
 use super::{redis_cluster::RedisCluster, redis_cluster_view::Known, redis_group::wait};
 
 impl RedisCluster {
-    /// Adds a master that owns no slot, and answers its number.
+    /// Adds a master without slots and returns its number.
     ///
     /// # Panics
-    /// When it cannot be started, or does not become known.
+    /// If it cannot be started, or the others do not learn of it.
     pub fn add(&mut self) -> usize {
         let node = self.group.len();
         let present: Vec<_> = self.members().filter(|&other| self.group.is_present(other)).collect();
@@ -14,17 +14,17 @@ impl RedisCluster {
         present.iter().for_each(|&other| self.introduce(node, other));
         wait("the new node in the cluster", || {
             let known = present.iter().all(|&other| self.is_known(other, node));
-            // A cluster that is not whole does not become so.
+            // A cluster that is down before does not become complete by the new node.
             let serves = self.serves(node) || !present.iter().any(|&other| self.serves(other));
             (known && serves).then_some(())
         });
         node
     }
 
-    /// As [`add`](Self::add), a replica of this master.
+    /// Like [`add`](Self::add), as a replica of this master.
     ///
     /// # Panics
-    /// When it cannot be started, or does not follow.
+    /// If it cannot be started, or does not follow.
     pub fn add_replica(&mut self, master: usize) -> usize {
         let node = self.add();
         self.follow(node, master);
@@ -33,11 +33,11 @@ impl RedisCluster {
         node
     }
 
-    /// Kills a node and makes the others forget it (`CLUSTER FORGET`). Its number is not used again. Slots that it owns have no owner
-    /// then.
+    /// Kills a node and removes it from the views of the others (`CLUSTER FORGET`). Its number is not used again. Its
+    /// slots have no owner afterwards.
     ///
     /// # Panics
-    /// When it is the master of one of them, or they do not forget it.
+    /// If another node is its replica, or the others do not forget it.
     pub fn forget(&mut self, node: usize) {
         self.group.kill(node);
         self.gone.insert(node);
@@ -50,21 +50,25 @@ impl RedisCluster {
         });
     }
 
-    /// Makes a node announce another address than its own, and waits until the others know it. Nodes still reach each other; clients do
-    /// not where nobody listens, such as at 127.9.9.9.
+    /// Makes a node announce another address than its own, and waits until the others know it. Nodes still reach each
+    /// other. Clients do not if nothing listens there, for instance at 127.9.9.9.
+    ///
+    ///
     ///
     /// # Panics
-    /// When they do not hear of it.
+    /// If the others do not learn of it.
     pub fn announce_address(&mut self, node: usize, address: &str) {
         self.announce(node, "cluster-announce-ip", address, |announced| {
             announced.starts_with(&format!("{address}:"))
         });
     }
 
-    /// As [`announce_address`](Self::announce_address), another port.
+    /// Like [`announce_address`](Self::announce_address), for another port.
+    ///
+    ///
     ///
     /// # Panics
-    /// When they do not hear of it.
+    /// If the others do not learn of it.
     pub fn announce_port(&mut self, node: usize, port: u16) {
         self.group.name_port(node, port);
         self.announce(node, "cluster-announce-port", &port.to_string(), |announced| {
@@ -72,11 +76,13 @@ impl RedisCluster {
         });
     }
 
-    /// As [`announce_address`](Self::announce_address), a name (since 7.0), and makes all nodes tell clients names in place of addresses.
-    /// `?` is told for nodes that have none.
+    /// Like [`announce_address`](Self::announce_address), for a name (since 7.0). Makes all nodes send names to clients
+    /// in place of addresses, and `?` for nodes without a name.
+    ///
+    ///
     ///
     /// # Panics
-    /// When they do not hear of it.
+    /// If the others do not learn of it.
     pub fn announce_name(&mut self, node: usize, name: &str) {
         for other in self.members().filter(|&other| self.group.is_present(other)) {
             self.command(other, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"]);

@@ -1,4 +1,4 @@
-//! One Redis, or one Sentinel, with its port and its data.
+//! One Redis or one Sentinel, with its port and its data.
 
 use std::{
     fs,
@@ -18,24 +18,24 @@ use super::{
     system,
 };
 
-/// One Redis, or one Sentinel: no persistence unless its arguments say so.
+/// One Redis or one Sentinel. It has no persistence unless its arguments ask for it.
 pub struct RedisNode {
     instance: Instance,
-    /// Where it listens.
+    /// The port that it listens on.
     pub(super) port: u16,
-    /// What its owner wants beside directory and port.
+    /// The arguments beside directory and port.
     pub(super) arguments: Vec<String>,
-    /// The file that it reads first, and writes when it changes its own configuration.
+    /// The configuration file. The process reads it first, and writes its own changes to it.
     file: Option<PathBuf>,
     clock: Option<WallClock>,
     redirect: Option<Redirect>,
-    /// Where one that stands alone takes encrypted connections, if it does.
+    /// The port for encrypted connections of a standalone server, if it has one.
     #[cfg(feature = "tls")]
     pub(super) tls_port: Option<u16>,
 }
 
 impl RedisNode {
-    /// One that does not run yet.
+    /// A server that is not started yet.
     pub(super) fn new(arguments: Vec<String>) -> Self {
         Self {
             instance: Instance::new(),
@@ -49,29 +49,29 @@ impl RedisNode {
         }
     }
 
-    /// Gives it a file of configuration, with these lines at first. What [`arguments`](Self::arguments) say goes before it.
+    /// Gives it a configuration file with these lines. The [`arguments`](Self::arguments) take precedence.
     pub(super) fn configure(&mut self, lines: &[String]) {
         let file = self.instance.directory().join("redis.conf");
         fs::write(&file, lines.join("\n") + "\n").expect("a private directory takes a file");
         self.file = Some(file);
     }
 
-    /// Gives it a clock of its own.
+    /// Gives it a separate clock.
     pub(super) fn with_clock(&mut self) {
         self.clock = Some(WallClock::new(self.instance.directory()));
     }
 
-    /// Lets connections that it makes be led elsewhere.
+    /// Makes its outgoing connections redirectable.
     pub(super) fn with_redirect(&mut self, library: &Path) {
         self.redirect = Some(Redirect::new(self.instance.directory(), library));
     }
 
-    /// Where its connections go.
+    /// The redirections of its outgoing connections.
     pub(super) const fn redirect(&self) -> Option<&Redirect> {
         self.redirect.as_ref()
     }
 
-    /// Sets its clock this many seconds away from the machine's.
+    /// Sets the server's clock to the machine's time plus `seconds`.
     pub(super) fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
@@ -87,8 +87,8 @@ impl RedisNode {
         self.instance.wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
-    /// The server is found in the path, or is what Debian calls the checker of its files: one program, which does what its
-    /// name says. So it needs no package that starts a service.
+    /// The path of the server. If only Debian's `redis-check-rdb` is installed, uses that: it is the same program,
+    /// which acts according to its name. So no package is needed that starts a service.
     pub(super) fn program(&self) -> String {
         if let Some(other) = ["redis-server", "valkey-server"].iter().find_map(|name| system::program(name)) {
             return other;
@@ -137,7 +137,7 @@ impl Node for RedisNode {
         self.instance.start(&program, &all, &environment);
     }
 
-    /// Until it has read its data.
+    /// Waits until it has read its data.
     fn wait_until_serving(&mut self) {
         let port = self.port;
         self.instance.wait_until(|| has_loaded(port).unwrap_or(false));
@@ -152,7 +152,7 @@ impl Node for RedisNode {
     }
 }
 
-/// Whether the server answers, whatever it says, and is not reading its data any more: it listens before it has.
+/// Whether the server answers in any way and has read its data. It listens before that.
 fn has_loaded(port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;

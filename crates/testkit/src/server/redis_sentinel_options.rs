@@ -1,31 +1,31 @@
-//! How a private Redis with Sentinels is started.
+//! The options of a private Redis with Sentinels.
 
 use std::time::Duration;
 
 use super::redis_node::RedisNode;
 
-/// How many of them make a majority, and the quorum.
+/// The number of Sentinels in a majority, and the quorum.
 pub(super) const MAJORITY: usize = 2;
-/// What they call the nodes together.
+/// The name of the master in the Sentinels' configuration.
 pub(super) const MASTER: &str = "mymaster";
 
-/// How the nodes and their Sentinels are started.
+/// The options of the nodes and their Sentinels.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisSentinelOptions<'a> {
-    /// After how long a Sentinel takes a node that does not answer for down.
+    /// How long a node may fail to answer before a Sentinel considers it down.
     pub down_after: Duration,
-    /// How long a fail-over may wait for replicas, and half of how long after one that failed the next is tried.
+    /// How long a fail-over may wait for replicas. After a failed one, the next is tried after twice this time.
     pub failover_timeout: Duration,
-    /// What the nodes want from clients, Sentinels and each other.
+    /// The password for clients, for Sentinels and between nodes.
     pub password: Option<&'a str>,
-    /// What the Sentinels want from clients and each other.
+    /// The password for clients of Sentinels and between Sentinels.
     pub sentinel_password: Option<&'a str>,
-    /// More arguments of `redis-server` for the nodes.
+    /// Further arguments of `redis-server` for the nodes.
     pub arguments: &'a [&'a str],
-    /// Whether each node has a clock of its own.
+    /// Whether each node has a separate clock.
     pub clocks: bool,
-    /// Whether nodes and Sentinels take encrypted connections too, of clients with a certificate of their authority. Sentinels name the
-    /// nodes' other ports all the same.
+    /// Whether nodes and Sentinels also accept encrypted connections of clients with a certificate of their authority.
+    /// Sentinels still report the ports without encryption.
     #[cfg(feature = "tls")]
     pub tls: bool,
 }
@@ -45,7 +45,7 @@ impl Default for RedisSentinelOptions<'_> {
     }
 }
 
-/// A node, that follows the master with this port at first, if there is one.
+/// A node, which at first follows the master with this port, if there is one.
 pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) -> RedisNode {
     let mut arguments = vec!["--repl-diskless-sync-delay", "0"];
     if let Some(password) = options.password {
@@ -61,7 +61,8 @@ pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) 
     node
 }
 
-/// Sentinels that know each other and the replicas from the beginning: by themselves they need some seconds to hear of them.
+/// The configuration of a Sentinel that knows the others and the replicas from the start. Otherwise it needs some
+/// seconds to discover them.
 pub(super) fn sentinel_lines(
     port: u16,
     all: &[u16],

@@ -9,38 +9,42 @@ use super::{
     redis_wire::RedisAnswer,
 };
 
-/// How many nodes keep data.
+/// The number of nodes with data.
 const NODES: usize = 3;
-/// How many Sentinels watch them: the fewest of which one may be lost.
+/// The number of Sentinels: the smallest number that survives the loss of one.
 const SENTINELS: usize = 3;
 
-/// A private Redis of three nodes, a master and two replicas, and three Sentinels, which make another the master when it is
-/// lost. Node 0 is the first master. Nodes write their configuration as people's do: who is killed comes back as what it was
-/// when it ended, and Sentinels make it a replica some ten seconds later.
+/// A private Redis of three nodes, a master and two replicas, and three Sentinels that replace a lost master. Node 0 is
+/// the first master. Nodes save their configuration, as in production: a killed node returns in its last role, and
+/// Sentinels make it a replica some ten seconds later.
 pub struct RedisSentinels {
     /// The nodes, then the Sentinels.
     group: Group,
     sentinel_password: Option<String>,
     password: Option<String>,
-    /// Where nodes and Sentinels take encrypted connections, if they do.
+    /// The ports for encrypted connections, if there are any.
     #[cfg(feature = "tls")]
     tls: Vec<u16>,
 }
 
 impl RedisSentinels {
-    /// Starts them, with Sentinels that are quick.
+    /// Starts the nodes, with Sentinels that react quickly.
+    ///
+    ///
     ///
     /// # Panics
-    /// When they cannot be started.
+    /// If the servers cannot be started.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(RedisSentinelOptions::default())
     }
 
-    /// Starts them, and waits until all know each other.
+    /// Starts the nodes and Sentinels, and waits until all know each other.
+    ///
+    ///
     ///
     /// # Panics
-    /// When they cannot be started.
+    /// If the servers cannot be started.
     #[must_use]
     pub fn start_with(options: RedisSentinelOptions<'_>) -> Self {
         let mut group = Group::new();
@@ -89,7 +93,7 @@ impl RedisSentinels {
         sentinels
     }
 
-    /// All Sentinels, and the name of the master. With the nodes' password, without that of the Sentinels.
+    /// The URL with all Sentinels, the name of the master and the password of the nodes, but not that of the Sentinels.
     #[must_use]
     pub fn url(&self) -> String {
         let user = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
@@ -97,34 +101,34 @@ impl RedisSentinels {
         format!("redis+sentinel://{user}{hosts}/{MASTER}")
     }
 
-    /// What Sentinels call the master, whoever it is.
+    /// The name of the current master for Sentinels.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         MASTER
     }
 
-    /// What the Sentinels want from clients.
+    /// The password for clients of the Sentinels.
     #[must_use]
     pub fn sentinel_password(&self) -> Option<&str> {
         self.sentinel_password.as_deref()
     }
 
-    /// Where the nodes listen.
+    /// The ports of the nodes.
     #[must_use]
     pub fn ports(&self) -> [u16; NODES] {
         std::array::from_fn(|node| self.group.port(node))
     }
 
-    /// Where the Sentinels listen.
+    /// The ports of the Sentinels.
     #[must_use]
     pub fn sentinel_ports(&self) -> [u16; SENTINELS] {
         std::array::from_fn(|sentinel| self.group.port(NODES + sentinel))
     }
 
-    /// Where the nodes take encrypted connections, then where the Sentinels do.
+    /// The ports for encrypted connections, of the nodes and of the Sentinels.
     ///
     /// # Panics
-    /// When they do not.
+    /// If there are none.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_ports(&self) -> (&[u16], &[u16]) {
@@ -132,34 +136,34 @@ impl RedisSentinels {
         self.tls.split_at(NODES)
     }
 
-    /// A file of an encrypted one, as of [`RedisServer`](super::RedisServer::certificate).
+    /// A file of encrypted servers, as for [`RedisServer`](super::RedisServer::certificate).
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn certificate(&self, name: &str) -> std::path::PathBuf {
         self.group.directory().join(name)
     }
 
-    /// Waits until a majority of all Sentinels, of which none counts that is killed, paused or cut off, names a node that is none
-    /// of that either and says itself that it is a master, and answers which.
+    /// Waits until a majority of all Sentinels names the same master, and returns it. Sentinels that are killed, paused
+    /// or cut off do not count. The master must be present and report that it is a master.
     ///
     /// # Panics
-    /// When there is none: fewer than two Sentinels are left, for instance.
+    /// If there is none, for instance because fewer than two Sentinels are left.
     #[must_use]
     pub fn master(&self) -> usize {
         wait("a master", || self.agreed())
     }
 
-    /// Waits until all that are neither killed, paused nor cut off are as they should be: a master, replicas that follow it, and
-    /// Sentinels that take all of them for up. After a fail-over that is some ten seconds later, when the old master has become a
-    /// replica.
+    /// Waits until all processes that are neither killed, paused nor cut off are in their normal state: a master,
+    /// replicas that follow it, and Sentinels that consider all of them up. After a fail-over this takes some ten
+    /// seconds, until the old master has become a replica.
     ///
     /// # Panics
-    /// When they do not come to it.
+    /// If they do not reach that state.
     pub fn settle(&self) {
         wait("nodes and Sentinels that agree", || self.is_settled().then_some(()));
     }
 
-    /// The node that a Sentinel names as the master, also one that is cut off; `None` when it does not say.
+    /// The node that a Sentinel names as the master, also if the Sentinel is cut off. `None`: it names none.
     #[must_use]
     pub fn named_by(&self, sentinel: usize) -> Option<usize> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
@@ -167,21 +171,21 @@ impl RedisSentinels {
         self.group.by_port(answer.get(1)?)
     }
 
-    /// Makes another node the master, as an operator does (`SENTINEL FAILOVER`), waits until a majority of Sentinels names it, and
-    /// answers which. The old master takes writes for some ten seconds more.
+    /// Makes another node the master, as an operator does (`SENTINEL FAILOVER`), waits until a majority of Sentinels
+    /// names it, and returns it. The old master accepts writes for some ten seconds more.
     ///
     /// # Panics
-    /// When no other node can become the master.
+    /// If no other node can become the master.
     pub fn failover(&mut self) -> usize {
         let before = self.master();
         let asked = (NODES..self.group.len()).find(|&member| self.group.is_present(member));
         let asked = asked.expect("a majority of Sentinels is there");
         wait("another master", || {
-            // One that is under way may be given up, for want of a vote on a busy machine: it is begun anew.
+            // A fail-over may fail for lack of a vote on a busy machine. Then it is started again.
             if self.named_by(asked - NODES) == Some(before) {
                 match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
                     Ok(_) => {}
-                    // It has not heard of the replicas yet, or has not ended the last one.
+                    // The Sentinel does not know the replicas yet, or has not ended the last fail-over.
                     Err(error) if ["NOGOODSLAVE", "INPROG"].iter().any(|code| error.starts_with(code)) => {}
                     Err(error) => panic!("SENTINEL FAILOVER: {error}"),
                 }
@@ -190,11 +194,11 @@ impl RedisSentinels {
         })
     }
 
-    /// Makes a replica the master and the master its replica without Sentinels (`FAILOVER`, since 6.2), and waits until both have
-    /// done so. No connection ends. Sentinels know nothing of it and may undo it.
+    /// Makes a replica the master and the master its replica without Sentinels (`FAILOVER`, since 6.2), and waits until
+    /// both have changed. No connection ends. Sentinels do not learn of it and may undo it.
     ///
     /// # Panics
-    /// When the master refuses, or there is none.
+    /// If the master refuses, or there is none.
     pub fn hand_over(&mut self, replica: usize) {
         let master = self.master();
         let port = self.group.port(replica).to_string();
@@ -202,7 +206,7 @@ impl RedisSentinels {
             let words = ["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "10000"];
             match self.group.answer(of_nodes(master), &[&words]) {
                 Ok(_) => Some(()),
-                // It has not told the master yet that it has all.
+                // The replica has not confirmed to the master yet that it has all data.
                 Err(error) if error.contains("is not online") => None,
                 Err(error) => panic!("FAILOVER: {error}"),
             }
@@ -212,136 +216,149 @@ impl RedisSentinels {
         });
     }
 
-    /// Makes a node a master by force (`REPLICAOF NO ONE`), beside the one that there is: Sentinels make it a replica again some
-    /// ten seconds later.
+    /// Makes a node a second master by force (`REPLICAOF NO ONE`). Sentinels make it a replica again some ten seconds
+    /// later.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If it does not answer.
     pub fn promote(&mut self, node: usize) {
         self.command(node, &["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Kills a node. It keeps what it saved, which without arguments that say so is nothing.
+    /// Kills a node. It keeps the data that it saved: none, unless the arguments ask for persistence.
     pub fn kill(&mut self, node: usize) {
         self.group.kill(of_nodes(node));
     }
 
-    /// Starts a node again, and waits until it has read its data.
+    /// Starts a node again and waits until it has read its data.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart(&mut self, node: usize) {
         self.group.start(of_nodes(node));
     }
 
-    /// Stops a node's process from running at all, until [`resume`](Self::resume).
+    /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn pause(&mut self, node: usize) {
         self.group.pause(of_nodes(node));
     }
 
-    /// Lets a node run again. If it was the master, it believes that it still is until Sentinels tell it.
+    /// Resumes a node's process. A former master still acts as a master until Sentinels reconfigure it.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn resume(&mut self, node: usize) {
         self.group.resume(of_nodes(node));
     }
 
-    /// Cuts a node off from Sentinels and the other nodes, until [`heal`](Self::heal): connections between them end. Its clients
-    /// still reach it, and a master does not learn that another took its place.
+    /// Cuts a node off from the Sentinels and the other nodes, until [`heal`](Self::heal): connections between them
+    /// end. Its clients still reach it. A master does not learn that it was replaced.
     pub fn cut(&mut self, node: usize) {
         self.group.cut(of_nodes(node));
     }
 
-    /// Cuts two nodes off from each other, until one of them is healed. Sentinels reach both.
+    /// Cuts two nodes off from each other, until one of them is healed. The Sentinels reach both.
     pub fn part(&mut self, nodes: [usize; 2]) {
         self.group.part(nodes.map(of_nodes));
     }
 
-    /// Lets a node reach the others again, but for those that are cut off themselves.
+    /// Reconnects a node to all other nodes that are not cut off themselves.
     pub fn heal(&mut self, node: usize) {
         self.group.heal(of_nodes(node));
     }
 
-    /// As [`kill`](Self::kill), a Sentinel. It keeps what it knows.
+    /// Like [`kill`](Self::kill), for a Sentinel. It keeps its state.
     pub fn kill_sentinel(&mut self, sentinel: usize) {
         self.group.kill(NODES + sentinel);
     }
 
-    /// Starts a Sentinel again, and waits until it answers.
+    /// Starts a Sentinel again and waits until it answers.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart_sentinel(&mut self, sentinel: usize) {
         self.group.start(NODES + sentinel);
     }
 
-    /// As [`pause`](Self::pause), a Sentinel.
+    /// Like [`pause`](Self::pause), for a Sentinel.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn pause_sentinel(&mut self, sentinel: usize) {
         self.group.pause(NODES + sentinel);
     }
 
-    /// Lets a Sentinel run again. One that missed more than two seconds takes no part in fail-overs for thirty (TILT), but answers.
+    /// Resumes a Sentinel's process. A Sentinel that missed more than two seconds answers, but takes no part in
+    /// fail-overs for thirty seconds (TILT).
+    ///
+    ///
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn resume_sentinel(&mut self, sentinel: usize) {
         self.group.resume(NODES + sentinel);
     }
 
-    /// Cuts a Sentinel off from the other Sentinels and the nodes, until [`heal_sentinel`](Self::heal_sentinel). Its clients still
-    /// reach it: it goes on naming the master that it knew.
+    /// Cuts a Sentinel off from the other Sentinels and the nodes, until [`heal_sentinel`](Self::heal_sentinel). Its
+    /// clients still reach it, and it still names the master that it knew.
     pub fn cut_sentinel(&mut self, sentinel: usize) {
         self.group.cut(NODES + sentinel);
     }
 
-    /// As [`heal`](Self::heal), a Sentinel.
+    /// Like [`heal`](Self::heal), for a Sentinel.
     pub fn heal_sentinel(&mut self, sentinel: usize) {
         self.group.heal(NODES + sentinel);
     }
 
-    /// Sets a node's clock this many seconds away from the machine's.
+    /// Sets a node's clock to the machine's time plus `seconds`.
     ///
     /// # Panics
-    /// When it has no clock of its own.
+    /// If it has no separate clock.
     pub fn set_clock(&self, node: usize, seconds: i64) {
         self.group.set_clock(of_nodes(node), seconds);
     }
 
-    /// Sends a node a command, and answers what it said, line by line.
+    /// Sends a node a command and returns the lines of the reply.
     ///
     /// # Panics
-    /// When it says that something is wrong, or does not answer.
+    /// If the command fails or gets no answer.
     pub fn command(&self, node: usize, words: &[&str]) -> Vec<String> {
         self.group.command(of_nodes(node), words)
     }
 
-    /// As [`command`](Self::command), whatever it says.
+    /// Like [`command`](Self::command), with any reply.
+    ///
+    ///
     ///
     /// # Errors
-    /// What the node says is wrong, or why it did not answer.
+    /// The error of the node, or the reason why there is no answer.
     pub fn answer(&self, node: usize, words: &[&str]) -> RedisAnswer {
         self.group.answer(of_nodes(node), &[words])
     }
 
-    /// Sends a Sentinel a command, such as `SENTINEL MASTERS`, and answers what it said, line by line.
+    /// Sends a Sentinel a command, such as `SENTINEL MASTERS`, and returns the lines of the reply.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it says that something is wrong, or does not answer.
+    /// If the command fails or gets no answer.
     pub fn sentinel_command(&self, sentinel: usize, words: &[&str]) -> Vec<String> {
         self.group.command(NODES + sentinel, words)
     }
 
-    /// As [`sentinel_command`](Self::sentinel_command), whatever it says.
+    /// Like [`sentinel_command`](Self::sentinel_command), with any reply.
     ///
     /// # Errors
-    /// What the Sentinel says is wrong, or why it did not answer.
+    /// The error of the Sentinel, or the reason why there is no answer.
     pub fn sentinel_answer(&self, sentinel: usize, words: &[&str]) -> RedisAnswer {
         self.group.answer(NODES + sentinel, &[words])
     }
@@ -362,7 +379,7 @@ impl RedisSentinels {
         replicas.clone().all(follow) && sentinels.all(|one| self.sees(one, &port, replicas.clone().count()))
     }
 
-    /// Whether a Sentinel takes this master for up, and so many replicas.
+    /// Whether a Sentinel considers this master up, and this number of replicas.
     fn sees(&self, sentinel: usize, master: &str, replicas: usize) -> bool {
         let ask = |what| self.group.look(NODES + sentinel, &["SENTINEL", what, MASTER]).unwrap_or_default();
         let of = |reply: &[String], name: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The slots of a private Redis Cluster, and their way from node to node.
+//! The slots of a private Redis Cluster, and how they move between nodes.
 
 use super::{
     cluster::wait_for,
@@ -7,14 +7,14 @@ use super::{
     redis_group::wait,
 };
 
-/// How long one step may take, in milliseconds, before the node gives up.
+/// The time limit of one step in milliseconds, after which the node gives up.
 const STEP_LIMIT: &str = "10000";
 
 impl RedisCluster {
     /// The slot of a key.
     ///
     /// # Panics
-    /// When no node answers.
+    /// If no node answers.
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
         let mut replies =
@@ -22,10 +22,11 @@ impl RedisCluster {
         replies.next().and_then(|lines| lines.concat().parse().ok()).expect("a node answers")
     }
 
-    /// Waits until all nodes that are neither killed, paused nor cut off take one of them for the owner of a slot, and answers which.
+    /// Waits until all nodes that are neither killed, paused nor cut off agree that one of them owns a slot, and
+    /// returns the owner.
     ///
     /// # Panics
-    /// When they do not agree: the slot has no owner, for instance.
+    /// If they do not agree, for instance because the slot has no owner.
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         wait("an owner of the slot", || {
@@ -37,7 +38,8 @@ impl RedisCluster {
         })
     }
 
-    /// Which node another takes for the owner of a slot: nobody's, or that of one that is killed, paused or cut off, is `None`.
+    /// The owner of a slot in the view of a node. `None`: the slot has no owner there, or the node is killed, paused or
+    /// cut off.
     #[must_use]
     pub fn owner_by(&self, node: usize, slot: u16) -> Option<usize> {
         let view = self.view(node)?;
@@ -45,35 +47,39 @@ impl RedisCluster {
         self.numbered(&owner.id)
     }
 
-    /// The keys of a slot that a node has.
+    /// The keys of a slot on a node.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the server does not answer.
     #[must_use]
     pub fn keys_in_slot(&self, node: usize, slot: u16) -> Vec<String> {
         self.some_keys(node, slot, usize::MAX).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Moves a slot with all its keys, as operators do before Valkey 9 and Redis 8.4, and waits until all nodes know it.
+    /// Moves a slot with all its keys, as operators do before Valkey 9 and Redis 8.4, and waits until all nodes know
+    /// it.
     ///
     /// # Errors
-    /// What a node says is wrong: the slot stays open, as it was; that nodes do not agree afterwards.
+    /// The error of a node; the slot then stays open. Or the nodes do not agree afterwards.
     ///
     /// # Panics
-    /// When the slot has no owner.
+    /// If the slot has no owner.
     pub fn migrate_slot(&mut self, slot: u16, to: usize) -> Result<(), String> {
         self.open_slot(slot, to)?;
         while self.move_keys(slot, usize::MAX)? > 0 {}
         self.close_slot(slot)
     }
 
-    /// Moves a slot with all its keys in one step (`CLUSTER MIGRATESLOTS`, Valkey 9), and waits until all nodes know it.
+    /// Moves a slot with all its keys in one step (`CLUSTER MIGRATESLOTS`, Valkey 9), and waits until all nodes know
+    /// it.
     ///
     /// # Errors
-    /// What the owner says is wrong: that it knows no such command, for instance. That nodes do not agree afterwards.
+    /// The error of the owner, for instance that it has no such command. Or the nodes do not agree afterwards.
     ///
     /// # Panics
-    /// When the slot has no owner.
+    /// If the slot has no owner.
     pub fn migrate_slot_at_once(&mut self, slot: u16, to: usize) -> Result<(), String> {
         let (from, number) = (self.owner(slot), slot.to_string());
         let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &number, &number, "NODE", &self.ids[to]];
@@ -81,15 +87,18 @@ impl RedisCluster {
         self.until_owned(slot, to)
     }
 
-    /// Begins to move a slot: the new owner takes in what is not there, the old one sends there who asks for it.
+    /// Begins to move a slot: the new owner imports keys, and the old owner redirects requests for keys that it does
+    /// not have.
+    ///
+    ///
     ///
     /// # Errors
-    /// What a node says is wrong.
+    /// The error of a node.
     ///
     /// # Panics
-    /// When the slot has no owner.
+    /// If the slot has no owner.
     pub fn open_slot(&mut self, slot: u16, to: usize) -> Result<(), String> {
-        // Soon after a move, an older word of a node may for a moment undo what all had agreed on.
+        // Shortly after a move, an older message of a node may briefly undo the agreed state.
         let opened = wait_for(CHANGE_LIMIT, || match self.try_open(slot, to) {
             Err(error) if error.contains("not the owner") => None,
             answer => Some(answer),
@@ -104,10 +113,10 @@ impl RedisCluster {
         self.answer(from, &["CLUSTER", "SETSLOT", &number, "MIGRATING", &self.ids[to]]).map(drop)
     }
 
-    /// Moves so many keys of an open slot, at most, and answers how many it moved.
+    /// Moves at most `most` keys of an open slot and returns how many it moved.
     ///
     /// # Errors
-    /// What the old owner says is wrong, such as `BUSYKEY` where a key is there already; that the slot is not open.
+    /// The error of the old owner, such as `BUSYKEY` if the new owner has the key already. Or the slot is not open.
     pub fn move_keys(&mut self, slot: u16, most: usize) -> Result<usize, String> {
         let (from, to) = self.ends(slot)?;
         let keys = self.some_keys(from, slot, most)?;
@@ -123,23 +132,23 @@ impl RedisCluster {
         Ok(keys.len())
     }
 
-    /// Ends the move of an open slot: it is the new owner's. Waits until all nodes know it. An old owner that has no other slot becomes
-    /// a replica of the new one.
+    /// Ends the move of an open slot to its new owner, and waits until all nodes know it. An old owner without other
+    /// slots becomes a replica of the new one.
     ///
     /// # Errors
-    /// That the old owner still has keys, or that the slot is not open: nothing has changed then. What a node says is wrong; that
+    /// The old owner still has keys, or the slot is not open; nothing has changed then. Or the error of a node, or the
     /// nodes do not agree afterwards.
     pub fn close_slot(&mut self, slot: u16) -> Result<(), String> {
         let (from, to) = self.ends(slot)?;
-        // The new owner would take the slot all the same.
+        // The new owner would take the slot even then.
         if let Some(key) = self.some_keys(from, slot, 1)?.first() {
             return Err(format!("the old owner of slot {slot} still has {key}"));
         }
-        // The new owner first: if the others never hear of it from here, they hear of it from there.
+        // The new owner comes first: if this test cannot reach the others, they learn of it from the new owner.
         let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &self.ids[to]];
         self.answer(to, &words)?;
         match self.answer(from, &words) {
-            // It has heard of it, had no other slot, and became a replica of the new owner.
+            // The old owner had no other slot and has become a replica of the new owner already.
             Err(error) if error.contains("only with masters") => {}
             answer => drop(answer?),
         }
@@ -155,23 +164,23 @@ impl RedisCluster {
         known.ok_or_else(|| format!("slot {slot} is not node {to}'s for all after {CHANGE_LIMIT:?}"))
     }
 
-    /// Leaves a slot without an owner (`CLUSTER DELSLOTS` at all nodes), and waits until all know it.
+    /// Removes the owner of a slot (`CLUSTER DELSLOTS` at all nodes), and waits until all nodes know it.
     ///
     /// # Panics
-    /// When they do not.
+    /// If they do not learn of it.
     pub fn disown_slot(&mut self, slot: u16) {
         let owner = self.owner(slot);
         let number = slot.to_string();
         let others: Vec<_> =
             self.members().filter(|&node| node != owner && self.group.is_present(node)).collect();
         wait("a slot without an owner", || {
-            // The owner first, from which the others would hear of it again.
+            // The owner comes first, because the others would learn of the slot from it again.
             let nodes = std::iter::once(owner).chain(others.iter().copied());
             let knows =
                 |&node: &usize| self.view(node).is_none_or(|view| view.iter().any(|known| known.owns(slot)));
             let knowing: Vec<_> = nodes.filter(knows).collect();
             for &node in &knowing {
-                // It may have heard meanwhile.
+                // The node may have learned of it meanwhile.
                 let _ = self.answer(node, &["CLUSTER", "DELSLOTS", &number]);
             }
             knowing.is_empty().then_some(())
@@ -181,13 +190,13 @@ impl RedisCluster {
     /// Gives a slot without an owner to a node, and waits until all nodes know it.
     ///
     /// # Panics
-    /// When it has an owner, or they do not hear of it.
+    /// If the slot has an owner, or the nodes do not learn of it.
     pub fn own_slot(&mut self, slot: u16, node: usize) {
         self.command(node, &["CLUSTER", "ADDSLOTS", &slot.to_string()]);
         assert_eq!(self.owner(slot), node);
     }
 
-    /// From and to where an open slot is moved.
+    /// The old and the new owner of an open slot.
     fn ends(&self, slot: u16) -> Result<(usize, usize), String> {
         let out = |node: usize| {
             let view = self.view(node)?;

@@ -1,19 +1,19 @@
-//! TLS of private servers of Redis.
+//! TLS for private Redis servers.
 
 use std::path::Path;
 
 use super::{child::free_port, redis_node::RedisNode};
 
-/// Who else speaks TLS than clients.
+/// Whether nodes also use TLS with each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bus {
     Plain,
-    /// Nodes of a cluster among themselves, which then tell clients that speak TLS the ports where they do.
+    /// Nodes of a cluster use TLS with each other, and report their TLS ports to clients that use TLS.
     Encrypted,
 }
 
-/// Gives a node that does not run yet a port for encrypted connections of clients with a certificate of its authority. It shows the
-/// certificate `own`.
+/// Gives a node that is not started yet a port for encrypted connections of clients with a certificate of its
+/// authority. The node presents the certificate `own`.
 pub(super) fn encrypt(node: &mut RedisNode, certificates: &Path, own: &str, bus: Bus) -> u16 {
     let port = free_port();
     let file = |name: &str| certificates.join(name).display().to_string();

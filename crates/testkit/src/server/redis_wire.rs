@@ -1,4 +1,4 @@
-//! A few words with a Redis, in its own protocol.
+//! A minimal client for the Redis protocol.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-/// What a server says to a command: its answer line by line, whatever it was nested in and nil as an empty line; or its error.
+/// The reply to a command: its lines, with nested arrays flattened and nil as an empty line. Or the error of the
+/// server.
 pub type RedisAnswer = Result<Vec<String>, String>;
 
 /// A connection to a server of this machine.
@@ -15,7 +16,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects, and says who it is. No answer may take longer than `patience`.
+    /// Connects and logs in. No reply may take longer than `patience`.
     pub(super) fn connect(port: u16, password: Option<&str>, patience: Duration) -> io::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let stream = TcpStream::connect_timeout(&address, patience)?;
@@ -28,7 +29,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Sends a command and waits for what the server says to it.
+    /// Sends a command and waits for the reply.
     pub(super) fn ask(&mut self, words: &[&str]) -> io::Result<RedisAnswer> {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
@@ -50,7 +51,7 @@ impl Wire {
             "$" => lines.extend(self.text(count()?)?.lines().map(str::to_owned)),
             "*" => {
                 for _ in 0..count()? {
-                    // One of many that failed, as within a transaction.
+                    // One error among several replies, as in a transaction.
                     if let Err(error) = self.read(lines)? {
                         lines.push(error);
                     }
@@ -61,13 +62,13 @@ impl Wire {
         Ok(Ok(()))
     }
 
-    /// A text of this length and its end; nil has a negative one.
+    /// Reads a text of this length and its line end. Nil has a negative length.
     fn text(&mut self, length: i64) -> io::Result<String> {
         let Ok(length) = usize::try_from(length) else { return Ok("\n".to_owned()) };
         let mut text = vec![0; length + 2];
         self.stream.read_exact(&mut text)?;
         text.truncate(length);
-        // An empty text is a line too.
+        // An empty text counts as a line.
         let text = String::from_utf8_lossy(&text).into_owned();
         Ok(if text.is_empty() { "\n".to_owned() } else { text })
     }

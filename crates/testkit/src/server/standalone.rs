@@ -1,10 +1,10 @@
-//! A private server that stands alone.
+//! A private server without a cluster.
 
 use nix::sys::signal::Signal;
 
 use super::node::Node;
 
-/// A private server that stands alone.
+/// A private server without a cluster.
 pub struct Standalone<N> {
     pub(super) node: N,
 }
@@ -13,59 +13,61 @@ pub struct Standalone<N> {
 pub trait DataDirectory: Node {}
 
 impl<N: Node> Standalone<N> {
-    /// Starts one.
+    /// Starts a server.
     pub(super) fn started(node: N) -> Self {
         let mut server = Self { node };
         server.restart();
         server
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.node.port()
     }
 
-    /// Starts it again, with the data that it has, and waits until it serves.
+    /// Starts the server again with its data, and waits until it serves.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub fn restart(&mut self) {
         self.node.start();
         self.node.wait_until_serving();
     }
 
-    /// Kills it. It keeps what it has written.
+    /// Kills the server. Everything that it has written stays.
     pub fn kill(&mut self) {
         self.node.instance_mut().kill();
     }
 
-    /// Stops its process from running at all, until [`resume`](Self::resume).
+    /// Suspends the server's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn pause(&self) {
         self.node.instance().signal(Signal::SIGSTOP);
     }
 
-    /// Lets it run again.
+    /// Resumes the server's process.
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn resume(&self) {
         self.node.instance().signal(Signal::SIGCONT);
     }
 
-    /// Runs the operator's command against it, and answers what it said, line by line.
+    /// Runs the operator's command against the server and returns the lines of its output.
     ///
     /// # Panics
-    /// When it says that something is wrong.
+    /// If the command fails.
     pub fn command(&self, words: &[&str]) -> Vec<String> {
         self.node.command(words)
     }
 
-    /// A file of an encrypted one: `ca.pem`, its authority; `server.pem` for `localhost`, `client.pem`, and their keys,
-    /// `server.key` and `client.key`.
+    /// A file of an encrypted server: `ca.pem` (the authority), `server.pem` (for `localhost`), `client.pem`, and the
+    /// keys `server.key` and `client.key`.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn certificate(&self, name: &str) -> std::path::PathBuf {
@@ -74,27 +76,27 @@ impl<N: Node> Standalone<N> {
 }
 
 impl<N: DataDirectory> Standalone<N> {
-    /// Kills it and throws its data away: after a [`restart`](Self::restart) it is as new, under the same identity.
+    /// Kills the server and deletes its data. After a [`restart`](Self::restart) it is empty, with the same address.
     ///
     /// # Panics
-    /// When its data cannot be removed.
+    /// If its data cannot be deleted.
     pub fn forget(&mut self) {
         self.node.instance_mut().forget();
     }
 
-    /// Kills it and keeps a copy of its data for [`restore`](Self::restore).
+    /// Kills the server and copies its data for [`restore`](Self::restore).
     ///
     /// # Panics
-    /// When its data cannot be copied.
+    /// If its data cannot be copied.
     pub fn save(&mut self) {
         self.node.instance_mut().save();
     }
 
-    /// Kills it and puts back what was [saved](Self::save), as an operator would who has an old copy: after a
-    /// [`restart`](Self::restart) its revisions or transactions have gone backwards.
+    /// Kills the server and restores the [saved](Self::save) data, like an operator with an old backup. After a
+    /// [`restart`](Self::restart) its revisions or transaction numbers have gone backwards.
     ///
     /// # Panics
-    /// When nothing was saved.
+    /// If nothing was saved.
     pub fn restore(&mut self) {
         self.node.instance_mut().restore();
     }

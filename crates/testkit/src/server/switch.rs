@@ -1,4 +1,4 @@
-//! A proxy through which a program reaches several servers, each by a way that can be shut.
+//! A proxy by which a program reaches several servers, each over a route that can be blocked.
 
 use std::{
     io::{self, Read, Write},
@@ -13,24 +13,25 @@ use std::{
 
 use super::gate::{Gate, pump};
 
-/// How long a request may be.
+/// The length of a request.
 const REQUEST: usize = 8;
-/// How one is answered that is granted, and one that is not.
+/// The answers to a granted and to a refused request.
 const GRANTED: [u8; 8] = [0, 0x5a, 0, 0, 0, 0, 0, 0];
 const REFUSED: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
 
-/// A proxy that is told by its caller where to (SOCKS, version 4): whatever address a program learns, none leads past it.
+/// A SOCKS proxy (version 4): the caller names the port to connect to. Every address that a program learns leads
+/// through it.
 pub(super) struct Switch {
-    /// Where it listens.
+    /// The port that it listens on.
     pub(super) port: u16,
     closed: Arc<AtomicBool>,
 }
 
-/// The way to a server, a port of this machine. What comes to a gate that holds it waits, also who wants to connect.
+/// The route to a server, a port of this machine. A closed gate holds data and also new connections.
 pub(super) type Route = (u16, Arc<Gate>);
 
 impl Switch {
-    /// Starts one.
+    /// Starts a proxy.
     pub(super) fn start(routes: Vec<Route>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound socket has an address").port();
@@ -69,11 +70,11 @@ fn connect(mut client: TcpStream, routes: &[Route]) -> io::Result<()> {
     Ok(())
 }
 
-/// The port that the client asks for. The address is this machine's.
+/// The port that the client asks for. The address is ignored, because it is always this machine's.
 fn wanted(client: &mut TcpStream) -> io::Result<u16> {
     let mut request = [0; REQUEST];
     client.read_exact(&mut request)?;
-    // Its user's name, up to a zero.
+    // The name of the user, which ends with a zero byte.
     let mut byte = [1];
     while byte != [0] {
         client.read_exact(&mut byte)?;
@@ -85,7 +86,7 @@ fn wanted(client: &mut TcpStream) -> io::Result<u16> {
 impl Drop for Switch {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)));
     }
 }

@@ -1,10 +1,11 @@
-//! Servers of another system than this one: of older and newer versions.
+//! Servers from another system than this one, with older or newer versions.
 
 use std::{env, fs, path::PathBuf};
 
-/// Names a directory that is laid out as a system. What is not in it is taken from this one. See `setup/server`.
+/// Names a directory with the layout of a system. Programs that it lacks are taken from this system. See
+/// `setup/server`.
 const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
-/// Where Debian keeps programs, below a system.
+/// Debian's directories for programs, relative to a system.
 const PROGRAMS: [&str; 2] = ["usr/bin", "usr/sbin"];
 
 fn other() -> Option<PathBuf> {
@@ -22,7 +23,7 @@ pub(super) fn program(name: &str) -> Option<String> {
     found.map(|program| program.display().to_string())
 }
 
-/// A program of the newest PostgreSQL, of the other system or else of this one: Debian keeps them out of the path.
+/// A program of the newest PostgreSQL in the other system, or else in this one. Debian installs these outside the path.
 pub(super) fn postgres_program(name: &str) -> String {
     let systems = other().into_iter().chain([PathBuf::from("/")]);
     let newest = |system: PathBuf| {

@@ -1,4 +1,4 @@
-//! What servers begin with: made once for all tests, and copied for each server.
+//! Initial data of servers: created once for all tests, and copied for each server.
 
 use std::{
     env,
@@ -9,23 +9,23 @@ use std::{
 
 use super::directory;
 
-/// What a program that makes such data is, so that those of another one are not used.
+/// The program that creates the data. The data of another program is not used.
 pub(super) struct Maker<'a> {
     pub(super) name: &'a str,
     pub(super) program: &'a Path,
 }
 
 impl Maker<'_> {
-    /// Puts what `make` puts into an empty directory at `data`, which is not there yet.
+    /// Fills `data`, which does not exist yet, with the result of `make`.
     ///
-    /// `make` runs once for each version of the program, and for each user: what it made is kept where cargo keeps what tests
-    /// make. Others who need it meanwhile wait.
+    /// `make` runs once for each version of the program and each user. Its result is kept in cargo's directory for
+    /// files of tests. Parallel callers wait.
     ///
     /// # Panics
-    /// When there is no such program, or no room.
+    /// If the program does not exist, or the disk is full.
     pub(super) fn put(&self, data: &Path, make: impl FnOnce(&Path)) {
         let Some(cargo_tmp) = cargo_tmp() else {
-            // A program that was taken from where cargo built it.
+            // The test program is not in cargo's target directory.
             return make(data);
         };
         fs::create_dir_all(&cargo_tmp).expect("a directory of cargo's can be written to");
@@ -37,7 +37,7 @@ impl Maker<'_> {
         let lock_file = lock_file.expect("a directory of cargo's can be written to");
         lock_file.lock().expect("a file can be locked");
         if !made.exists() {
-            // A server that runs as another user cannot reach into the directory of cargo's.
+            // A server that runs as another user has no access to cargo's directory.
             let scratch = directory::scratch();
             let fresh = scratch.path().join("data");
             make(&fresh);
@@ -50,7 +50,7 @@ impl Maker<'_> {
     }
 }
 
-/// Where cargo keeps what tests make: beside the programs that it built, of which this is one.
+/// Cargo's directory for files of tests, found from the path of this program.
 fn cargo_tmp() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let target = program.ancestors().find(|directory| directory.join("CACHEDIR.TAG").is_file())?;

@@ -11,32 +11,36 @@ use super::{
     zookeeper_node::ZookeeperNode,
 };
 
-/// A private ZooKeeper of three nodes, that never waits for the disk. A tick is 500 ms; a node that is cut off does not hear that
-/// its connections are gone, and finds out after ten ticks, in which it goes on answering its clients. What was under way when it
-/// was cut off arrives when it is healed.
+/// A private ZooKeeper of three nodes, which never waits for the disk. A tick is 500 ms. A node that is cut off gets no
+/// notice that its connections are gone: it finds out after ten ticks, and answers its clients until then. Messages in
+/// flight when it was cut off arrive when it is healed.
 pub type ZookeeperEnsemble = Cluster<ZookeeperNode>;
 
-/// What is between two nodes.
+/// The link between two nodes.
 pub struct GateLink {
     ends: [usize; 2],
-    /// What passes between them, in either direction.
+    /// Controls both directions.
     gate: Arc<Gate>,
 }
 
 impl ZookeeperEnsemble {
-    /// Starts one.
+    /// Starts an ensemble.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts one with more lines of each `zoo.cfg`. A line that begins with `-` is an option of `java`.
+    /// Starts an ensemble with further lines of each `zoo.cfg`. A line that begins with `-` is an option of `java`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the server cannot be started.
     #[must_use]
     pub fn start_with(lines: &[&str]) -> Self {
         let addresses: Vec<_> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
@@ -54,10 +58,12 @@ impl ZookeeperEnsemble {
         Self::started(nodes, links)
     }
 
-    /// What a node answers to one of its words of four letters, such as `mntr`.
+    /// The answer of a node to a four-letter command, such as `mntr`.
+    ///
+    ///
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the server does not answer.
     #[must_use]
     pub fn four_letters(&self, node: usize, word: &str) -> String {
         self.node(node).four_letters(word).expect("the server answers")
@@ -68,7 +74,7 @@ impl ClusterNode for ZookeeperNode {
     const SCHEME: &'static str = "zookeeper";
     type Link = GateLink;
 
-    /// The newest leader: one that was lost may not know it yet.
+    /// The leader with the newest transaction. A former leader may not know yet that it was replaced.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
         let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, node.status()?))).collect();
@@ -94,12 +100,12 @@ impl Link for GateLink {
 
 impl Drop for GateLink {
     fn drop(&mut self) {
-        // Who still waits waits no longer.
+        // Ends the threads that still wait.
         self.gate.set(Passage::Lost);
     }
 }
 
-/// Whom a node may call, and by which way.
+/// The ports that a node may connect to, with their routes.
 fn switch(from: usize, links: &[GateLink], addresses: &[[u16; 2]]) -> Switch {
     let others = (0..SIZE).filter(|to| *to != from);
     let routes = others.flat_map(|to| {
@@ -116,7 +122,7 @@ fn configuration(addresses: &[[u16; 2]], switch: &Switch, lines: &[&str]) -> Vec
     let mut all = [HASTY, "initLimit=20", "syncLimit=10"].map(str::to_owned).to_vec();
     let servers = addresses.iter().enumerate();
     all.extend(servers.map(|(node, [follow, elect])| format!("server.{node}=127.0.0.1:{follow}:{elect}")));
-    // It calls nobody but through the switch, also not on this machine.
+    // All its connections go through the switch, also those on this machine.
     all.push(format!("-DsocksProxyPort={}", switch.port));
     let socks = ["-DsocksProxyHost=127.0.0.1", "-DsocksProxyVersion=4", "-DsocksNonProxyHosts="];
     all.extend(socks.iter().chain(lines).map(|&line| line.to_owned()));

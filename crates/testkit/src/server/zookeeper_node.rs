@@ -1,4 +1,4 @@
-//! One ZooKeeper, with its ports and its data.
+//! One ZooKeeper with its ports and its data.
 
 use std::{
     fs,
@@ -16,11 +16,12 @@ use super::{
     switch::Switch,
 };
 
-/// How long a question may take.
+/// The time limit of a question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How long one may take of a server that may be starting or electing: who comes before it is ready may never be heard.
+/// The time limit of a question to a server that may be starting or electing. Such a server may never answer an early
+/// request.
 const EARLY_LIMIT: Duration = Duration::from_millis(200);
-/// What every server of a test is told. A tick is the unit of all its times, and sessions end at one.
+/// The configuration of every test server. A tick is the unit of all its times, and sessions end at a tick.
 const USUAL: [&str; 10] = [
     "clientPortAddress=127.0.0.1",
     "dataDir=./data",
@@ -30,31 +31,31 @@ const USUAL: [&str; 10] = [
     "maxClientCnxns=0",
     "admin.enableServer=false",
     "4lw.commands.whitelist=*",
-    // The digest of `super:secret`: who says that may do everything.
+    // The digest of `super:secret`, whose owner has all rights.
     "DigestAuthenticationProvider.superDigest=super:lK75jTNcA+U9vtVEw5vB51mj/w4=",
-    // Elections are told again and again, ever more rarely: at the latest after this time.
+    // During an election, notifications are repeated at growing intervals, at most this long.
     "fastleader.maxNotificationInterval=1000",
 ];
 
-/// Its own, and what that needs of others but does not name.
+/// ZooKeeper's library, and dependencies that it does not name.
 const LIBRARIES: [&str; 3] = ["zookeeper", "netty-codec", "netty-resolver"];
 
 /// One ZooKeeper.
 pub struct ZookeeperNode {
     instance: Instance,
-    /// Where it answers without encryption.
+    /// The port without encryption.
     pub(super) port: u16,
-    /// What its owner wants: lines of its configuration and, with a `-` before them, options of `java`.
+    /// Further configuration lines. Lines that begin with `-` are options of `java`.
     pub(super) lines: Vec<String>,
-    /// Where encrypted connections come in, if they do.
+    /// The port for encrypted connections, if there is one.
     pub(super) secure_port: Option<u16>,
-    /// Which of several it is.
+    /// Its number in an ensemble.
     pub(super) id: Option<usize>,
-    /// Through it one of several calls the others.
+    /// The proxy by which it connects to the others of its ensemble.
     pub(super) switch: Option<Switch>,
 }
 
-/// What one that serves says of itself.
+/// The status that a serving node reports.
 pub(super) struct Status {
     /// Whether it leads others.
     pub(super) leads: bool,
@@ -63,7 +64,7 @@ pub(super) struct Status {
 }
 
 impl ZookeeperNode {
-    /// One that does not run yet.
+    /// A server that is not started yet.
     pub(super) fn new() -> Self {
         Self {
             instance: Instance::new(),
@@ -75,12 +76,12 @@ impl ZookeeperNode {
         }
     }
 
-    /// What it says of itself, if it serves.
+    /// The reported status, if the node serves.
     pub(super) fn status(&self) -> Option<Status> {
         status(self.port)
     }
 
-    /// Kills it and makes this number the next that a sequence below `path` uses.
+    /// Kills the server and sets the number of the next sequential child below `path`.
     pub(super) fn set_child_counter(&mut self, path: &str, counter: i32) {
         self.instance.kill();
         self.write("SetChildCounter.java", include_str!("SetChildCounter.java"));
@@ -90,12 +91,12 @@ impl ZookeeperNode {
         java(self.directory(), &arguments, "");
     }
 
-    /// What it answers to one of its words of four letters; `None` when it does not.
+    /// The answer to a four-letter command. `None`: there is no answer.
     pub(super) fn four_letters(&self, word: &str) -> Option<String> {
         ask(self.port, word, ANSWER_LIMIT)
     }
 
-    /// Has the operator's command do what these lines say.
+    /// Runs these lines in ZooKeeper's own shell.
     pub(super) fn commands(&self, lines: &str) {
         java(self.directory(), &self.shell(&[]), lines);
     }
@@ -155,7 +156,7 @@ impl Node for ZookeeperNode {
 
     fn command(&self, words: &[&str]) -> Vec<String> {
         let mut output = java(self.directory(), &self.shell(words), "");
-        // Before it does anything it tells that it is connected.
+        // The output before this line is only about the connection.
         let connected = output.iter().position(|line| line.contains("state:SyncConnected"));
         output.split_off(connected.map_or(0, |line| line + 1))
     }
