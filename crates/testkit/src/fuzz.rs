@@ -148,7 +148,7 @@ impl Rng {
         let number = NUMBERS[self.below(NUMBERS.len())];
         let (little, big) = (number.to_le_bytes(), number.to_be_bytes());
         let bytes = if self.below(2) == 0 { &little[..width] } else { &big[8 - width..] };
-        input.iter_mut().skip(at).zip(bytes).for_each(|(place, byte)| *place = *byte);
+        input.iter_mut().skip(at).zip(bytes).for_each(|(old, new)| *old = *new);
     }
 }
 

@@ -24,7 +24,7 @@ pub async fn neighbour_gives_up(
     assert!(matches!(engine.claim(leaves, How::Create).await, Ok(Answer::Waiting(_))));
     assert!(matches!(other.claim(stays, How::Create).await, Ok(Answer::Waiting(_))));
     engine.release(&release_of(leaves)).await;
-    let notification = timeout(PATIENCE, other.notifications()).await.expect("it is told to ask");
+    let notification = timeout(PATIENCE, other.notifications()).await.expect("the waiter is notified");
     assert!(
         matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == stays.id),
         "{notification:?}"
@@ -39,13 +39,13 @@ pub async fn neighbour_gives_up(
 /// If that fails.
 pub fn broken_hold(locks: &Locks, operator: &Locks, runtime: &Runtime) -> Guard {
     let acquired = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire();
-    let guard = acquired.expect("nobody holds it");
+    let guard = acquired.expect("the name is free");
     let other = acquire(locks, "b");
     let token = guard.token().number;
     let broken = runtime.block_on(operator.break_hold("a", token, false));
     assert_eq!(broken.expect("it is held"), Broken::Done);
     let lost = runtime.block_on(async { timeout(PATIENCE, guard.lost()).await });
-    assert_eq!(lost.expect("it is told"), Loss::Broken);
+    assert_eq!(lost.expect("the loss is reported"), Loss::Broken);
     assert!(other.check(), "another hold on the same lease stays");
     guard
 }

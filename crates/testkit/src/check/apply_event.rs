@@ -35,7 +35,8 @@ pub(super) fn apply_event<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) 
             if life.grant.is_none() || life.release.is_some() {
                 return Some("a release of an attempt that was not granted or was released before");
             }
-            life.release = Some(ReleaseCall { at: t, min_hold: *keep, min_hold_certain: sure.or(*keep).unwrap_or(0) });
+            life.release =
+                Some(ReleaseCall { at: t, min_hold: *keep, min_hold_certain: sure.or(*keep).unwrap_or(0) });
         }
         What::RelOk => return answer(life, t, Outcome::Freed),
         What::RelNotheld => return answer(life, t, Outcome::NotHeld),

@@ -124,7 +124,8 @@ fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &m
     for element in contents.elements {
         finding.checked();
         let Some(write) = by_element.get(element) else {
-            finding.violated(&[], &[contents.event], || format!("it contains {element}, which no write added"));
+            finding
+                .violated(&[], &[contents.event], || format!("it contains {element}, which no write added"));
             continue;
         };
         let last = largest.entry(write.lineage()).or_insert(write);

@@ -32,7 +32,8 @@ fn checks<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
             && check.at >= deadline.saturating_add(nanos(terms.reading))
         {
             let late = millis(check.at - deadline);
-            finding.violated(&[life], event, || format!("{life} was reported valid {late} after its deadline"));
+            finding
+                .violated(&[life], event, || format!("{life} was reported valid {late} after its deadline"));
         } else if let Some(gone) = gone {
             finding.violated(&[life], &[gone.event, check.event], || {
                 format!("{life} was reported lost, then valid")

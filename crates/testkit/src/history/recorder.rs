@@ -114,7 +114,7 @@ impl Recorder {
         match &mut state.sink {
             Sink::Memory(events) => events.push(event),
             Sink::File(file) => {
-                let mut line = serde_json::to_vec(&event).expect("events hold nothing that JSON cannot say");
+                let mut line = serde_json::to_vec(&event).expect("every event can be written as JSON");
                 line.push(b'\n');
                 file.write_all(&line).expect("the history must be complete: cannot write to its file");
             }

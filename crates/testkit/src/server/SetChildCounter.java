@@ -4,12 +4,12 @@ import org.apache.zookeeper.server.DataTree;
 import org.apache.zookeeper.server.persistence.FileTxnSnapLog;
 
 /**
- * Changes how many children a node ever had, which is what ZooKeeper numbers them by, in the data of a server that does
- * not run: DATA_DIRECTORY PATH COUNTER.
+ * Sets the child counter of a node, by which ZooKeeper numbers sequential children, in the data of a stopped server.
+ * Arguments: DATA_DIRECTORY PATH COUNTER.
  */
 class SetChildCounter {
 	public static void main(String[] arguments) throws Exception {
-		// Of what changes here nobody shall find that its digest is wrong.
+		// The changed tree would not match its digest.
 		System.setProperty("zookeeper.digest.enabled", "false");
 		var directory = new File(arguments[0]);
 		var log = new FileTxnSnapLog(directory, directory);

@@ -1,6 +1,7 @@
-/* A wall clock that is set forward and back while a server runs, preloaded into it: the machine's, plus so many seconds as
- * the file LEASEHOLD_TEST_CLOCK holds (a 64-bit number). System calls are made directly: what a memory allocator asks for
- * before the program begins finds nothing to look up. (libfaketime does, and Redis with jemalloc does not start under it.) */
+/* A wall clock that a test can step while a server runs. The library is preloaded into the server. The time is the
+ * machine's plus an offset in seconds, a 64-bit number in the file that LEASEHOLD_TEST_CLOCK names. The functions make
+ * system calls directly and look up no symbols, because a memory allocator may call them before the program begins.
+ * (libfaketime looks up symbols, and Redis with jemalloc does not start under it.) */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -218,7 +218,8 @@ impl Talk {
 /// If there is none.
 #[must_use]
 pub fn outer_address() -> IpAddr {
-    let routes = std::fs::read_to_string("/proc/net/fib_trie").expect("the system tells its addresses");
+    let routes =
+        std::fs::read_to_string("/proc/net/fib_trie").expect("Linux lists the addresses of the machine");
     let lines: Vec<_> = routes.lines().map(str::trim).collect();
     let of = |pair: &[&str]| match pair {
         [address, kind] if kind.ends_with("host LOCAL") => address.strip_prefix("|-- ")?.parse().ok(),

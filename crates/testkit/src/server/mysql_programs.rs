@@ -132,5 +132,5 @@ fn run(command: &mut Command) -> Output {
 /// The user that the server runs as. It refuses to run as root unless this option says so.
 fn user() -> String {
     let user = User::from_uid(Uid::effective()).ok().flatten();
-    user.expect("whoever runs tests has a name").name
+    user.expect("the user that runs the tests has a name").name
 }

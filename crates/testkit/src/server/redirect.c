@@ -1,6 +1,7 @@
-/* Leads the connections of a server elsewhere, preloaded into it: the file LEASEHOLD_TEST_REDIRECT has lines of two ports, and
- * who connects to the first, at whatever address, comes to the second on loopback. It is read anew for each connection, for
- * ports are added while a server runs. The system call is made directly, so that the library fits older C libraries. */
+/* Redirects the outgoing connections of a server. The library is preloaded into the server. Each line of the file that
+ * LEASEHOLD_TEST_REDIRECT names has two ports: a connection to the first, at any address, goes to the second on loopback.
+ * The file is read for each connection, because ports are added while a server runs. The system call is made directly, so
+ * that the library works with older C libraries. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>

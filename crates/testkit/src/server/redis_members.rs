@@ -102,6 +102,6 @@ impl RedisCluster {
         let announces = |known: &Known| known.id == self.ids[node] && is_announced(&known.announced);
         let knows = |other| self.view(other).is_some_and(|view| view.iter().any(announces));
         let present = || self.members().filter(|&other| self.group.is_present(other));
-        wait("nodes that heard the announcement", || present().all(knows).then_some(()));
+        wait("nodes that know the announcement", || present().all(knows).then_some(()));
     }
 }

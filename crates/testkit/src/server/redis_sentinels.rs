@@ -202,7 +202,7 @@ impl RedisSentinels {
     pub fn hand_over(&mut self, replica: usize) {
         let master = self.master();
         let port = self.group.port(replica).to_string();
-        wait("the replica on line", || {
+        wait("the replica online", || {
             let words = ["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "10000"];
             match self.group.answer(of_nodes(master), &[&words]) {
                 Ok(_) => Some(()),

@@ -30,7 +30,7 @@ async fn a_free_name_is_granted(fixture: &Fixture<'_>) -> Outcome {
     ensure!(grant.tokens >= 1, "a grant carries at least its own token: {grant:?}");
     ensure!(
         matches!(grant.previous, Previous::Clean | Previous::Unknown),
-        "nobody held the name before, yet: {:?}",
+        "the name had no previous hold, but the grant reports {:?}",
         grant.previous
     );
     let lapses = fixture.profile().life != leasehold_core::Life::Process;
@@ -57,10 +57,10 @@ async fn a_claim_that_may_not_queue_leaves_nothing(fixture: &Fixture<'_>) -> Out
     let attempt = fixture.attempt(&name, Mode::Exclusive);
     other.blocked(&attempt).await?;
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
-    ensure!(view.waiters.is_empty(), "an attempt stands in line: {:?}", view.waiters);
+    ensure!(view.waiters.is_empty(), "a claim that may not queue is queued: {:?}", view.waiters);
     one.free(&holder, &grant).await?;
     let answer = other.ask(&attempt, How::Ask).await?;
-    want!(answer, Answer::Gone | Answer::Taken(_) => (), "an attempt that was told taken got the name later");
+    want!(answer, Answer::Gone | Answer::Taken(_) => (), "a claim that was answered taken got the name later");
     one.finds_free(&name).await.map(drop)
 }
 
@@ -71,7 +71,7 @@ async fn a_repeated_claim_gets_the_same_grant(fixture: &Fixture<'_>) -> Outcome 
     let second = client.hold(&claim).await?;
     ensure!(first.token == second.token, "one claim was granted twice: {} and {}", first.token, second.token);
     let view = client.engine.show(&claim.name).await.map_err(|error| format!("show: {error:?}"))?;
-    ensure!(view.holders.len() == 1, "a doubled claim holds twice: {:?}", view.holders);
+    ensure!(view.holders.len() == 1, "a repeated claim holds twice: {:?}", view.holders);
     client.free(&claim, &second).await?;
     client.finds_free(&claim.name).await.map(drop)
 }
@@ -89,7 +89,7 @@ async fn a_repeated_waiting_claim_keeps_its_position(fixture: &Fixture<'_>) -> O
     let queue: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
     ensure!(
         queue == [first.id.to_string(), second.id.to_string()],
-        "the line after a doubled claim: {queue:?}"
+        "the queue after a repeated claim: {queue:?}"
     );
     one.free(&holder, &grant).await?;
     one.granted(&first).await.map(drop)

@@ -42,7 +42,7 @@ async fn locks_outlive_cut_connections(fixture: &Fixture<'_>) -> Outcome {
             {}
         };
         let limit = fixture.patience();
-        let late = |_| format!("a cut connection was not told by AskAll in {limit:?}");
+        let late = |_| format!("no AskAll after a cut connection in {limit:?}");
         tokio::time::timeout(limit, reported).await.map_err(late)?;
     }
     let again = one.granted(&claim).await?;

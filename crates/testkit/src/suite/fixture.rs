@@ -283,9 +283,7 @@ impl Client<'_> {
     /// The claim must still be queued.
     pub(super) async fn waits(&self, claim: &Claim) -> Outcome<Hint> {
         let answer = self.ask(claim, How::Ask).await?;
-        Ok(
-            want!(answer, Answer::Waiting(hint) => hint, "{} should stand in line for {}", claim.mode, claim.name),
-        )
+        Ok(want!(answer, Answer::Waiting(hint) => hint, "{} should be queued for {}", claim.mode, claim.name))
     }
 
     /// Releases a claim, with its token if it holds.

@@ -30,7 +30,7 @@ const LATE: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_millis(10);
 
 fn needs_min_hold(profile: &Profile) -> Option<&'static str> {
-    (!profile.can_keep).then_some("a name cannot be kept after its release")
+    (!profile.can_keep).then_some("the engine has no minimum hold time")
 }
 
 async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
@@ -39,11 +39,11 @@ async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome 
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let order = Release { keep: Some(min_hold), ..release_of(&claim, Some(&grant)) };
-    want!(one.release_as(&order).await?, Released::Freed => (), "a release that keeps the name");
+    want!(one.release_as(&order).await?, Released::Freed => (), "a release with a minimum hold");
     let hint = other.blocked(&fixture.attempt(&claim.name, Mode::Exclusive)).await?;
     ensure!(
         hint.ask_in.is_some_and(|ask_in| ask_in <= min_hold),
-        "kept for {min_hold:?}, the hint is {:?}",
+        "with a minimum hold of {min_hold:?} the hint is {:?}",
         hint.ask_in
     );
     one.blocked(&fixture.attempt(&claim.name, Mode::Shared)).await?;
@@ -83,13 +83,13 @@ async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>
     let (mut now, mut last) = (Instant::from_nanos(0), (holder, &clients[0]));
     while !queue.is_empty() {
         let order = Release { keep: Some(MIN_HOLD_EACH), ..release_of(&last.0, Some(&grant)) };
-        want!(last.1.release_as(&order).await?, Released::Freed => (), "a release that keeps the name");
+        want!(last.1.release_as(&order).await?, Released::Freed => (), "a release with a minimum hold");
         let (at, next) = loop {
             // Counted in steps, which take longer on a slow machine.
             let (expected, took) = (WAITERS - queue.len() + 1, now.since(Instant::from_nanos(0)));
             ensure!(
                 took <= (MIN_HOLD_EACH + LATE) * expected as u32,
-                "{expected} waiters, for each of which the name was kept for {MIN_HOLD_EACH:?}, are not through after {took:?}"
+                "{expected} waiters with a minimum hold of {MIN_HOLD_EACH:?} each are not all granted after {took:?}"
             );
             fixture.advance(STEP).await;
             now = now.after(STEP);
@@ -97,7 +97,9 @@ async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>
                 break granted;
             }
         };
-        let Some(waiter) = queue.remove(at) else { return Err(Stop::Fail("nobody waits".into())) };
+        let Some(waiter) = queue.remove(at) else {
+            return Err(Stop::Fail("the queue of the case is empty".into()));
+        };
         (last, grant) = ((waiter.claim, waiter.client), next);
     }
     last.1.free(&last.0, &grant).await
@@ -170,6 +172,6 @@ async fn a_release_without_a_hold_starts_no_minimum_hold(fixture: &Fixture<'_>) 
     let (one, other) = (fixture.client().await, fixture.client().await);
     let unknown = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let order = Release { keep: Some(min_hold), ..release_of(&unknown, None) };
-    want!(one.release_as(&order).await?, Released::NotThere => (), "a keeping release of a claim never made");
+    want!(one.release_as(&order).await?, Released::NotThere => (), "a release with a minimum hold of an unknown claim");
     other.finds_free(&unknown.name).await.map(drop)
 }

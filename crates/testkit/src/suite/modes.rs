@@ -190,6 +190,6 @@ async fn refused(
         );
     }
     let view = client.engine.show(name).await.map_err(|error| format!("show: {error:?}"))?;
-    ensure!(view.waiters.is_empty(), "a refused claim stands in line: {:?}", view.waiters);
+    ensure!(view.waiters.is_empty(), "a refused claim is queued: {:?}", view.waiters);
     Ok(())
 }

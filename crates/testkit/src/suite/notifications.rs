@@ -17,11 +17,11 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(a_dropped_notifications_future_loses_nothing, skip = needs_push),
     case!(a_notification_reaches_only_the_client_of_its_claim, skip = needs_push),
-    case!(the_poll_finds_the_grant, skip = |profile| profile.push.then_some("news are pushed")),
+    case!(the_poll_finds_the_grant, skip = |profile| profile.push.then_some("notifications are pushed")),
 ];
 
 fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
-    (!profile.push).then_some("news are not pushed")
+    (!profile.push).then_some("notifications are not pushed")
 }
 
 async fn a_notification_wakes_the_waiter(fixture: &Fixture<'_>) -> Outcome {
@@ -30,7 +30,7 @@ async fn a_notification_wakes_the_waiter(fixture: &Fixture<'_>) -> Outcome {
     let pushed = woken(fixture, &other, &waiter).await?;
     let next = other.granted(&waiter).await?;
     if let Some(pushed) = pushed {
-        ensure!(pushed == next.token, "the token {pushed} was pushed, asking told {}", next.token);
+        ensure!(pushed == next.token, "the token {pushed} was pushed, asking returned {}", next.token);
     }
     other.free(&waiter, &next).await
 }
@@ -71,7 +71,7 @@ async fn a_notification_reaches_only_the_client_of_its_claim(fixture: &Fixture<'
         tokio::time::timeout(Duration::ZERO, third.engine.notifications()).await.unwrap_or_default();
     ensure!(
         !foreign.iter().any(|notification| concerns(notification, waiter.id)),
-        "news of another client's claim: {foreign:?}"
+        "notifications of another client's claim: {foreign:?}"
     );
     other.granted(&waiter).await.map(drop)
 }
@@ -102,7 +102,7 @@ pub(super) async fn woken(
         }
     };
     let limit = fixture.patience();
-    let late = |_| Stop::Fail(format!("no news of {} for its waiter in {limit:?}", claim.name));
+    let late = |_| Stop::Fail(format!("no notification of {} for its waiter in {limit:?}", claim.name));
     tokio::time::timeout(limit, reading).await.map_err(late)
 }
 

@@ -48,7 +48,7 @@ async fn waiters_are_served_in_order(fixture: &Fixture<'_>) -> Outcome {
         let hint = client.blocked(waiter).await?;
         ensure!(
             hint.ahead.is_none_or(|ahead| ahead as usize == at),
-            "waiter {at} was told {:?} are ahead",
+            "waiter {at} got the position {:?}",
             hint.ahead
         );
     }
@@ -135,8 +135,8 @@ async fn a_cancelled_waiter_leaves_the_queue(fixture: &Fixture<'_>) -> Outcome {
     let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     one.blocked(&leaving).await?;
     other.blocked(&staying).await?;
-    want!(one.release(&leaving, None).await?, Released::Freed => (), "a waiter that leaves the line");
-    want!(one.ask(&leaving, How::Ask).await?, Answer::Gone => (), "a waiter that left the line asks");
+    want!(one.release(&leaving, None).await?, Released::Freed => (), "a waiter that leaves the queue");
+    want!(one.ask(&leaving, How::Ask).await?, Answer::Gone => (), "an ask of a waiter that left the queue");
     one.free(&holder, &grant).await?;
     other.granted(&staying).await.map(drop)
 }

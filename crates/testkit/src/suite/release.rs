@@ -99,7 +99,7 @@ async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(fixture: 
         want!(one.release_as(&order).await?, Released::NotThere => (), "the release of a hold by another token");
         want!(one.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of what was released");
         let next = other.finds_free(&claim.name).await?;
-        want!(next.previous, Previous::Clean | Previous::Unknown => (), "after a hold that nobody knew of");
+        want!(next.previous, Previous::Clean | Previous::Unknown => (), "after a hold that its client did not know");
     }
     Ok(())
 }
@@ -243,8 +243,8 @@ async fn an_unused_hold_does_not_hide_the_end_before_it(fixture: &Fixture<'_>) -
     want!(one.release_as(&order).await?, Released::Freed => (), "the release of an abandoned hold");
     let unused = fixture.claim(&claim.name, Mode::Exclusive);
     other.hold(&unused).await?;
-    want!(other.release(&unused, None).await?, Released::Freed => (), "the release of a hold that nobody used");
+    want!(other.release(&unused, None).await?, Released::Freed => (), "the release of an unused hold");
     let next = one.finds_free(&claim.name).await?;
-    want!(next.previous, Previous::Abandoned | Previous::Unknown => (), "after a hold that nobody used");
+    want!(next.previous, Previous::Abandoned | Previous::Unknown => (), "after an unused hold");
     Ok(())
 }

@@ -132,8 +132,8 @@ impl Run<'_> {
         let left = AssertUnwindSafe(tokio::time::timeout(CASE_LIMIT, self.harness.at_rest())).catch_unwind();
         match left.await {
             Ok(Ok(left)) => left,
-            Ok(Err(_)) => vec![format!("something that was not told within {CASE_LIMIT:?}")],
-            Err(panic) => vec![format!("what cannot be told: {}", text_of(&*panic))],
+            Ok(Err(_)) => vec![format!("no list of leftovers within {CASE_LIMIT:?}")],
+            Err(panic) => vec![format!("the list of leftovers failed: {}", text_of(&*panic))],
         }
     }
 

@@ -81,7 +81,7 @@ async fn blocks_of_tokens_do_not_overlap(fixture: &Fixture<'_>) -> Outcome {
         let again = other.hold(&claim).await?;
         ensure!(
             (again.token, again.tokens) == (grant.token, grant.tokens),
-            "a doubled claim of a block got another block: {grant:?}, {again:?}"
+            "a repeated claim of a block got another block: {grant:?}, {again:?}"
         );
         other.free(&claim, &grant).await?;
         last = grown(last, grant)?;

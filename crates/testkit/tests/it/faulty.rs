@@ -68,7 +68,7 @@ fn a_late_claim_arrives_when_it_is_delivered() {
     assert!(is_unknown(&now(faulty.claim(&claim(1, "a"), How::Create))));
     assert!(!is_held(&rig));
     now(faulty.deliver_late());
-    assert!(is_held(&rig), "nobody cleaned it up");
+    assert!(is_held(&rig), "it was not cleaned up");
 }
 
 #[test]

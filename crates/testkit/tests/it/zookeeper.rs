@@ -72,7 +72,7 @@ fn a_paused_server_does_not_answer() {
 
 #[test]
 fn a_server_takes_extra_configuration_and_options() {
-    let server = ZookeeperServer::start(&["tickTime=250", "-Dleasehold.test=told"]);
+    let server = ZookeeperServer::start(&["tickTime=250", "-Dleasehold.test=value"]);
     assert!(server.four_letters("conf").contains("tickTime=250\n"));
     assert!(server.four_letters("envi").contains("java.io.tmpdir="));
 }
@@ -187,7 +187,7 @@ fn a_short_partition_goes_unnoticed() {
 fn flushes(server: &ZookeeperServer) -> u64 {
     let reply = server.four_letters("mntr");
     let count = reply.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime\t"));
-    count.expect("it tells how often it waited for the disk").parse().unwrap()
+    count.expect("the server reports how often it waited for the disk").parse().unwrap()
 }
 
 fn serves(ensemble: &ZookeeperEnsemble, node: usize) -> bool {

@@ -58,7 +58,7 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         holders.retain(|held| held.attempt != gone);
         Some(())
     }),
-    ("I3", "a kept name that was not kept", |events, rng| {
+    ("I3", "a minimum hold that was ignored", |events, rng| {
         let (release, _) = handed_on(events, rng)?;
         events[release].what = What::RelInv { keep: Some(5_000 * MS), sure: None };
         Some(())
@@ -126,7 +126,7 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         *valid = true;
         Some(())
     }),
-    ("I9", "a loss never told", |events, rng| {
+    ("I9", "a loss never reported", |events, rng| {
         let at = any(events, rng, |events, event| {
             let left = |other: &&Event| other.attempt == event.attempt && other.t > event.t + 51 * MS;
             matches!(event.what, What::Lost { .. })
@@ -142,10 +142,10 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         events[at].what = What::RelNotheld;
         Some(())
     }),
-    ("I11", "a released hold that stays in line", |events, rng| {
+    ("I11", "a released hold that stays queued", |events, rng| {
         stays_queued(events, rng, |what| matches!(what, What::RelOk), 1_100 * MS)
     }),
-    ("I11", "a cancelled one that stays in line", |events, rng| {
+    ("I11", "a cancelled attempt that stays queued", |events, rng| {
         stays_queued(events, rng, |what| matches!(what, What::Cancel | What::AcqUnknown { .. }), 1_100 * MS)
     }),
     ("I12", "a wait over its limit", |events, rng| {
@@ -252,10 +252,10 @@ fn contents(events: &mut [Event]) -> Option<&mut Vec<u64>> {
 /// Adds an attempt to the queue in a look at the server that comes `later` than a fitting event of the attempt.
 fn stays_queued(events: &mut [Event], rng: &mut Rng, fits: fn(&What) -> bool, later: u64) -> Option<()> {
     let over = any(events, rng, |events, event| {
-        let kept = events.iter().any(|other| {
+        let has_min_hold = events.iter().any(|other| {
             other.attempt == event.attempt && matches!(other.what, What::RelInv { keep: Some(_), .. })
         });
-        fits(&event.what) && !kept
+        fits(&event.what) && !has_min_hold
     })?;
     let (t, id, lock) = (events[over].t, events[over].attempt, events[over].lock.clone());
     let truth = events.iter_mut().find_map(|event| match &mut event.what {

@@ -52,7 +52,7 @@ fn terms(words: &str) -> Terms {
         match word.split_once('=').unwrap_or((word, "")) {
             ("lossy", _) => terms.lossy = true,
             ("overtakes", count) => terms.overtakes = Some(count.parse().unwrap()),
-            ("place", time) => terms.place = Duration::from_nanos(ms(time)),
+            ("entry", time) => terms.place = Duration::from_nanos(ms(time)),
             ("under-way", time) => terms.under_way = Duration::from_nanos(ms(time)),
             ("stale", time) => terms.stale = Duration::from_nanos(ms(time)),
             ("set_back", _) => terms.set_back = true,
@@ -107,7 +107,7 @@ fn event(line: &str) -> Event {
 
 fn what(ev: &str, values: &Values<'_>) -> What {
     let victim = || values.0[0].parse().unwrap();
-    let err = || "told".to_owned();
+    let err = || "error".to_owned();
     let kind = || values.0.first().copied().unwrap_or("storm").to_owned();
     let number = |at: usize| values.0[at].parse().unwrap();
     match ev {
@@ -135,7 +135,7 @@ fn what(ev: &str, values: &Values<'_>) -> What {
         "renewed" => What::RenewOk { deadline: values.ms("D").unwrap(), ttl: values.ms("ttl") },
         "lost" => What::Lost { err: err() },
         "check" => What::Check { valid: values.0[0] == "true", deadline: values.ms("D") },
-        "rel" => What::RelInv { keep: values.ms("keep"), sure: None },
+        "rel" => What::RelInv { keep: values.ms("min_hold"), sure: None },
         "freed" => What::RelOk,
         "notheld" => What::RelNotheld,
         "relunknown" => What::RelUnknown { err: err() },
