@@ -18,8 +18,6 @@ impl WallClock {
     /// A clock with the machine's time. Builds the library to preload into the process, with the C compiler that Rust
     /// uses for linking.
     ///
-    ///
-    ///
     /// # Panics
     /// If there is no compiler.
     #[must_use]

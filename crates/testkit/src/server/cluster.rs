@@ -99,8 +99,6 @@ impl<N: ClusterNode> Cluster<N> {
 
     /// Starts a node again, and waits until it serves if it is part of a majority.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     pub fn restart(&mut self, node: usize) {

@@ -29,8 +29,6 @@ impl EtcdServer {
 
     /// Starts a server that answers only after the data is on disk, with further arguments of `etcd`.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -43,8 +41,6 @@ impl EtcdServer {
     }
 
     /// Starts a server that accepts only encrypted connections of clients with a certificate of its authority.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.

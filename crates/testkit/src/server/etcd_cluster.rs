@@ -29,8 +29,6 @@ struct Status {
 impl EtcdCluster {
     /// Starts a cluster.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]

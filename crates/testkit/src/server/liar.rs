@@ -49,8 +49,6 @@ pub struct Talk {
 impl Liar {
     /// Starts a server that sends these answers on each connection.
     ///
-    ///
-    ///
     /// # Panics
     /// If loopback has no free port.
     #[must_use]
@@ -60,8 +58,6 @@ impl Liar {
 
     /// Starts a server that calls `converse` for each connection. When it returns, also with an error, the connection
     /// is closed.
-    ///
-    ///
     ///
     /// # Panics
     /// If loopback has no free port.
@@ -148,8 +144,6 @@ impl Drop for Liar {
 impl Talk {
     /// Sends the answers, and then reads until the client closes the connection.
     ///
-    ///
-    ///
     /// # Errors
     /// If the client closed the connection.
     pub fn tell(&mut self, lie: &Lie) -> io::Result<()> {
@@ -165,8 +159,6 @@ impl Talk {
     }
 
     /// Waits for bytes from the client. Returns how many came; 0: the client closed the connection.
-    ///
-    ///
     ///
     /// # Errors
     /// If the connection broke.
@@ -186,8 +178,6 @@ impl Talk {
 
     /// Reads until the client closes the connection, and returns all bytes.
     ///
-    ///
-    ///
     /// # Errors
     /// If the connection broke.
     pub fn hear_out(&mut self) -> io::Result<Vec<u8>> {
@@ -196,8 +186,6 @@ impl Talk {
     }
 
     /// Sends bytes.
-    ///
-    ///
     ///
     /// # Errors
     /// If the client closed the connection.

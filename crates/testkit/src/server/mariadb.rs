@@ -40,8 +40,6 @@ pub struct MariadbServer {
 impl MariadbServer {
     /// Starts a server with options, each as `--name=value`.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -50,8 +48,6 @@ impl MariadbServer {
     }
 
     /// Starts a server that answers only after the data is on disk, with options.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -96,8 +92,6 @@ impl MariadbServer {
 
     /// Starts a server that accepts only encrypted connections.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -112,8 +106,6 @@ impl MariadbServer {
     }
 
     /// Starts a server without encryption, with options.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -195,8 +187,6 @@ impl MariadbServer {
 
     /// Shuts the server down in order.
     ///
-    ///
-    ///
     /// # Panics
     /// If it is not running.
     pub fn stop(&mut self) {
@@ -206,8 +196,6 @@ impl MariadbServer {
 
     /// Suspends the server's process until [`resume`](Self::resume). Its connections stay, but it does not answer.
     ///
-    ///
-    ///
     /// # Panics
     /// If it is not running.
     pub fn pause(&self) {
@@ -215,8 +203,6 @@ impl MariadbServer {
     }
 
     /// Resumes the server's process.
-    ///
-    ///
     ///
     /// # Panics
     /// If it is not running.

@@ -27,8 +27,6 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// Starts a PgBouncer in front of the PostgreSQL on port `server`.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -37,8 +35,6 @@ impl PgBouncer {
     }
 
     /// Starts a PgBouncer with this pool mode: `session`, `transaction` or `statement`.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.

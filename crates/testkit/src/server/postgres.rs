@@ -39,8 +39,6 @@ pub struct PostgresServer {
 impl PostgresServer {
     /// Starts a server with settings, each as `name=value`.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -50,8 +48,6 @@ impl PostgresServer {
 
     /// Starts a server that answers only after the data is on disk, with settings.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -60,8 +56,6 @@ impl PostgresServer {
     }
 
     /// Starts a server that accepts only encrypted connections of users with a password.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -106,8 +100,6 @@ impl PostgresServer {
     }
 
     /// Starts an asynchronous replica of this server, which can be [promoted](Self::promote).
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -243,8 +235,6 @@ impl PostgresServer {
     }
 
     /// Shuts the server down at once, in order.
-    ///
-    ///
     ///
     /// # Panics
     /// If it is not running.

@@ -11,8 +11,6 @@ pub(super) const PRELOAD: &str = "LD_PRELOAD";
 
 /// Compiles a C library into `directory`, with the C compiler that Rust uses for linking.
 ///
-///
-///
 /// # Panics
 /// If there is no compiler.
 pub(super) fn build(directory: &Path, name: &str, source: &str) -> PathBuf {

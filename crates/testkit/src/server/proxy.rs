@@ -52,8 +52,6 @@ struct Connection {
 impl Proxy {
     /// Starts a proxy in front of port `server` of this machine.
     ///
-    ///
-    ///
     /// # Panics
     /// If loopback has no free port.
     #[must_use]

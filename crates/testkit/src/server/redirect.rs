@@ -19,8 +19,6 @@ pub(super) struct Redirect {
 impl Redirect {
     /// Builds the library to preload into the processes.
     ///
-    ///
-    ///
     /// # Panics
     /// If there is no compiler.
     pub(super) fn build(directory: &Path) -> PathBuf {

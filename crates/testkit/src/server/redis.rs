@@ -15,8 +15,6 @@ pub type RedisServer = Standalone<RedisNode>;
 impl RedisServer {
     /// Starts a server with further arguments of `redis-server`.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -25,8 +23,6 @@ impl RedisServer {
     }
 
     /// Starts a server with a separate clock.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -39,8 +35,6 @@ impl RedisServer {
 
     /// Starts a server that also accepts encrypted connections of clients with a certificate of its authority.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[cfg(feature = "tls")]
@@ -51,8 +45,6 @@ impl RedisServer {
 
     /// Starts a server that presents the certificate of its authority as its own.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[cfg(feature = "tls")]
@@ -62,8 +54,6 @@ impl RedisServer {
     }
 
     /// Starts a server with the authority and the certificate of this one.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -113,8 +103,6 @@ impl RedisServer {
 
     /// Like [`restart`](Self::restart), but does not wait until the server has read its data. The server listens before
     /// that.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.

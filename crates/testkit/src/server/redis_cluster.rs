@@ -87,8 +87,6 @@ pub struct RedisCluster {
 impl RedisCluster {
     /// Starts a cluster of three masters and three replicas with a short node timeout.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -97,8 +95,6 @@ impl RedisCluster {
     }
 
     /// Starts a cluster, and waits until all nodes serve and know each other.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -263,8 +259,6 @@ impl RedisCluster {
 
     /// Like [`command`](Self::command), with any reply, also a redirection to another node.
     ///
-    ///
-    ///
     /// # Errors
     /// The error of the node, or the reason why there is no answer.
     pub fn answer(&self, node: usize, words: &[&str]) -> RedisAnswer {
@@ -272,8 +266,6 @@ impl RedisCluster {
     }
 
     /// Like [`answer`](Self::answer), after `ASKING` on the same connection.
-    ///
-    ///
     ///
     /// # Errors
     /// The error of the node, or the reason why there is no answer.

@@ -53,8 +53,6 @@ impl RedisCluster {
     /// Makes a node announce another address than its own, and waits until the others know it. Nodes still reach each
     /// other. Clients do not if nothing listens there, for instance at 127.9.9.9.
     ///
-    ///
-    ///
     /// # Panics
     /// If the others do not learn of it.
     pub fn announce_address(&mut self, node: usize, address: &str) {
@@ -64,8 +62,6 @@ impl RedisCluster {
     }
 
     /// Like [`announce_address`](Self::announce_address), for another port.
-    ///
-    ///
     ///
     /// # Panics
     /// If the others do not learn of it.
@@ -78,8 +74,6 @@ impl RedisCluster {
 
     /// Like [`announce_address`](Self::announce_address), for a name (since 7.0). Makes all nodes send names to clients
     /// in place of addresses, and `?` for nodes without a name.
-    ///
-    ///
     ///
     /// # Panics
     /// If the others do not learn of it.

@@ -30,8 +30,6 @@ pub struct RedisSentinels {
 impl RedisSentinels {
     /// Starts the nodes, with Sentinels that react quickly.
     ///
-    ///
-    ///
     /// # Panics
     /// If the servers cannot be started.
     #[must_use]
@@ -40,8 +38,6 @@ impl RedisSentinels {
     }
 
     /// Starts the nodes and Sentinels, and waits until all know each other.
-    ///
-    ///
     ///
     /// # Panics
     /// If the servers cannot be started.
@@ -248,8 +244,6 @@ impl RedisSentinels {
 
     /// Resumes a node's process. A former master still acts as a master until Sentinels reconfigure it.
     ///
-    ///
-    ///
     /// # Panics
     /// If it is not running.
     pub fn resume(&mut self, node: usize) {
@@ -279,8 +273,6 @@ impl RedisSentinels {
 
     /// Starts a Sentinel again and waits until it answers.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     pub fn restart_sentinel(&mut self, sentinel: usize) {
@@ -288,8 +280,6 @@ impl RedisSentinels {
     }
 
     /// Like [`pause`](Self::pause), for a Sentinel.
-    ///
-    ///
     ///
     /// # Panics
     /// If it is not running.
@@ -299,8 +289,6 @@ impl RedisSentinels {
 
     /// Resumes a Sentinel's process. A Sentinel that missed more than two seconds answers, but takes no part in
     /// fail-overs for thirty seconds (TILT).
-    ///
-    ///
     ///
     /// # Panics
     /// If it is not running.
@@ -337,8 +325,6 @@ impl RedisSentinels {
 
     /// Like [`command`](Self::command), with any reply.
     ///
-    ///
-    ///
     /// # Errors
     /// The error of the node, or the reason why there is no answer.
     pub fn answer(&self, node: usize, words: &[&str]) -> RedisAnswer {
@@ -346,8 +332,6 @@ impl RedisSentinels {
     }
 
     /// Sends a Sentinel a command, such as `SENTINEL MASTERS`, and returns the lines of the reply.
-    ///
-    ///
     ///
     /// # Panics
     /// If the command fails or gets no answer.

@@ -49,8 +49,6 @@ impl RedisCluster {
 
     /// The keys of a slot on a node.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server does not answer.
     #[must_use]
@@ -89,8 +87,6 @@ impl RedisCluster {
 
     /// Begins to move a slot: the new owner imports keys, and the old owner redirects requests for keys that it does
     /// not have.
-    ///
-    ///
     ///
     /// # Errors
     /// The error of a node.

@@ -28,8 +28,6 @@ impl<N: Node> Standalone<N> {
 
     /// Starts the server again with its data, and waits until it serves.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     pub fn restart(&mut self) {

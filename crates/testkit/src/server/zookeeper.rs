@@ -18,8 +18,6 @@ impl ZookeeperServer {
 
     /// Starts a server with further lines of `zoo.cfg`. A line that begins with `-` is an option of `java`.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -28,8 +26,6 @@ impl ZookeeperServer {
     }
 
     /// Starts a server that answers only after the data is on disk, with further lines of `zoo.cfg`.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -41,8 +37,6 @@ impl ZookeeperServer {
     }
 
     /// Starts a server that accepts encrypted connections of clients with a certificate of its authority.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -94,8 +88,6 @@ impl ZookeeperServer {
 
     /// The answer to a four-letter command, such as `mntr`.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server does not answer.
     #[must_use]
@@ -104,8 +96,6 @@ impl ZookeeperServer {
     }
 
     /// Runs a line in ZooKeeper's own shell, as [`SUPER`](Self::SUPER).
-    ///
-    ///
     ///
     /// # Panics
     /// If the program cannot be run.

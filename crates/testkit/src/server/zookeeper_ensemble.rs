@@ -26,8 +26,6 @@ pub struct GateLink {
 impl ZookeeperEnsemble {
     /// Starts an ensemble.
     ///
-    ///
-    ///
     /// # Panics
     /// If the server cannot be started.
     #[must_use]
@@ -36,8 +34,6 @@ impl ZookeeperEnsemble {
     }
 
     /// Starts an ensemble with further lines of each `zoo.cfg`. A line that begins with `-` is an option of `java`.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -59,8 +55,6 @@ impl ZookeeperEnsemble {
     }
 
     /// The answer of a node to a four-letter command, such as `mntr`.
-    ///
-    ///
     ///
     /// # Panics
     /// If the server does not answer.
