@@ -3,9 +3,9 @@
 
 use super::{
     Invariant, Verdict,
+    attempt_history::AttemptHistory,
     finding::Finding,
     history_index::{HistoryIndex, Truth},
-    life::Life,
     report::millis,
 };
 
@@ -13,13 +13,15 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Cancels);
     for truth in &index.truths {
         let known = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
-        for life in known.filter_map(|id| index.life(id)) {
-            let Some((at, due)) = over(index, life, truth) else { continue };
+        for attempt in known.filter_map(|id| index.attempt(id)) {
+            let Some((at, due)) = over(index, attempt, truth) else { continue };
             finding.checked();
             if truth.at > due {
                 let age = millis(truth.at - at);
-                finding.violated(&[life], &[truth.event], || {
-                    format!("the server still has the attempt of {life} {age} after it ended without a grant")
+                finding.violated(&[attempt], &[truth.event], || {
+                    format!(
+                        "the server still has the attempt of {attempt} {age} after it ended without a grant"
+                    )
                 });
             }
         }
@@ -28,10 +30,10 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 }
 
 /// When the attempt or its hold ended, and when nothing else of it may be left.
-fn over(index: &HistoryIndex<'_>, life: &Life<'_>, truth: &Truth<'_>) -> Option<(u64, u64)> {
-    if let Some((at, _)) = life.failure {
-        return Some((at, index.gone_by(life)));
+fn over(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>, truth: &Truth<'_>) -> Option<(u64, u64)> {
+    if let Some((at, _)) = attempt.failure {
+        return Some((at, index.gone_by(attempt)));
     }
-    let (at, _) = life.answer.filter(|_| truth.waiters.contains(&life.id))?;
-    Some((at, index.cleaned_by(life, Some(at))))
+    let (at, _) = attempt.answer.filter(|_| truth.waiters.contains(&attempt.id))?;
+    Some((at, index.cleaned_by(attempt, Some(at))))
 }

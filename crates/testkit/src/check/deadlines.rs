@@ -2,9 +2,9 @@
 
 use super::{
     Invariant, Verdict,
+    attempt_history::AttemptHistory,
     finding::Finding,
     history_index::{HistoryIndex, Truth},
-    life::Life,
     report::millis,
     terms::nanos,
 };
@@ -12,8 +12,8 @@ use crate::history::Held;
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Deadlines);
-    for life in &index.lives {
-        by_request(index, life, &mut finding);
+    for attempt in &index.attempts {
+        by_request(index, attempt, &mut finding);
     }
     if !index.terms.lossy {
         by_truth(index, &mut finding);
@@ -21,18 +21,19 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-fn by_request<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
-    let Some(grant) = life.grant else { return };
+fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding: &mut Finding<'_, 'h>) {
+    let Some(grant) = attempt.grant else { return };
     let terms = index.terms;
     // A waiting attempt sends several requests, and the first one gets no grant. The last request left before the
     // answer, which is all that is known. A single try sends one request soon after the call, unless it has to connect
     // first.
     let soon = nanos(terms.told);
-    let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > life.invoked);
-    let tried = (life.tries_once() && connected).then(|| index.latest(life.proc, life.invoked, soon));
+    let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > attempt.invoked);
+    let tried =
+        (attempt.tries_once() && connected).then(|| index.latest(attempt.proc, attempt.invoked, soon));
     let left = grant.asked.or(tried).unwrap_or(grant.at).min(grant.at);
     let first = (left, grant.deadline, grant.ttl, None);
-    let renewals = life.renewals.iter().map(|renewal| {
+    let renewals = attempt.renewals.iter().map(|renewal| {
         (renewal.asked.unwrap_or(renewal.at), Some(renewal.deadline), renewal.ttl, Some(renewal.event))
     });
     for (asked, deadline, ttl, event) in std::iter::once(first).chain(renewals) {
@@ -44,9 +45,9 @@ fn by_request<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Findi
             .saturating_add(nanos(terms.reading));
         if deadline > honest {
             let over = millis(deadline - honest);
-            finding.violated(&[life], event.as_slice(), || {
+            finding.violated(&[attempt], event.as_slice(), || {
                 format!(
-                    "the deadline of {life} is {over} later than a lease of {} requested at {asked} allows",
+                    "the deadline of {attempt} is {over} later than a lease of {} requested at {asked} allows",
                     millis(ttl)
                 )
             });
@@ -59,9 +60,11 @@ fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     let mut at = 0;
     let mut truths: Vec<_> = index.truths.iter().collect();
     truths.sort_by_key(|truth| (truth.lock, truth.at));
-    for (lock, lives) in &index.locks {
-        let mut begins: Vec<_> =
-            lives.iter().filter_map(|&life| Some((index.lives[life].active_hold()?, life))).collect();
+    for (lock, attempts) in &index.locks {
+        let mut begins: Vec<_> = attempts
+            .iter()
+            .filter_map(|&attempt| Some((index.attempts[attempt].active_hold()?, attempt)))
+            .collect();
         begins.sort_by_key(|(active_hold, _)| active_hold.start);
         let (mut begins, mut active) = (begins.into_iter().peekable(), Vec::new());
         while truths.get(at).is_some_and(|truth| truth.lock < *lock) {
@@ -73,8 +76,8 @@ fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
                 active.push(next);
             }
             active.retain(|(active_hold, _)| active_hold.end > truth.at);
-            for (active_hold, life) in &active {
-                compare(index, truth, &index.lives[*life], active_hold.end, finding);
+            for (active_hold, attempt) in &active {
+                compare(index, truth, &index.attempts[*attempt], active_hold.end, finding);
             }
         }
     }
@@ -84,38 +87,38 @@ fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
 fn compare<'h>(
     index: &HistoryIndex<'h>,
     truth: &Truth<'h>,
-    life: &Life<'h>,
+    attempt: &AttemptHistory<'h>,
     end: u64,
     finding: &mut Finding<'_, 'h>,
 ) {
-    let Some(held) = holder(truth, life) else {
+    let Some(held) = holder(truth, attempt) else {
         if end > truth.until {
             finding.checked();
             let left = millis(end - truth.until);
-            finding.violated(&[life], &[truth.event], || {
-                format!("{life} is valid for {left} more, but the server does not have it")
+            finding.violated(&[attempt], &[truth.event], || {
+                format!("{attempt} is valid for {left} more, but the server does not have it")
             });
         }
         return;
     };
     // A hold released during the look may appear on the server as a minimum hold.
-    if life.release.is_some_and(|release| release.at <= truth.until) {
+    if attempt.release.is_some_and(|release| release.at <= truth.until) {
         return;
     }
-    let (Some(expires), Some(deadline)) = (held.expires, life.deadline_at(truth.at)) else { return };
+    let (Some(expires), Some(deadline)) = (held.expires, attempt.deadline_at(truth.at)) else { return };
     finding.checked();
     if deadline > expires.saturating_add(nanos(index.terms.precision)) {
         let over = millis(deadline - expires);
-        finding.violated(&[life], &[truth.event], || {
-            format!("the deadline of {life} is {over} later than its expiry on the server")
+        finding.violated(&[attempt], &[truth.event], || {
+            format!("the deadline of {attempt} is {over} later than its expiry on the server")
         });
     }
 }
 
 /// The holder on the server that stands for this attempt: found by attempt id, or by the first token of its block.
-fn holder<'t>(truth: &'t Truth<'_>, life: &Life<'_>) -> Option<&'t Held> {
-    let own = |held: &&Held| held.attempt == life.id || life.within == Some(held.attempt);
-    let token = life.grant.map_or(0, |grant| grant.token);
+fn holder<'t>(truth: &'t Truth<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
+    let own = |held: &&Held| held.attempt == attempt.id || attempt.within == Some(held.attempt);
+    let token = attempt.grant.map_or(0, |grant| grant.token);
     let begun = truth.holders.iter().filter(|held| held.token.is_some_and(|first| first <= token));
     truth.holders.iter().find(own).or_else(|| begun.max_by_key(|held| held.token))
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Figure, Invariant, Verdict,
+    attempt_history::AttemptHistory,
     finding::Finding,
     history_index::HistoryIndex,
-    life::Life,
     load::{Load, clash, count},
     report::millis,
 };
@@ -14,8 +14,8 @@ use super::{
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Exclusion);
     let (mut most, mut excused) = (0, 0);
-    for lives in index.by_lock() {
-        most = most.max(sweep(index, &spans(index, &lives), &mut finding, &mut excused));
+    for attempts in index.by_lock() {
+        most = most.max(sweep(index, &spans(index, &attempts), &mut finding, &mut excused));
     }
     finding.figure("most at once", Figure::Most(most as u64));
     if index.terms.lossy {
@@ -26,35 +26,37 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 
 /// The time for which a hold was active. A hold and its re-entries are one span.
 struct Span<'b, 'h> {
-    life: &'b Life<'h>,
+    attempt: &'b AttemptHistory<'h>,
     begin: u64,
     end: u64,
 }
 
-fn spans<'b, 'h>(index: &'b HistoryIndex<'h>, lives: &[&'b Life<'h>]) -> Vec<Span<'b, 'h>> {
+fn spans<'b, 'h>(index: &'b HistoryIndex<'h>, attempts: &[&'b AttemptHistory<'h>]) -> Vec<Span<'b, 'h>> {
     let mut by_root: BTreeMap<u64, Span<'b, 'h>> = BTreeMap::new();
     let mut apart = Vec::new();
     // In the order of grants, so that a hold comes before its re-entries.
-    let mut granted: Vec<_> =
-        lives.iter().filter_map(|&life| life.active_hold().map(|active_hold| (life, active_hold))).collect();
+    let mut granted: Vec<_> = attempts
+        .iter()
+        .filter_map(|&attempt| attempt.active_hold().map(|active_hold| (attempt, active_hold)))
+        .collect();
     granted.sort_by_key(|(_, active_hold)| active_hold.start);
-    for (life, active_hold) in granted.into_iter().filter(|(_, active_hold)| !active_hold.is_empty()) {
-        let span = Span { life, begin: active_hold.start, end: active_hold.end };
-        match by_root.get_mut(&root(index, life)) {
+    for (attempt, active_hold) in granted.into_iter().filter(|(_, active_hold)| !active_hold.is_empty()) {
+        let span = Span { attempt, begin: active_hold.start, end: active_hold.end };
+        match by_root.get_mut(&root(index, attempt)) {
             Some(outer) if span.begin < outer.end => outer.end = outer.end.max(span.end),
             Some(_) => apart.push(span),
-            None => drop(by_root.insert(root(index, life), span)),
+            None => drop(by_root.insert(root(index, attempt), span)),
         }
     }
     by_root.into_values().chain(apart).collect()
 }
 
 /// The outermost attempt of a re-entrant attempt.
-fn root(index: &HistoryIndex<'_>, life: &Life<'_>) -> u64 {
-    let mut root = life;
+fn root(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
+    let mut root = attempt;
     // Each step goes back in time, so the loop ends.
     while let Some(outer) =
-        root.within.and_then(|id| index.life(id)).filter(|outer| outer.invoked < root.invoked)
+        root.within.and_then(|id| index.attempt(id)).filter(|outer| outer.invoked < root.invoked)
     {
         root = outer;
     }
@@ -78,11 +80,11 @@ fn sweep<'h>(
         let span = &spans[at];
         if !begins {
             active.remove(&at);
-            load.remove(span.life.mode);
+            load.remove(span.attempt.mode);
             continue;
         }
         finding.checked();
-        if !load.admits(span.life.mode) {
+        if !load.admits(span.attempt.mode) {
             let others = || active.iter().map(|&other| &spans[other]);
             if index.terms.lossy && forgotten(index, span, others()) {
                 *excused += 1;
@@ -91,7 +93,7 @@ fn sweep<'h>(
             }
         }
         active.insert(at);
-        load.add(span.life.mode);
+        load.add(span.attempt.mode);
         most = most.max(active.len());
     }
     most
@@ -103,8 +105,10 @@ fn forgotten<'s>(
     span: &'s Span<'s, 's>,
     active: impl Iterator<Item = &'s Span<'s, 's>>,
 ) -> bool {
-    let clashing = active.filter(|other| clash(span.life.mode, other.life.mode));
-    clashing.chain([span]).any(|other| index.forgotten(other.life).is_some_and(|since| since <= span.begin))
+    let clashing = active.filter(|other| clash(span.attempt.mode, other.attempt.mode));
+    clashing
+        .chain([span])
+        .any(|other| index.forgotten(other.attempt).is_some_and(|since| since <= span.begin))
 }
 
 /// Reports the pair with the longest overlap.
@@ -114,21 +118,21 @@ fn report_overlap<'s>(
     finding: &mut Finding<'_, '_>,
 ) {
     let width = |other: &Span<'_, '_>| span.end.min(other.end) - span.begin;
-    let clashing: Vec<_> = active.filter(|other| clash(span.life.mode, other.life.mode)).collect();
+    let clashing: Vec<_> = active.filter(|other| clash(span.attempt.mode, other.attempt.mode)).collect();
     let Some(other) = clashing.iter().max_by_key(|other| width(other)) else { return };
     let message = || {
         let width = if width(other) > u64::MAX / 2 { "for ever".into() } else { millis(width(other)) };
-        match span.life.mode.limit() {
-            Some(limit) if other.life.mode.limit() == Some(limit) => {
-                let held: u64 =
-                    clashing.iter().map(|other| count(other.life.mode)).sum::<u64>() + count(span.life.mode);
+        match span.attempt.mode.limit() {
+            Some(limit) if other.attempt.mode.limit() == Some(limit) => {
+                let held: u64 = clashing.iter().map(|other| count(other.attempt.mode)).sum::<u64>()
+                    + count(span.attempt.mode);
                 format!(
                     "{held} of {limit} permits are held at once, {} beside {} for {width}",
-                    span.life, other.life
+                    span.attempt, other.attempt
                 )
             }
-            _ => format!("{} and {} overlap for {width}", span.life, other.life),
+            _ => format!("{} and {} overlap for {width}", span.attempt, other.attempt),
         }
     };
-    finding.violated(&[other.life, span.life], &[], message);
+    finding.violated(&[other.attempt, span.attempt], &[], message);
 }

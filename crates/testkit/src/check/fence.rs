@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     Figure, Invariant, Verdict,
+    attempt_history::{Acceptance, AttemptHistory, Write},
     finding::Finding,
     history_index::HistoryIndex,
-    life::{Acceptance, Life, Write},
 };
 use crate::history::What;
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Fence);
     let mut resources: BTreeMap<&str, Vec<SentWrite<'_, '_>>> = BTreeMap::new();
-    for life in &index.lives {
-        for write in &life.writes {
-            resources.entry(write.to).or_default().push(SentWrite { life, write });
+    for attempt in &index.attempts {
+        for write in &attempt.writes {
+            resources.entry(write.to).or_default().push(SentWrite { attempt, write });
         }
     }
     let contents = contents(index);
@@ -43,13 +43,13 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 
 /// A write and the hold under which it was sent.
 struct SentWrite<'b, 'h> {
-    life: &'b Life<'h>,
+    attempt: &'b AttemptHistory<'h>,
     write: &'b Write<'h>,
 }
 
 impl<'b, 'h> SentWrite<'b, 'h> {
     fn lineage(&self) -> &'h str {
-        self.life.grant.map_or("", |grant| grant.lineage)
+        self.attempt.grant.map_or("", |grant| grant.lineage)
     }
 
     fn acknowledged(&self) -> Option<(u64, usize)> {
@@ -147,14 +147,14 @@ fn report_stale_write<'h>(
         return;
     }
     let events: Vec<_> = last.events().chain(write.events()).chain(more.iter().copied()).collect();
-    finding.violated(&[last.life, write.life], &events, || {
+    finding.violated(&[last.attempt, write.attempt], &events, || {
         format!("{:?} accepted token {} after token {}", write.write.to, write.write.token, last.write.token)
     });
 }
 
 fn report_lost_write<'h>((sent, read): (&SentWrite<'_, 'h>, usize), finding: &mut Finding<'_, 'h>) {
     let events: Vec<_> = sent.events().chain([read]).collect();
-    finding.violated(&[sent.life], &events, || {
+    finding.violated(&[sent.attempt], &events, || {
         format!("{:?} acknowledged {} and does not contain it", sent.write.to, sent.write.element)
     });
 }

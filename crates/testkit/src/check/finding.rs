@@ -1,6 +1,9 @@
 //! Collects the result of one check.
 
-use super::{Figure, Invariant, Outcome, Verdict, Violation, history_index::HistoryIndex, life::Life};
+use super::{
+    Figure, Invariant, Outcome, Verdict, Violation, attempt_history::AttemptHistory,
+    history_index::HistoryIndex,
+};
 use crate::history::{Event, What};
 
 /// How many violations are shown in full. The first ones show what is wrong; the others are only counted.
@@ -32,17 +35,22 @@ impl<'b, 'h> Finding<'b, 'h> {
     }
 
     /// Records a violation by these attempts, with further events that show it.
-    pub(super) fn violated(&mut self, lives: &[&Life<'_>], more: &[usize], what: impl FnOnce() -> String) {
+    pub(super) fn violated(
+        &mut self,
+        attempts: &[&AttemptHistory<'_>],
+        more: &[usize],
+        what: impl FnOnce() -> String,
+    ) {
         if self.count_if_full() {
             return;
         }
         self.verdict.violations += 1;
         let mut at: Vec<usize> =
-            lives.iter().flat_map(|life| self.bounds(life)).chain(more.iter().copied()).collect();
+            attempts.iter().flat_map(|attempt| self.bounds(attempt)).chain(more.iter().copied()).collect();
         at.sort_unstable();
         at.dedup();
         let excerpt: Vec<Event> = at.into_iter().map(|at| self.index.events[at].clone()).collect();
-        let lock = lives.first().map_or("", |life| life.lock);
+        let lock = attempts.first().map_or("", |attempt| attempt.lock);
         let lock = excerpt.first().map_or(lock, |event| event.lock.as_str()).to_owned();
         self.verdict.examples.push(Violation { lock, what: what(), excerpt });
     }
@@ -76,8 +84,8 @@ impl<'b, 'h> Finding<'b, 'h> {
     }
 
     /// The events that bound an active hold: all but checks, writes, and renewals before the last.
-    fn bounds(&self, life: &Life<'_>) -> Vec<usize> {
-        let last_renewal = life.renewals.last().map(|renewal| renewal.event);
+    fn bounds(&self, attempt: &AttemptHistory<'_>) -> Vec<usize> {
+        let last_renewal = attempt.renewals.last().map(|renewal| renewal.event);
         let bounding = |&at: &usize| match self.index.events[at].what {
             What::RenewOk { .. } => last_renewal == Some(at),
             What::RenewInv
@@ -88,6 +96,6 @@ impl<'b, 'h> Finding<'b, 'h> {
             | What::WriteFenced { .. } => false,
             _ => true,
         };
-        life.events.iter().copied().filter(bounding).collect()
+        attempt.events.iter().copied().filter(bounding).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{
     Terms,
     apply_event::apply_event,
-    life::{Life, Renewing},
+    attempt_history::{AttemptHistory, Renewing},
     stalls::{Stalls, within},
 };
 use crate::history::{AttemptId, Event, Held, History, What};
@@ -14,7 +14,7 @@ use crate::history::{AttemptId, Event, Held, History, What};
 pub(super) struct HistoryIndex<'h> {
     pub(super) terms: &'h Terms,
     pub(super) events: &'h [Event],
-    pub(super) lives: Vec<Life<'h>>,
+    pub(super) attempts: Vec<AttemptHistory<'h>>,
     by_id: HashMap<AttemptId, usize>,
     /// The attempts of each lock, in the order of their calls.
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
@@ -54,7 +54,7 @@ impl<'h> HistoryIndex<'h> {
         let mut index = Self {
             terms,
             events,
-            lives: Vec::new(),
+            attempts: Vec::new(),
             by_id: HashMap::new(),
             locks: BTreeMap::new(),
             truths: Vec::new(),
@@ -85,23 +85,23 @@ impl<'h> HistoryIndex<'h> {
         index.storms = merged(index.storms);
         index.cuts = merged(index.cuts);
         index.stalls.settle();
-        for life in &mut index.lives {
-            life.crashed = index.crashes.get(&life.proc).copied();
-            if life.grant.is_some() {
-                let longest = index.longest.entry(life.lock).or_default();
-                *longest = (*longest).max(life.longest_ttl().unwrap_or(0));
+        for attempt in &mut index.attempts {
+            attempt.crashed = index.crashes.get(&attempt.proc).copied();
+            if attempt.grant.is_some() {
+                let longest = index.longest.entry(attempt.lock).or_default();
+                *longest = (*longest).max(attempt.longest_ttl().unwrap_or(0));
             }
         }
         index
     }
 
-    pub(super) fn life(&self, id: AttemptId) -> Option<&Life<'h>> {
-        self.by_id.get(&id).map(|&at| &self.lives[at])
+    pub(super) fn attempt(&self, id: AttemptId) -> Option<&AttemptHistory<'h>> {
+        self.by_id.get(&id).map(|&at| &self.attempts[at])
     }
 
     /// The attempts of each lock.
-    pub(super) fn by_lock(&self) -> impl Iterator<Item = Vec<&Life<'h>>> {
-        self.locks.values().map(|lives| lives.iter().map(|&at| &self.lives[at]).collect())
+    pub(super) fn by_lock(&self) -> impl Iterator<Item = Vec<&AttemptHistory<'h>>> {
+        self.locks.values().map(|attempts| attempts.iter().map(|&at| &self.attempts[at]).collect())
     }
 
     /// `t`. If the process was stopped within `slack` after `t`: the time at which it ran again.
@@ -133,7 +133,7 @@ impl<'h> HistoryIndex<'h> {
 
     fn add_attempt_event(&mut self, at: usize, event: &'h Event) {
         if let What::AcqInv { mode, limit, within, retries } = &event.what {
-            let life = Life {
+            let attempt = AttemptHistory {
                 id: event.attempt,
                 lock: &event.lock,
                 proc: event.proc,
@@ -155,20 +155,20 @@ impl<'h> HistoryIndex<'h> {
                 crashed: None,
                 events: vec![at],
             };
-            if self.by_id.insert(event.attempt, self.lives.len()).is_some() {
+            if self.by_id.insert(event.attempt, self.attempts.len()).is_some() {
                 self.strays.push((at, "an attempt begins twice"));
             }
-            self.locks.entry(&event.lock).or_default().push(self.lives.len());
-            self.lives.push(life);
+            self.locks.entry(&event.lock).or_default().push(self.attempts.len());
+            self.attempts.push(attempt);
             return;
         }
-        let Some(&life) = self.by_id.get(&event.attempt) else {
+        let Some(&attempt) = self.by_id.get(&event.attempt) else {
             self.strays.push((at, "an event of an attempt that never began"));
             return;
         };
-        let life = &mut self.lives[life];
-        life.events.push(at);
-        if let Some(why) = apply_event(life, at, event) {
+        let attempt = &mut self.attempts[attempt];
+        attempt.events.push(at);
+        if let Some(why) = apply_event(attempt, at, event) {
             self.strays.push((at, why));
         }
     }

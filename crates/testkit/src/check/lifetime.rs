@@ -1,98 +1,102 @@
 //! How long an attempt may exist on the server, as far as its user can know.
 
 use super::{
+    attempt_history::{AttemptHistory, Failure, Outcome},
     history_index::HistoryIndex,
-    life::{Failure, Life, Outcome},
     terms::nanos,
 };
 
 impl HistoryIndex<'_> {
     /// Where exclusion is not promised: the time from which the server may have forgotten a hold because of a
     /// disturbance.
-    pub(super) fn forgotten(&self, life: &Life<'_>) -> Option<u64> {
-        let storm = self.storms.partition_point(|storm| storm.1 <= life.invoked);
-        self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(life.invoked))
+    pub(super) fn forgotten(&self, attempt: &AttemptHistory<'_>) -> Option<u64> {
+        let storm = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
+        self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(attempt.invoked))
     }
 
     /// The earliest time at which the lease of a hold may end on the server. Deadlines are assumed to be honest, which
     /// another invariant checks. A deadline earlier than the requested lease allows takes precedence, because a grant
     /// may be shorter than requested.
-    pub(super) fn lapses(&self, life: &Life<'_>) -> u64 {
-        let Some(grant) = life.grant else { return life.invoked };
+    pub(super) fn lapses(&self, attempt: &AttemptHistory<'_>) -> u64 {
+        let Some(grant) = attempt.grant else { return attempt.invoked };
         let precision = nanos(self.terms.precision);
         let certain = |asked: Option<u64>, ttl: Option<u64>| {
             let lease = self.terms.shortest(ttl?);
             Some(asked?.saturating_add(lease).saturating_sub(precision))
         };
         let first = certain(grant.asked, grant.ttl).into_iter().chain(grant.deadline).min();
-        let renewed = life.renewals.iter().map(|renewal| {
+        let renewed = attempt.renewals.iter().map(|renewal| {
             certain(renewal.asked, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
         });
-        let read = life.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
+        let read = attempt.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
         // A hold that never lapses ends with its process.
-        first.map_or(life.crashed.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
+        first.map_or(attempt.crashed.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
     }
 
     /// The time from which nothing of an attempt is left on the server. `u64::MAX`: unknown.
-    pub(super) fn gone_by(&self, life: &Life<'_>) -> u64 {
+    pub(super) fn gone_by(&self, attempt: &AttemptHistory<'_>) -> u64 {
         // With several tries, a try before the granted one may have left a claim.
-        let earlier =
-            life.grant.filter(|_| life.retries).map_or(0, |grant| self.cleaned_by(life, Some(grant.at)));
-        earlier.max(match (life.grant, life.answer) {
-            (None, _) => self.left_by(life),
+        let earlier = attempt
+            .grant
+            .filter(|_| attempt.retries)
+            .map_or(0, |grant| self.cleaned_by(attempt, Some(grant.at)));
+        earlier.max(match (attempt.grant, attempt.answer) {
+            (None, _) => self.left_by(attempt),
             (_, Some((at, Outcome::NotHeld))) => at,
-            (_, Some((at, Outcome::Freed))) => match life.release.and_then(|release| release.min_hold) {
+            (_, Some((at, Outcome::Freed))) => match attempt.release.and_then(|release| release.min_hold) {
                 Some(min_hold) => at.saturating_add(self.terms.longest(min_hold)),
                 None => at,
             },
-            _ => self.ended_by(life),
+            _ => self.ended_by(attempt),
         })
     }
 
     /// For an attempt without a grant: when nothing of it is left.
-    fn left_by(&self, life: &Life<'_>) -> u64 {
-        match life.failure {
-            Some((at, Failure::Taken)) if life.is_try() => at,
-            failure => self.cleaned_by(life, failure.map(|(at, _)| at)),
+    fn left_by(&self, attempt: &AttemptHistory<'_>) -> u64 {
+        match attempt.failure {
+            Some((at, Failure::Taken)) if attempt.is_try() => at,
+            failure => self.cleaned_by(attempt, failure.map(|(at, _)| at)),
         }
     }
 
     /// When the remains of an attempt that ended at `ended` are cleaned up. If the process cannot clean up: when the
     /// lease has ended.
-    pub(super) fn cleaned_by(&self, life: &Life<'_>, ended: Option<u64>) -> u64 {
+    pub(super) fn cleaned_by(&self, attempt: &AttemptHistory<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let queue_entry = nanos(self.terms.place);
-        let ttl = self.longest.get(life.lock).map(|ttl| queue_entry.max(*ttl));
-        let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
+        let ttl = self.longest.get(attempt.lock).map(|ttl| queue_entry.max(*ttl));
+        let killed = |at: u64| attempt.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match ended {
-            Some(at) if killed(at).is_none() => self.latest(life.proc, at, slack),
-            _ => life.crashed.map_or(u64::MAX, |crashed| self.lapsed(life, self.last_contact(crashed), ttl)),
+            Some(at) if killed(at).is_none() => self.latest(attempt.proc, at, slack),
+            _ => attempt
+                .crashed
+                .map_or(u64::MAX, |crashed| self.lapsed(attempt, self.last_contact(crashed), ttl)),
         };
-        self.after_storms(life, due, ttl)
+        self.after_storms(attempt, due, ttl)
     }
 
     /// For a hold without a confirmed release: when its last lease has ended.
-    fn ended_by(&self, life: &Life<'_>) -> u64 {
-        let fixed = life.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
-        let contact = life.crashed.map(|crashed| self.last_contact(crashed));
-        let lost = life.lost.map(|lost| self.last_contact(lost));
-        let renewed_until = [life.release.map(|release| release.at), lost, contact, fixed];
+    fn ended_by(&self, attempt: &AttemptHistory<'_>) -> u64 {
+        let fixed = attempt.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
+        let contact = attempt.crashed.map(|crashed| self.last_contact(crashed));
+        let lost = attempt.lost.map(|lost| self.last_contact(lost));
+        let renewed_until = [attempt.release.map(|release| release.at), lost, contact, fixed];
         let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
-        let ttl = match (life.longest_ttl(), life.crashed) {
+        let ttl = match (attempt.longest_ttl(), attempt.crashed) {
             (Some(ttl), _) => Some(ttl),
             // A hold that never lapses ends with its process.
             (None, Some(_)) => Some(0),
             (None, None) => return u64::MAX,
         };
         // A hold that was reported lost may still have existed, so its release may have started a minimum hold.
-        let min_hold_end = life.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(
+        let min_hold_end = attempt.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(
             0,
             |(at, min_hold)| {
                 at.saturating_add(self.terms.longest(min_hold)).saturating_add(nanos(self.terms.cancelled))
             },
         );
-        let due = self.lapsed(life, last, ttl).max(life.deadline().unwrap_or(0)).max(min_hold_end);
-        self.after_storms(life, due, ttl)
+        let due = self.lapsed(attempt, last, ttl).max(attempt.deadline().unwrap_or(0)).max(min_hold_end);
+        self.after_storms(attempt, due, ttl)
     }
 
     /// The latest time at which the last renewal may reach the system, for a process that was killed or was notified of
@@ -103,19 +107,19 @@ impl HistoryIndex<'_> {
 
     /// The end of a lease that was requested at `asked` and reached the system as soon as the machine allowed. `ttl` is
     /// `None`: never.
-    fn lapsed(&self, life: &Life<'_>, asked: u64, ttl: Option<u64>) -> u64 {
-        let served = self.given(life.proc, asked, nanos(self.terms.told));
+    fn lapsed(&self, attempt: &AttemptHistory<'_>, asked: u64, ttl: Option<u64>) -> u64 {
+        let served = self.given(attempt.proc, asked, nanos(self.terms.told));
         ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 
     /// `due`. If a disturbance since the call may have delayed a request: one lease after the disturbance.
-    fn after_storms(&self, life: &Life<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
-        let first = self.storms.partition_point(|storm| storm.1 <= life.invoked);
+    fn after_storms(&self, attempt: &AttemptHistory<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
+        let first = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
         for &(begin, end) in &self.storms[first..] {
             if begin >= due {
                 break;
             }
-            due = due.max(self.lapsed(life, end, ttl));
+            due = due.max(self.lapsed(attempt, end, ttl));
         }
         due
     }

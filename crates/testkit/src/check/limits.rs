@@ -14,22 +14,22 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Limits);
     let slack = nanos(index.terms.over_limit);
     let mut worst = 0;
-    for life in &index.lives {
+    for attempt in &index.attempts {
         // A try has no limit of its own. The engine limits how long a request takes.
-        let Some(limit) = life.limit.filter(|limit| *limit > 0) else { continue };
-        let called = index.latest(life.proc, life.invoked, nanos(CALL)) - nanos(CALL);
+        let Some(limit) = attempt.limit.filter(|limit| *limit > 0) else { continue };
+        let called = index.latest(attempt.proc, attempt.invoked, nanos(CALL)) - nanos(CALL);
         let due = called.saturating_add(limit);
-        let latest = index.latest(life.proc, due, slack);
-        let returned = life.returned().or(life.crashed).unwrap_or(index.end);
-        if life.crashed.is_some_and(|crashed| crashed <= latest) {
+        let latest = index.latest(attempt.proc, due, slack);
+        let returned = attempt.returned().or(attempt.crashed).unwrap_or(index.end);
+        if attempt.crashed.is_some_and(|crashed| crashed <= latest) {
             continue;
         }
         finding.checked();
         worst = worst.max(returned.saturating_sub(due));
         if returned > latest {
             let over = millis(returned - due);
-            finding.violated(&[life], &[], || {
-                format!("{life} waited {over} longer than its limit of {}", millis(limit))
+            finding.violated(&[attempt], &[], || {
+                format!("{attempt} waited {over} longer than its limit of {}", millis(limit))
             });
         }
     }

@@ -6,10 +6,10 @@
 //! [`Report::holds`] gives the overall result. The report prints as text, and as JSON by serde.
 
 mod apply_event;
+mod attempt_history;
 mod finding;
 mod history_index;
 mod invariant;
-mod life;
 mod lifetime;
 mod load;
 mod report;

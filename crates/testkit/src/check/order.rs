@@ -1,14 +1,15 @@
 //! I8: an attempt that was queued before another attempt was called is granted before it.
 
 use super::{
-    Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, life::Life, terms::nanos,
+    Figure, Invariant, Verdict, attempt_history::AttemptHistory, finding::Finding,
+    history_index::HistoryIndex, terms::nanos,
 };
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Order);
     let mut seen = Seen::default();
-    for lives in index.by_lock() {
-        overtakes(index, &lives, &mut seen, &mut finding);
+    for attempts in index.by_lock() {
+        overtakes(index, &attempts, &mut seen, &mut finding);
     }
     finding.figure("most overtakes of one waiter", Figure::Most(seen.most));
     finding.figure("overtakes", Figure::Sum(seen.all));
@@ -24,34 +25,38 @@ struct Seen {
 /// The position in the order of grants. Acquires may return in another order; tokens give the true one.
 type GrantKey<'h> = (&'h str, u64);
 
-fn grant_key<'h>(life: &Life<'h>) -> Option<GrantKey<'h>> {
-    life.grant.map(|grant| (grant.lineage, grant.token))
+fn grant_key<'h>(attempt: &AttemptHistory<'h>) -> Option<GrantKey<'h>> {
+    attempt.grant.map(|grant| (grant.lineage, grant.token))
 }
 
 /// For each waiter, counts the attempts that were called after it was queued and granted before it was granted or gave
 /// up.
 fn overtakes<'h>(
     index: &HistoryIndex<'h>,
-    lives: &[&Life<'h>],
+    attempts: &[&AttemptHistory<'h>],
     seen: &mut Seen,
     finding: &mut Finding<'_, 'h>,
 ) {
-    let mut granted: Vec<_> =
-        lives.iter().filter(|life| life.grant.is_some() && life.within.is_none()).copied().collect();
-    let mut ranks: Vec<_> = granted.iter().filter_map(|life| grant_key(life)).collect();
+    let mut granted: Vec<_> = attempts
+        .iter()
+        .filter(|attempt| attempt.grant.is_some() && attempt.within.is_none())
+        .copied()
+        .collect();
+    let mut ranks: Vec<_> = granted.iter().filter_map(|attempt| grant_key(attempt)).collect();
     ranks.sort_unstable();
     ranks.dedup();
     let rank = |grant_key: GrantKey<'h>| ranks.partition_point(|&other| other < grant_key);
-    granted.sort_by_key(|life| life.returned());
+    granted.sort_by_key(|attempt| attempt.returned());
     let mut by_call = granted.clone();
-    by_call.sort_by_key(|life| std::cmp::Reverse(life.invoked));
-    let mut waiters: Vec<_> = lives.iter().filter_map(|life| waiter(index, life, &granted)).collect();
+    by_call.sort_by_key(|attempt| std::cmp::Reverse(attempt.invoked));
+    let mut waiters: Vec<_> =
+        attempts.iter().filter_map(|attempt| waiter(index, attempt, &granted)).collect();
     waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.queued));
     // From the last waiter backwards: every attempt that was called after the waiter was queued is in the tree already.
     let (mut tree, mut later) = (Counts::new(ranks.len()), by_call.into_iter().peekable());
-    for Waiter { life, queued, before } in waiters {
-        while let Some(life) = later.next_if(|life| life.invoked > queued) {
-            tree.add(grant_key(life).map_or(0, rank));
+    for Waiter { attempt, queued, before } in waiters {
+        while let Some(attempt) = later.next_if(|attempt| attempt.invoked > queued) {
+            tree.add(grant_key(attempt).map_or(0, rank));
         }
         let first_of_lineage = ranks.partition_point(|&(lineage, _)| lineage < before.0);
         let overtaken = tree.below(rank(before)) - tree.below(first_of_lineage);
@@ -59,13 +64,14 @@ fn overtakes<'h>(
         let Some(allowed) = index.terms.overtakes else { continue };
         finding.checked();
         if overtaken > allowed {
-            let is_after = |life: &&&Life<'h>| {
-                life.invoked > queued && grant_key(life).is_some_and(|grant_key| grant_key.0 == before.0)
+            let is_after = |attempt: &&&AttemptHistory<'h>| {
+                attempt.invoked > queued
+                    && grant_key(attempt).is_some_and(|grant_key| grant_key.0 == before.0)
             };
-            let first = granted.iter().filter(is_after).min_by_key(|life| grant_key(life));
-            let shown: Vec<&Life<'h>> = first.copied().into_iter().chain([life]).collect();
+            let first = granted.iter().filter(is_after).min_by_key(|attempt| grant_key(attempt));
+            let shown: Vec<&AttemptHistory<'h>> = first.copied().into_iter().chain([attempt]).collect();
             finding.violated(&shown, &[], || {
-                format!("{life} was overtaken {overtaken} times, {allowed} are allowed")
+                format!("{attempt} was overtaken {overtaken} times, {allowed} are allowed")
             });
         }
     }
@@ -74,7 +80,7 @@ fn overtakes<'h>(
 /// A waiter, queued since `queued`, and the position in the order of grants before which no later attempt may be
 /// granted.
 struct Waiter<'b, 'h> {
-    life: &'b Life<'h>,
+    attempt: &'b AttemptHistory<'h>,
     queued: u64,
     before: GrantKey<'h>,
 }
@@ -82,25 +88,25 @@ struct Waiter<'b, 'h> {
 /// `granted` is sorted by return.
 fn waiter<'b, 'h>(
     index: &HistoryIndex<'h>,
-    life: &'b Life<'h>,
-    granted: &[&Life<'h>],
+    attempt: &'b AttemptHistory<'h>,
+    granted: &[&AttemptHistory<'h>],
 ) -> Option<Waiter<'b, 'h>> {
-    let queued = life.queued.filter(|_| life.crashed.is_none() && life.within.is_none())?;
-    let until = life.returned().unwrap_or(index.end);
+    let queued = attempt.queued.filter(|_| attempt.crashed.is_none() && attempt.within.is_none())?;
+    let until = attempt.returned().unwrap_or(index.end);
     // A waiter that lost contact with the server for too long may have lost its queue entry.
     let storm = index.storms.partition_point(|storm| storm.1 <= queued);
     let storm = index.storms.get(storm).is_some_and(|storm| storm.0 < until);
-    if storm || index.stopped(life.proc, queued, until).next().is_some() {
+    if storm || index.stopped(attempt.proc, queued, until).next().is_some() {
         return None;
     }
-    let before = grant_key(life).or_else(|| {
+    let before = grant_key(attempt).or_else(|| {
         // A grant that returned long before this waiter gave up came before any grant of the waiter, which would have
         // arrived by then.
         let arrived = until.saturating_sub(nanos(index.terms.wake));
         let last = granted.partition_point(|other| other.returned() < Some(arrived)).checked_sub(1)?;
         grant_key(granted[last]).map(|(lineage, token)| (lineage, token + 1))
     })?;
-    Some(Waiter { life, queued, before })
+    Some(Waiter { attempt, queued, before })
 }
 
 /// Counts by rank, with sums in logarithmic time (Fenwick 1994).

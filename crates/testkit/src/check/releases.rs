@@ -4,58 +4,63 @@ use leasehold_core::Mode;
 
 use super::{
     Invariant, Verdict,
+    attempt_history::{AttemptHistory, Outcome},
     finding::Finding,
     history_index::HistoryIndex,
-    life::{Life, Outcome},
     load::clash,
     terms::nanos,
 };
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Releases);
-    for lives in index.by_lock() {
-        for life in &lives {
-            wrongly_not_held(life, index.terms.lossy, &mut finding);
+    for attempts in index.by_lock() {
+        for attempt in &attempts {
+            wrongly_not_held(attempt, index.terms.lossy, &mut finding);
         }
-        wrongly_freed(index, &lives, &mut finding);
+        wrongly_freed(index, &attempts, &mut finding);
     }
     still_there(index, &mut finding);
     finding.done()
 }
 
 /// "Was not held" within the lease: the hold ended early and its loss was not reported.
-fn wrongly_not_held<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
-    let Some((at, outcome)) = life.answer else { return };
+fn wrongly_not_held<'h>(attempt: &AttemptHistory<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
+    let Some((at, outcome)) = attempt.answer else { return };
     finding.checked();
-    let within = life.deadline().is_none_or(|deadline| at < deadline);
-    if outcome == Outcome::NotHeld && within && life.lost.is_none() && !lossy {
-        finding.violated(&[life], &[], || {
-            format!("the release of {life} found nothing, although its lease had not ended and no loss was reported")
+    let within = attempt.deadline().is_none_or(|deadline| at < deadline);
+    if outcome == Outcome::NotHeld && within && attempt.lost.is_none() && !lossy {
+        finding.violated(&[attempt], &[], || {
+            format!("the release of {attempt} found nothing, although its lease had not ended and no loss was reported")
         });
     }
 }
 
 /// "Freed", although the hold had lapsed and a conflicting hold was active before the release: it had ended long
 /// before.
-fn wrongly_freed<'h>(index: &HistoryIndex<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
-    let alone = lives.iter().filter(|life| life.within.is_none() && life.mode.limit().is_none());
-    let mut active_holds: Vec<_> = alone.filter_map(|life| Some((life.active_hold()?, *life))).collect();
+fn wrongly_freed<'h>(
+    index: &HistoryIndex<'h>,
+    attempts: &[&AttemptHistory<'h>],
+    finding: &mut Finding<'_, 'h>,
+) {
+    let alone = attempts.iter().filter(|attempt| attempt.within.is_none() && attempt.mode.limit().is_none());
+    let mut active_holds: Vec<_> =
+        alone.filter_map(|attempt| Some((attempt.active_hold()?, *attempt))).collect();
     active_holds.retain(|(active_hold, _)| !active_hold.is_empty());
     active_holds.sort_by_key(|(active_hold, _)| active_hold.start);
     let exclusive: Vec<_> =
-        active_holds.iter().filter(|(_, life)| life.mode == Mode::Exclusive).cloned().collect();
-    for life in lives {
-        let (Some(deadline), Some(release)) = (life.deadline(), life.release) else { continue };
-        let freed = life.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
-        if !freed || life.mode.limit().is_some() || index.forgotten(life).is_some() {
+        active_holds.iter().filter(|(_, attempt)| attempt.mode == Mode::Exclusive).cloned().collect();
+    for attempt in attempts {
+        let (Some(deadline), Some(release)) = (attempt.deadline(), attempt.release) else { continue };
+        let freed = attempt.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
+        if !freed || attempt.mode.limit().is_some() || index.forgotten(attempt).is_some() {
             continue;
         }
-        let others = if clash(life.mode, Mode::Shared) { &active_holds } else { &exclusive };
+        let others = if clash(attempt.mode, Mode::Shared) { &active_holds } else { &exclusive };
         let next = others.partition_point(|(active_hold, _)| active_hold.start < deadline);
         if let Some((_, next)) = others.get(next).filter(|(active_hold, _)| active_hold.start < release.at) {
-            finding.violated(&[life, next], &[], || {
+            finding.violated(&[attempt, next], &[], || {
                 format!(
-                    "the release of {life} answered freed, but it had lapsed and {next} was granted before"
+                    "the release of {attempt} answered freed, but it had lapsed and {next} was granted before"
                 )
             });
         }
@@ -69,19 +74,19 @@ fn still_there<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
         // A look may miss an answer that is newer than this.
         let known = truth.at.saturating_sub(nanos(index.terms.stale));
         for held in truth.holders {
-            let Some(life) = index.life(held.attempt) else { continue };
+            let Some(attempt) = index.attempt(held.attempt) else { continue };
             finding.checked();
-            let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
-            let own = held.token.is_none() || held.token == life.grant.map(|grant| grant.token);
+            let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
+            let own = held.token.is_none() || held.token == attempt.grant.map(|grant| grant.token);
             let answered =
-                life.answer.filter(|(at, _)| *at <= known).is_some_and(|(_, outcome)| match outcome {
+                attempt.answer.filter(|(at, _)| *at <= known).is_some_and(|(_, outcome)| match outcome {
                     Outcome::Freed => true,
-                    Outcome::NotHeld => life.lost.is_none(),
+                    Outcome::NotHeld => attempt.lost.is_none(),
                     Outcome::Unknown => false,
                 });
             if answered && own && !has_min_hold {
-                finding.violated(&[life], &[truth.event], || {
-                    format!("{life} was released, and the server still has it")
+                finding.violated(&[attempt], &[truth.event], || {
+                    format!("{attempt} was released, and the server still has it")
                 });
             }
         }

@@ -4,19 +4,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use leasehold_core::Mode;
 
-use super::{Figure, Invariant, Terms, Verdict, finding::Finding, history_index::HistoryIndex, life::Life};
+use super::{
+    Figure, Invariant, Terms, Verdict, attempt_history::AttemptHistory, finding::Finding,
+    history_index::HistoryIndex,
+};
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Tokens);
-    for lives in index.by_lock() {
+    for attempts in index.by_lock() {
         let mut lineages: BTreeMap<&str, Vec<Hold<'_, '_>>> = BTreeMap::new();
-        for life in lives {
-            let (Some(grant), Some(active_hold)) = (life.grant, life.active_hold()) else { continue };
-            if let Some(outer) = life.within.and_then(|id| index.life(id)) {
-                check_reentry(life, outer, &mut finding);
+        for attempt in attempts {
+            let (Some(grant), Some(active_hold)) = (attempt.grant, attempt.active_hold()) else { continue };
+            if let Some(outer) = attempt.within.and_then(|id| index.attempt(id)) {
+                check_reentry(attempt, outer, &mut finding);
                 continue;
             }
-            let hold = Hold { life, token: grant.token, at: grant.at, was_valid: !active_hold.is_empty() };
+            let hold = Hold { attempt, token: grant.token, at: grant.at, was_valid: !active_hold.is_empty() };
             lineages.entry(grant.lineage).or_default().push(hold);
         }
         for holds in lineages.values_mut() {
@@ -24,13 +27,13 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
             growing(holds, index.terms, &mut finding);
         }
     }
-    let lineages = index.lives.iter().filter_map(|life| life.grant).map(|grant| grant.lineage);
+    let lineages = index.attempts.iter().filter_map(|attempt| attempt.grant).map(|grant| grant.lineage);
     finding.figure("lineages", Figure::Most(lineages.collect::<BTreeSet<_>>().len() as u64));
     finding.done()
 }
 
 struct Hold<'b, 'h> {
-    life: &'b Life<'h>,
+    attempt: &'b AttemptHistory<'h>,
     token: u64,
     at: u64,
     /// An answer that came after the deadline implies no order: its grant may be older than those around it.
@@ -38,26 +41,32 @@ struct Hold<'b, 'h> {
 }
 
 /// A re-entry has the token of its hold.
-fn check_reentry<'h>(life: &Life<'h>, outer: &Life<'h>, finding: &mut Finding<'_, 'h>) {
+fn check_reentry<'h>(
+    attempt: &AttemptHistory<'h>,
+    outer: &AttemptHistory<'h>,
+    finding: &mut Finding<'_, 'h>,
+) {
     finding.checked();
-    let same = |(a, b): (super::life::Granted<'_>, super::life::Granted<'_>)| {
+    let same = |(a, b): (super::attempt_history::Granted<'_>, super::attempt_history::Granted<'_>)| {
         (a.token, a.lineage) == (b.token, b.lineage)
     };
-    if !life.grant.zip(outer.grant).is_some_and(same) {
-        finding.violated(&[outer, life], &[], || format!("{life} entered {outer} again with another token"));
+    if !attempt.grant.zip(outer.grant).is_some_and(same) {
+        finding.violated(&[outer, attempt], &[], || {
+            format!("{attempt} entered {outer} again with another token")
+        });
     }
 }
 
 /// Shared holders of one process may share a hold and its token.
 fn unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
-    let mut seen: HashMap<u64, &Life<'h>> = HashMap::new();
+    let mut seen: HashMap<u64, &AttemptHistory<'h>> = HashMap::new();
     for hold in holds {
         finding.checked();
-        if let Some(earlier) = seen.insert(hold.token, hold.life)
-            && (earlier.mode, hold.life.mode) != (Mode::Shared, Mode::Shared)
+        if let Some(earlier) = seen.insert(hold.token, hold.attempt)
+            && (earlier.mode, hold.attempt.mode) != (Mode::Shared, Mode::Shared)
         {
-            finding.violated(&[earlier, hold.life], &[], || {
-                format!("{earlier} and {} share a token", hold.life)
+            finding.violated(&[earlier, hold.attempt], &[], || {
+                format!("{earlier} and {} share a token", hold.attempt)
             });
         }
     }
@@ -72,11 +81,11 @@ fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<
     // request of the process may serve a later request.
     let start = |hold: &Hold<'_, 'h>| match (
         terms.lossy,
-        hold.life.grant.and_then(|grant| grant.deadline.zip(grant.ttl)),
+        hold.attempt.grant.and_then(|grant| grant.deadline.zip(grant.ttl)),
     ) {
         (false, _) => hold.at,
-        (true, None) => hold.life.invoked,
-        (true, Some((deadline, ttl))) => hold.life.invoked.min(deadline.saturating_sub(ttl)),
+        (true, None) => hold.attempt.invoked,
+        (true, Some((deadline, ttl))) => hold.attempt.invoked.min(deadline.saturating_sub(ttl)),
     };
     after.sort_by_key(|hold| start(hold));
     let mut earlier = before.iter().filter(|hold| hold.was_valid).peekable();
@@ -84,7 +93,7 @@ fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<
     for hold in after.into_iter().filter(|hold| hold.was_valid) {
         while let Some(past) = earlier.next_if(|past| past.at < start(hold)) {
             let larger = |last: Option<&Hold<'_, 'h>>| last.is_none_or(|last| past.token > last.token);
-            match past.life.mode {
+            match past.attempt.mode {
                 Mode::Permits { .. } => continue,
                 Mode::Exclusive if larger(last_writer) => last_writer = Some(past),
                 _ => {}
@@ -93,15 +102,15 @@ fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<
                 last_any = Some(past);
             }
         }
-        let largest = match hold.life.mode {
+        let largest = match hold.attempt.mode {
             Mode::Exclusive => last_any,
             Mode::Shared => last_writer,
             Mode::Permits { .. } => None,
         };
         finding.checked();
         if let Some(largest) = largest.filter(|largest| largest.token >= hold.token) {
-            finding.violated(&[largest.life, hold.life], &[], || {
-                format!("{} was granted after {}", hold.life, largest.life)
+            finding.violated(&[largest.attempt, hold.attempt], &[], || {
+                format!("{} was granted after {}", hold.attempt, largest.attempt)
             });
         }
     }

@@ -2,27 +2,27 @@
 
 use super::{
     Figure,
+    attempt_history::{AttemptHistory, Failure},
     history_index::HistoryIndex,
-    life::{Failure, Life},
     report::Figures,
 };
 
 pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
-    let count = |what: &dyn Fn(&Life<'_>) -> bool| {
-        Figure::Sum(index.lives.iter().filter(|life| what(life)).count() as u64)
+    let count = |what: &dyn Fn(&AttemptHistory<'_>) -> bool| {
+        Figure::Sum(index.attempts.iter().filter(|attempt| what(attempt)).count() as u64)
     };
-    let failed = |how| count(&|life| life.failure.is_some_and(|(_, failure)| failure == how));
-    let releases = index.lives.iter().filter(|life| life.release.is_some()).count();
-    let waits = index.lives.iter().filter_map(|life| Some(life.grant?.at - life.invoked));
+    let failed = |how| count(&|attempt| attempt.failure.is_some_and(|(_, failure)| failure == how));
+    let releases = index.attempts.iter().filter(|attempt| attempt.release.is_some()).count();
+    let waits = index.attempts.iter().filter_map(|attempt| Some(attempt.grant?.at - attempt.invoked));
     let stops: usize = index.stops.values().map(Vec::len).sum();
     vec![
-        ("operations", Figure::Sum((index.lives.len() + releases) as u64)),
-        ("grants", count(&|life| life.grant.is_some())),
-        ("hand-overs", Figure::Sum(index.by_lock().map(|lives| hand_overs(&lives)).sum())),
+        ("operations", Figure::Sum((index.attempts.len() + releases) as u64)),
+        ("grants", count(&|attempt| attempt.grant.is_some())),
+        ("hand-overs", Figure::Sum(index.by_lock().map(|attempts| hand_overs(&attempts)).sum())),
         ("taken", failed(Failure::Taken)),
         ("unknown", failed(Failure::Unknown)),
         ("cancelled", failed(Failure::Cancelled)),
-        ("lost", count(&|life| life.lost.is_some())),
+        ("lost", count(&|attempt| attempt.lost.is_some())),
         ("longest wait", Figure::Longest(waits.max().unwrap_or(0))),
         ("disturbances", Figure::Sum(index.disturbances)),
         ("stops", Figure::Sum(stops as u64)),
@@ -32,12 +32,13 @@ pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
 }
 
 /// Grants to an attempt that waited while the previous hold was released.
-fn hand_overs(lives: &[&Life<'_>]) -> u64 {
-    let mut granted: Vec<_> = lives.iter().filter_map(|life| Some((life.grant?.at, *life))).collect();
+fn hand_overs(attempts: &[&AttemptHistory<'_>]) -> u64 {
+    let mut granted: Vec<_> =
+        attempts.iter().filter_map(|attempt| Some((attempt.grant?.at, *attempt))).collect();
     granted.sort_by_key(|(at, _)| *at);
-    let handed = |pair: &&[(u64, &Life<'_>)]| {
-        let [(_, before), (at, life)] = pair else { return false };
-        let waited = |release: u64| !life.is_try() && life.invoked < release && release < *at;
+    let handed = |pair: &&[(u64, &AttemptHistory<'_>)]| {
+        let [(_, before), (at, attempt)] = pair else { return false };
+        let waited = |release: u64| !attempt.is_try() && attempt.invoked < release && release < *at;
         before.release.is_some_and(|release| waited(release.at))
     };
     granted.windows(2).filter(handed).count() as u64

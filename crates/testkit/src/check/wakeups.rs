@@ -6,9 +6,9 @@ use leasehold_core::Mode;
 
 use super::{
     Figure, Invariant, Verdict,
+    attempt_history::{AttemptHistory, Failure, Outcome},
     finding::Finding,
     history_index::{HistoryIndex, merged},
-    life::{Failure, Life, Outcome},
     load::Load,
     report::millis,
     stalls::{self, length_within},
@@ -18,10 +18,10 @@ use super::{
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::WakeUps);
     let mut gaps = Vec::new();
-    for lives in index.by_lock() {
-        let stalls = stalls_of(index, &lives);
+    for attempts in index.by_lock() {
+        let stalls = stalls_of(index, &attempts);
         let (finding, gaps) = (&mut finding, &mut gaps);
-        Sweep { index, lives: &lives, stalls, finding, gaps, now: Now::default() }.run();
+        Sweep { index, attempts: &attempts, stalls, finding, gaps, now: Now::default() }.run();
     }
     gaps.sort_unstable();
     if let (Some(max), Some(p99)) = (gaps.last(), gaps.get(gaps.len().saturating_sub(1) * 99 / 100)) {
@@ -87,20 +87,20 @@ impl Now {
     fn apply(&mut self, mark: Mark, mode: impl Fn(usize) -> Mode) {
         let count = |count: &mut usize| if mark.begins { *count += 1 } else { *count -= 1 };
         match mark.what {
-            Span::Holds(life) | Span::Lapses(life) if mark.begins => self.load.add(mode(life)),
-            Span::Holds(life) | Span::Lapses(life) => self.load.remove(mode(life)),
+            Span::Holds(attempt) | Span::Lapses(attempt) if mark.begins => self.load.add(mode(attempt)),
+            Span::Holds(attempt) | Span::Lapses(attempt) => self.load.remove(mode(attempt)),
             Span::Storm => count(&mut self.storms),
             Span::Cut => count(&mut self.cuts),
-            Span::Waits(life) => {
+            Span::Waits(attempt) => {
                 if mark.begins {
-                    self.waiting.insert(life)
+                    self.waiting.insert(attempt)
                 } else {
-                    self.waiting.remove(&life)
+                    self.waiting.remove(&attempt)
                 };
-                let wanted = self.wanted.entry(mode(life)).or_default();
+                let wanted = self.wanted.entry(mode(attempt)).or_default();
                 count(wanted);
                 if *wanted == 0 {
-                    self.wanted.remove(&mode(life));
+                    self.wanted.remove(&mode(attempt));
                 }
             }
         }
@@ -110,7 +110,7 @@ impl Now {
 /// A pass over the marks of one lock.
 struct Sweep<'s, 'b, 'h> {
     index: &'b HistoryIndex<'h>,
-    lives: &'s [&'b Life<'h>],
+    attempts: &'s [&'b AttemptHistory<'h>],
     /// When the machine gave no time to an attempt on this lock.
     stalls: Vec<stalls::Span>,
     finding: &'s mut Finding<'b, 'h>,
@@ -120,19 +120,19 @@ struct Sweep<'s, 'b, 'h> {
 
 impl Sweep<'_, '_, '_> {
     fn run(&mut self) {
-        let lives = self.lives;
-        for mark in marks(self.index, lives) {
-            if let (Span::Waits(life), false) = (mark.what, mark.begins) {
+        let attempts = self.attempts;
+        for mark in marks(self.index, attempts) {
+            if let (Span::Waits(attempt), false) = (mark.what, mark.begins) {
                 self.finding.checked();
-                self.waited(life, mark.at, true);
+                self.waited(attempt, mark.at, true);
             }
-            self.now.apply(mark, |life| lives[life].mode);
+            self.now.apply(mark, |attempt| attempts[attempt].mode);
             self.learn(mark);
             match (self.now.is_free(), self.now.free) {
                 (true, None) => {
                     let (after, notifies) = match mark.what {
-                        Span::Holds(life) => (Some(life), true),
-                        Span::Lapses(life) => (Some(life), false),
+                        Span::Holds(attempt) => (Some(attempt), true),
+                        Span::Lapses(attempt) => (Some(attempt), false),
                         Span::Storm => (None, false),
                         Span::Waits(_) | Span::Cut => (None, true),
                     };
@@ -157,15 +157,15 @@ impl Sweep<'_, '_, '_> {
     /// beside are granted too.
     fn learn(&mut self, mark: Mark) {
         let (Span::Holds(number) | Span::Lapses(number)) = mark.what else { return };
-        let life = self.lives[number];
-        if mark.begins && life.grant.is_some() {
+        let attempt = self.attempts[number];
+        if mark.begins && attempt.grant.is_some() {
             self.now.found = self.now.found.min(mark.at);
             self.now.began.0 = mark.at;
-            if life.mode == Mode::Exclusive {
+            if attempt.mode == Mode::Exclusive {
                 self.now.began.1 = mark.at;
             }
-        } else if let Some(lost) = life.lost_without_release() {
-            let after = if life.mode == Mode::Exclusive { self.now.began.0 } else { self.now.began.1 };
+        } else if let Some(lost) = attempt.lost_without_release() {
+            let after = if attempt.mode == Mode::Exclusive { self.now.began.0 } else { self.now.began.1 };
             // A hold that conflicts with it began since, so it ended before the time that the checker assumes.
             if after <= lost {
                 self.now.found = mark.at.saturating_add(nanos(self.index.terms.lapse));
@@ -174,9 +174,9 @@ impl Sweep<'_, '_, '_> {
     }
 
     /// Checks how long an attempt has waited for a free lock, up to `at`.
-    fn waited(&mut self, life: usize, at: u64, leaves: bool) {
+    fn waited(&mut self, attempt: usize, at: u64, leaves: bool) {
         let Some(free) = self.now.free else { return };
-        let waiter = self.lives[life];
+        let waiter = self.attempts[attempt];
         let since = free.since.max(waiter.invoked);
         let gap = at - since - length_within(&self.stalls, since, at);
         if leaves {
@@ -186,7 +186,8 @@ impl Sweep<'_, '_, '_> {
         let allowed = if free.silent { terms.wake.saturating_add(terms.poll) } else { terms.wake };
         let unknown = self.now.found.saturating_sub(since);
         if gap > nanos(allowed).max(unknown.saturating_add(nanos(terms.wake))) {
-            let shown: Vec<_> = free.after.map(|life| self.lives[life]).into_iter().chain([waiter]).collect();
+            let shown: Vec<_> =
+                free.after.map(|attempt| self.attempts[attempt]).into_iter().chain([waiter]).collect();
             self.finding.violated(&shown, &[], || {
                 format!("the lock was free for {} while {waiter} waited", millis(gap))
             });
@@ -196,17 +197,18 @@ impl Sweep<'_, '_, '_> {
 
 /// A stall of a process excuses all waiters while the process asks for the lock, because its claim may be at the head
 /// of the queue. A stall of a shared part excuses all waiters in any case.
-fn stalls_of(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<stalls::Span> {
-    let own =
-        lives.iter().flat_map(|life| index.stalls.own(life.proc, life.invoked, asks_until(index, life)));
+fn stalls_of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<stalls::Span> {
+    let own = attempts
+        .iter()
+        .flat_map(|attempt| index.stalls.own(attempt.proc, attempt.invoked, asks_until(index, attempt)));
     merged(own.chain(index.stalls.of_all().iter().copied()).collect())
 }
 
-fn asks_until(index: &HistoryIndex<'_>, life: &Life<'_>) -> u64 {
-    life.returned().into_iter().chain(life.crashed).min().unwrap_or(index.end)
+fn asks_until(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
+    attempt.returned().into_iter().chain(attempt.crashed).min().unwrap_or(index.end)
 }
 
-fn marks(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
+fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark> {
     let mut marks = Vec::new();
     let mut span = |from, until, what| {
         if from < until {
@@ -214,15 +216,15 @@ fn marks(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
             marks.push(Mark { at: until, begins: false, what });
         }
     };
-    for (number, life) in lives.iter().enumerate() {
-        if let Some((from, until, notifies)) = busy(index, life) {
+    for (number, attempt) in attempts.iter().enumerate() {
+        if let Some((from, until, notifies)) = busy(index, attempt) {
             span(from, until, if notifies { Span::Holds(number) } else { Span::Lapses(number) });
         }
-        let until = asks_until(index, life);
-        if !life.is_try() {
-            span(life.invoked, until, Span::Waits(number));
+        let until = asks_until(index, attempt);
+        if !attempt.is_try() {
+            span(attempt.invoked, until, Span::Waits(number));
         }
-        for (from, until) in index.stopped(life.proc, life.invoked, until) {
+        for (from, until) in index.stopped(attempt.proc, attempt.invoked, until) {
             span(from, until, Span::Storm);
         }
     }
@@ -237,21 +239,21 @@ fn marks(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
 }
 
 /// When an attempt may hold the lock on the server, and whether its end notifies the waiters.
-fn busy(index: &HistoryIndex<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
-    let until = index.gone_by(life);
-    let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
-    match (life.grant, life.failure) {
+fn busy(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(u64, u64, bool)> {
+    let until = index.gone_by(attempt);
+    let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
+    match (attempt.grant, attempt.failure) {
         (Some(grant), _) => {
             let notified =
-                life.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !has_min_hold;
+                attempt.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !has_min_hold;
             Some((grant.at, until.max(grant.at), notified))
         }
-        (None, Some((_, Failure::Taken))) if life.is_try() => None,
+        (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
         (None, failure) => {
             // A live waiter holds nothing, or it is the waiter that was not woken.
-            let waited = failure.map(|(at, _)| at).or(life.crashed)?;
-            let from = if life.is_try() { life.invoked } else { waited };
-            Some((from, until.max(from), life.crashed.is_none()))
+            let waited = failure.map(|(at, _)| at).or(attempt.crashed)?;
+            let from = if attempt.is_try() { attempt.invoked } else { waited };
+            Some((from, until.max(from), attempt.crashed.is_none()))
         }
     }
 }

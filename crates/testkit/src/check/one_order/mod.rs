@@ -16,7 +16,10 @@ mod search;
 mod steps;
 mod window;
 
-use super::{Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, life::Life};
+use super::{
+    Figure, Invariant, Verdict, attempt_history::AttemptHistory, finding::Finding,
+    history_index::HistoryIndex,
+};
 use search::{Conflict, Fault, Search, Undecided};
 use window::{Hold, Refusal};
 
@@ -25,13 +28,13 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
     let mut order = Finding::new(index, Invariant::OneOrder);
     let mut taken = Finding::new(index, Invariant::Taken);
     let mut most = 1;
-    for lives in index.by_lock() {
-        let holds = window::holds(index, &lives);
+    for attempts in index.by_lock() {
+        let holds = window::holds(index, &attempts);
         holds.iter().for_each(|_| order.checked());
         let ordered = judge(&holds, &[], &mut most, &mut order);
         // If the holds have no order, refusals prove nothing.
         if ordered {
-            let refusals = window::refusals(index, &lives, || taken.checked());
+            let refusals = window::refusals(index, &attempts, || taken.checked());
             judge(&holds, &refusals, &mut most, &mut taken);
         }
     }
@@ -69,22 +72,22 @@ fn report_fault(
     if finding.count_if_full() {
         return;
     }
-    let life = |hold: usize| holds[hold].life;
-    let given: Vec<_> = fault.given.iter().map(|&refusal| refusals[refusal].life).collect();
+    let attempt = |hold: usize| holds[hold].attempt;
+    let given: Vec<_> = fault.given.iter().map(|&refusal| refusals[refusal].attempt).collect();
     let if_true =
         given.first().map_or(String::new(), |refusal| format!(", if {refusal} was rightly refused"));
     match fault.what {
         Conflict::Beside(hold, others) => {
-            let others: Vec<_> = others.iter().map(|&other| life(other)).collect();
-            let shown = [&given[..], &others, &[life(hold)]].concat();
+            let others: Vec<_> = others.iter().map(|&other| attempt(other)).collect();
+            let shown = [&given[..], &others, &[attempt(hold)]].concat();
             finding.violated(&shown, &[], || {
-                format!("{} was granted while {} held the lock{if_true}", life(hold), joined(&others))
+                format!("{} was granted while {} held the lock{if_true}", attempt(hold), joined(&others))
             });
         }
         Conflict::Disordered(hold, other) => {
-            let shown = [&given[..], &[life(other), life(hold)]].concat();
+            let shown = [&given[..], &[attempt(other), attempt(hold)]].concat();
             finding.violated(&shown, &[], || {
-                let (hold, other) = (life(hold), life(other));
+                let (hold, other) = (attempt(hold), attempt(other));
                 format!("{hold} was granted after {other}, against the order of their tokens{if_true}")
             });
         }
@@ -92,14 +95,14 @@ fn report_fault(
             let refusal = &refusals[refusal];
             let before = holds.iter().filter(|hold| hold.begin.end() < refusal.during.end());
             let last = before.max_by_key(|hold| hold.end.end().min(refusal.during.end()));
-            let shown = [last.map(|hold| hold.life).as_slice(), &[refusal.life]].concat();
+            let shown = [last.map(|hold| hold.attempt).as_slice(), &[refusal.attempt]].concat();
             finding.violated(&shown, &[], || {
-                format!("{} was answered taken, although nothing was in its way", refusal.life)
+                format!("{} was answered taken, although nothing was in its way", refusal.attempt)
             });
         }
     }
 }
 
-fn joined(lives: &[&Life<'_>]) -> String {
-    lives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+fn joined(attempts: &[&AttemptHistory<'_>]) -> String {
+    attempts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

@@ -203,7 +203,7 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
         if larger(any) {
             *any = Some(hold);
         }
-        if self.holds[hold].life.mode == Mode::Exclusive && larger(writer) {
+        if self.holds[hold].attempt.mode == Mode::Exclusive && larger(writer) {
             *writer = Some(hold);
         }
     }

@@ -21,7 +21,7 @@ impl Search<'_, '_, '_> {
             return Vec::new();
         }
         let blockers = self.blockers(order, hold);
-        let mode = |hold: usize| self.holds[hold].life.mode;
+        let mode = |hold: usize| self.holds[hold].attempt.mode;
         if blockers.is_empty() {
             let mut next = order.clone();
             insert(&mut next.held, hold);
@@ -47,22 +47,22 @@ impl Search<'_, '_, '_> {
 
     /// The holds that prevent `hold`.
     pub(super) fn blockers(&self, order: &Order, hold: usize) -> Vec<usize> {
-        let mode = self.holds[hold].life.mode;
+        let mode = self.holds[hold].attempt.mode;
         if self.load(order).admits(mode) {
             return Vec::new();
         }
-        order.held.iter().copied().filter(|&other| clash(mode, self.holds[other].life.mode)).collect()
+        order.held.iter().copied().filter(|&other| clash(mode, self.holds[other].attempt.mode)).collect()
     }
 
     fn load(&self, order: &Order) -> Load {
-        order.held.iter().map(|&hold| self.holds[hold].life.mode).collect()
+        order.held.iter().map(|&hold| self.holds[hold].attempt.mode).collect()
     }
 
     /// Whether the tokens put `other` before `hold`, or put neither of the two before the other.
     fn precedes(&self, other: usize, hold: usize) -> bool {
         let (one, two) = (&self.holds[other], &self.holds[hold]);
         let (Some((lineage, token)), Some((same, larger))) = (one.token, two.token) else { return false };
-        other != hold && lineage == same && token <= larger && clash(one.life.mode, two.life.mode)
+        other != hold && lineage == same && token <= larger && clash(one.attempt.mode, two.attempt.mode)
     }
 
     /// A hold that breaks the token order: it should have begun before `hold` and has not, or has begun and should not
@@ -81,7 +81,7 @@ impl Search<'_, '_, '_> {
     pub(super) fn mark_justified(&self, order: &mut Order) {
         let load = self.load(order);
         for &refusal in &self.open {
-            if !load.admits(self.refusals[refusal].life.mode) {
+            if !load.admits(self.refusals[refusal].attempt.mode) {
                 insert(&mut order.justified, refusal);
             }
         }

@@ -4,8 +4,8 @@ use std::{collections::HashMap, ops::RangeInclusive};
 
 use crate::{
     check::{
+        attempt_history::{AttemptHistory, Failure, Outcome},
         history_index::HistoryIndex,
-        life::{Failure, Life, Outcome},
         terms::nanos,
     },
     history::AttemptId,
@@ -13,7 +13,7 @@ use crate::{
 
 /// A hold. Re-entries by its owner belong to it.
 pub(super) struct Hold<'b, 'h> {
-    pub(super) life: &'b Life<'h>,
+    pub(super) attempt: &'b AttemptHistory<'h>,
     pub(super) begin: RangeInclusive<u64>,
     pub(super) end: RangeInclusive<u64>,
     /// Its key in the order of grants. `None`: its token implies no order.
@@ -26,37 +26,41 @@ pub(super) struct Hold<'b, 'h> {
 
 /// An acquire that was answered "taken".
 pub(super) struct Refusal<'b, 'h> {
-    pub(super) life: &'b Life<'h>,
+    pub(super) attempt: &'b AttemptHistory<'h>,
     pub(super) during: RangeInclusive<u64>,
 }
 
 /// The holds of one lock, in the order of their calls.
-pub(super) fn holds<'b, 'h>(index: &HistoryIndex<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold<'b, 'h>> {
+pub(super) fn holds<'b, 'h>(
+    index: &HistoryIndex<'h>,
+    attempts: &[&'b AttemptHistory<'h>],
+) -> Vec<Hold<'b, 'h>> {
     let mut holds: Vec<Hold<'b, 'h>> = Vec::new();
     let mut of: HashMap<AttemptId, usize> = HashMap::new();
-    for &life in lives {
-        let Some(grant) = life.grant else { continue };
-        let (from, until) = ends(index, life);
+    for &attempt in attempts {
+        let Some(grant) = attempt.grant else { continue };
+        let (from, until) = ends(index, attempt);
         let same_grant = |hold: &&usize| {
-            let outer = holds[**hold].life.grant;
+            let outer = holds[**hold].attempt.grant;
             outer.is_some_and(|outer| (outer.lineage, outer.token) == (grant.lineage, grant.token))
         };
-        let outer = life.within.and_then(|id| of.get(&id)).filter(same_grant).copied();
-        of.insert(life.id, outer.unwrap_or(holds.len()));
+        let outer = attempt.within.and_then(|id| of.get(&id)).filter(same_grant).copied();
+        of.insert(attempt.id, outer.unwrap_or(holds.len()));
         if let Some(hold) = outer {
             // The hold ends when the last of its users leaves, unless the server forgot it.
             let hold = &mut holds[hold];
-            let from = if index.forgotten(hold.life).is_some() { 0 } else { from };
-            let until = until.max(*hold.end.end()).max(min_hold_after_the_last(index, [hold.life, life]));
+            let from = if index.forgotten(hold.attempt).is_some() { 0 } else { from };
+            let until =
+                until.max(*hold.end.end()).max(min_hold_after_the_last(index, [hold.attempt, attempt]));
             hold.end = from.max(*hold.end.start())..=until;
             continue;
         }
-        let forgotten = index.forgotten(life).filter(|since| *since < from);
+        let forgotten = index.forgotten(attempt).filter(|since| *since < from);
         let from = forgotten.unwrap_or(from);
-        let ordered = !index.terms.lossy && life.mode.limit().is_none();
+        let ordered = !index.terms.lossy && attempt.mode.limit().is_none();
         holds.push(Hold {
-            life,
-            begin: life.invoked..=grant.at,
+            attempt,
+            begin: attempt.invoked..=grant.at,
             end: from..=until,
             token: ordered.then_some((grant.lineage, grant.token)),
             late: from <= grant.at && forgotten.is_none(),
@@ -68,19 +72,19 @@ pub(super) fn holds<'b, 'h>(index: &HistoryIndex<'h>, lives: &[&'b Life<'h>]) ->
 
 /// The latest end of a minimum hold that the first of two users asked for: the process applies it with the release of
 /// the last user.
-fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut two: [&Life<'_>; 2]) -> u64 {
-    two.sort_by_key(|life| life.release.map_or(u64::MAX, |release| release.at));
-    let [Some(first), Some(last)] = two.map(|life| life.release) else { return 0 };
+fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut two: [&AttemptHistory<'_>; 2]) -> u64 {
+    two.sort_by_key(|attempt| attempt.release.map_or(u64::MAX, |release| release.at));
+    let [Some(first), Some(last)] = two.map(|attempt| attempt.release) else { return 0 };
     let (Some(min_hold), Some((at, Outcome::Freed))) = (first.min_hold, two[1].answer) else { return 0 };
     let left = first.at.saturating_add(min_hold).saturating_sub(last.at);
     at.saturating_add(index.terms.longest(left))
 }
 
 /// The earliest and the latest end of a hold.
-fn ends(index: &HistoryIndex<'_>, life: &Life<'_>) -> (u64, u64) {
+fn ends(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> (u64, u64) {
     let terms = index.terms;
-    let lapses = life.lost.into_iter().fold(index.lapses(life), u64::min);
-    let from = match (life.release, life.answer) {
+    let lapses = attempt.lost.into_iter().fold(index.lapses(attempt), u64::min);
+    let from = match (attempt.release, attempt.answer) {
         (Some(release), Some((_, Outcome::Freed))) => match release.min_hold {
             None => release.at,
             Some(_) => release
@@ -91,22 +95,22 @@ fn ends(index: &HistoryIndex<'_>, life: &Life<'_>) -> (u64, u64) {
         (Some(release), _) => lapses.min(release.at),
         (None, _) => lapses,
     };
-    (from, index.gone_by(life).max(from))
+    (from, index.gone_by(attempt).max(from))
 }
 
 /// The refusals of one lock that only a hold can justify. `checked` is called for every refusal.
 pub(super) fn refusals<'b, 'h>(
     index: &HistoryIndex<'h>,
-    lives: &[&'b Life<'h>],
+    attempts: &[&'b AttemptHistory<'h>],
     mut checked: impl FnMut(),
 ) -> Vec<Refusal<'b, 'h>> {
-    let queue = QueueModel::of(index, lives);
+    let queue = QueueModel::of(index, attempts);
     let mut refusals = Vec::new();
-    for &life in lives {
-        let Some((at, Failure::Taken)) = life.failure else { continue };
+    for &attempt in attempts {
+        let Some((at, Failure::Taken)) = attempt.failure else { continue };
         checked();
-        if !queue.justifies(life, at) && !resurrected(index, lives, life, at) {
-            refusals.push(Refusal { life, during: life.invoked..=at });
+        if !queue.justifies(attempt, at) && !resurrected(index, attempts, attempt, at) {
+            refusals.push(Refusal { attempt, during: attempt.invoked..=at });
         }
     }
     refusals
@@ -114,21 +118,26 @@ pub(super) fn refusals<'b, 'h>(
 
 /// Where exclusion is not promised, a released hold may return with an old state of the server. Where the server's
 /// clock is set back, a lapsed hold may return.
-fn resurrected(index: &HistoryIndex<'_>, lives: &[&Life<'_>], life: &Life<'_>, at: u64) -> bool {
-    let lease = index.longest.get(life.lock).map_or(0, |ttl| index.terms.longest(*ttl));
-    let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < life.invoked;
+fn resurrected(
+    index: &HistoryIndex<'_>,
+    attempts: &[&AttemptHistory<'_>],
+    attempt: &AttemptHistory<'_>,
+    at: u64,
+) -> bool {
+    let lease = index.longest.get(attempt.lock).map_or(0, |ttl| index.terms.longest(*ttl));
+    let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < attempt.invoked;
     let storm = index.storms.get(index.storms.partition_point(over));
-    let may = index.terms.lossy || index.terms.set_back && lives.iter().any(|other| lapsed(other, at));
+    let may = index.terms.lossy || index.terms.set_back && attempts.iter().any(|other| lapsed(other, at));
     may && storm.is_some_and(|storm| storm.0 <= at)
 }
 
 /// Whether an attempt from before `at` left something that had to lapse: a hold that was not freed, a minimum hold, or
 /// the queue entry of a killed process.
-fn lapsed(life: &Life<'_>, at: u64) -> bool {
-    let freed = matches!(life.answer, Some((_, Outcome::Freed | Outcome::NotHeld)));
-    let has_min_hold = life.release.is_some_and(|release| release.min_hold.is_some());
-    let was_there = life.grant.is_some() || life.crashed.is_some();
-    life.invoked < at && was_there && (has_min_hold || !freed)
+fn lapsed(attempt: &AttemptHistory<'_>, at: u64) -> bool {
+    let freed = matches!(attempt.answer, Some((_, Outcome::Freed | Outcome::NotHeld)));
+    let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
+    let was_there = attempt.grant.is_some() || attempt.crashed.is_some();
+    attempt.invoked < at && was_there && (has_min_hold || !freed)
 }
 
 /// The attempts that were or may have been queued: waiters, and attempts without a grant until nothing of them is left.
@@ -138,13 +147,13 @@ struct QueueModel {
 }
 
 impl QueueModel {
-    fn of(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Self {
-        let spans = lives.iter().filter_map(|life| match (life.grant, life.failure) {
+    fn of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Self {
+        let spans = attempts.iter().filter_map(|attempt| match (attempt.grant, attempt.failure) {
             // With several tries, an earlier try may have been granted and its answer lost.
-            (Some(_), _) if life.tries_once() => None,
-            (Some(grant), _) => Some((life.invoked, grant.at)),
-            (None, Some((_, Failure::Taken))) if life.is_try() => None,
-            (None, _) => Some((life.invoked, index.gone_by(life))),
+            (Some(_), _) if attempt.tries_once() => None,
+            (Some(grant), _) => Some((attempt.invoked, grant.at)),
+            (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
+            (None, _) => Some((attempt.invoked, index.gone_by(attempt))),
         });
         let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
         begins.sort_unstable();
@@ -152,10 +161,10 @@ impl QueueModel {
         Self { begins, ends }
     }
 
-    /// Whether another attempt was queued between the call of `life` and `at`.
-    fn justifies(&self, life: &Life<'_>, at: u64) -> bool {
+    /// Whether another attempt was queued between the call of `attempt` and `at`.
+    fn justifies(&self, attempt: &AttemptHistory<'_>, at: u64) -> bool {
         let begun = self.begins.partition_point(|begin| *begin <= at);
-        let ended = self.ends.partition_point(|end| *end < life.invoked);
-        begun - ended > usize::from(!life.is_try())
+        let ended = self.ends.partition_point(|end| *end < attempt.invoked);
+        begun - ended > usize::from(!attempt.is_try())
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one attempt, built from its events.
+//! The history of one attempt, built from its events.
 
 use std::{fmt, ops::Range};
 
@@ -9,7 +9,7 @@ use crate::history::AttemptId;
 /// One attempt, from its call to the answer of its release. Times are nanoseconds; `event` fields are indices into the
 /// history.
 #[derive(Debug)]
-pub(super) struct Life<'h> {
+pub(super) struct AttemptHistory<'h> {
     pub(super) id: AttemptId,
     pub(super) lock: &'h str,
     pub(super) proc: u32,
@@ -123,7 +123,7 @@ pub(super) enum Outcome {
     Unknown,
 }
 
-impl Life<'_> {
+impl AttemptHistory<'_> {
     /// The latest deadline acknowledged up to `t`. `None`: not granted, or the hold never lapses.
     pub(super) fn deadline_at(&self, t: u64) -> Option<u64> {
         let first = self.grant?.deadline?;
@@ -180,7 +180,7 @@ impl Life<'_> {
 }
 
 /// For messages.
-impl fmt::Display for Life<'_> {
+impl fmt::Display for AttemptHistory<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of process {}", self.mode, self.proc)?;
         if let Some(grant) = self.grant {
