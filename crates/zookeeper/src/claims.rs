@@ -106,10 +106,10 @@ impl Blocker {
 }
 
 /// Whether all who are on this session stand in line, with others before them. Then there is nothing to believe in yet.
-pub(crate) fn only_stands_in_line(claims: &Claims, session: &Arc<Session>) -> bool {
-    let stands =
-        |place: &State| matches!(place, State::Waiting { before: Blocker::Node { sole: false, .. }, .. });
+pub(crate) fn only_waits(claims: &Claims, session: &Arc<Session>) -> bool {
+    let waits =
+        |state: &State| matches!(state, State::Waiting { before: Blocker::Node { sole: false, .. }, .. });
     let on_it = claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
     let mut states = on_it.map(|(_, entry)| &entry.state);
-    states.next().is_some_and(stands) && states.all(stands)
+    states.next().is_some_and(waits) && states.all(waits)
 }

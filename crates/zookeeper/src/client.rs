@@ -19,17 +19,17 @@ use crate::{
     claims::Claims,
     config::Config,
     conn::Conn,
-    error::{Failed, agreed, unreadable},
+    error::{Failed, multi_outcome, unreadable},
     keys::Dir,
     lock_of, runtime,
-    session::{Facts, over},
+    session::{Facts, session_ended},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
     wire::{Acl, Code, Create, Exists, Kind, Multi, MultiOp},
 };
 
 /// How often a heartbeat is looked for when somebody waits for one.
-const HURRY: Duration = Duration::from_millis(200);
+const BEAT_WAIT: Duration = Duration::from_millis(200);
 /// How long the sessions of a client that is gone are tried to be closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) sooner: Arc<Notify>,
     claims: Mutex<Claims>,
     /// Lines in which the server's counter is nearly used up.
-    pub(crate) worn: Mutex<HashSet<String>>,
+    pub(crate) used_up: Mutex<HashSet<String>>,
     /// One session is begun at a time, for all who need it.
     beginning: Mutex<()>,
     /// Where the tasks of this client run, once there are any.
@@ -71,7 +71,7 @@ impl Client {
             sessions: Sessions::default(),
             sooner: Arc::default(),
             claims: Mutex::default(),
-            worn: Mutex::default(),
+            used_up: Mutex::default(),
             beginning: Mutex::default(),
             runtime: OnceLock::new(),
             keeps_sessions: AtomicBool::new(false),
@@ -100,41 +100,41 @@ impl Client {
     /// A seat on a session of this timeout, for nodes whose paths have so many bytes. It may have to begin first.
     pub(crate) fn slot(&self, ttl: Duration, bytes: usize) -> Result<SessionSlot, EngineError> {
         let _one_at_a_time = lock_of(&self.beginning);
-        let (slot, pays) = self.sessions.slot(ttl, bytes);
+        let (slot, wants_another) = self.sessions.slot(ttl, bytes);
         if let Some(slot) = slot {
-            if pays {
+            if wants_another {
                 self.begin(ttl);
             }
             return Ok(slot);
         }
-        SessionSlot::take(&self.begin(ttl), bytes).ok_or_else(over)
+        SessionSlot::take(&self.begin(ttl), bytes).ok_or_else(session_ended)
     }
 
     /// A new session.
     fn begin(&self, ttl: Duration) -> Arc<Session> {
         let first = self.first.fetch_add(1, Ordering::Relaxed);
-        let hears: Weak<dyn WatchHandler> = Weak::clone(&self.me) as _;
+        let handler: Weak<dyn WatchHandler> = Weak::clone(&self.me) as _;
         let facts = Facts::new(ttl, self.now(), Arc::clone(&self.sooner));
         let session = Session::new(
             Arc::clone(&self.config),
             Arc::clone(&self.clock),
-            hears,
+            handler,
             facts,
             first,
             self.contact.clone(),
         );
         let session = Arc::new(session);
         self.sessions.add(Arc::clone(&session));
-        let kept = Arc::clone(&session);
-        let mended = move || {
-            let kept = Arc::clone(&kept);
+        let maintained = Arc::clone(&session);
+        let maintain = move || {
+            let maintained = Arc::clone(&maintained);
             async move {
                 // Who waits for it hears of an error; it is tried again for who comes later.
-                let _ = kept.conn().await;
-                kept.mend().await;
+                let _ = maintained.conn().await;
+                maintained.mend().await;
             }
         };
-        runtime::spawn(leasehold_core::lasting("session", mended, || (), runtime::sleep));
+        runtime::spawn(leasehold_core::lasting("session", maintain, || (), runtime::sleep));
         if self.runtime.set(runtime::runtime()).is_ok() {
             leasehold_core::maintain(
                 Weak::clone(&self.me),
@@ -152,7 +152,7 @@ impl Client {
             let mut changed = std::pin::pin!(session.facts.changed.notified());
             changed.as_mut().enable();
             if session.facts.is_gone() {
-                return Err(over());
+                return Err(session_ended());
             }
             if session.facts.is_fresh(self.now()) {
                 return Ok(());
@@ -163,11 +163,11 @@ impl Client {
             }
             if session.facts.beat_now(self.now()) {
                 // Nothing of who waits for it has left yet.
-                self.beat(session, &conn).await.map_err(|failed| unbeaten(&failed))?;
+                self.beat(session, &conn).await.map_err(|failed| heartbeat_failed(&failed))?;
                 continue;
             }
             // An answer may be lost with its connection.
-            runtime::within(HURRY, changed).await;
+            runtime::within(BEAT_WAIT, changed).await;
         }
     }
 
@@ -175,11 +175,11 @@ impl Client {
     pub(crate) async fn beat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
         let check = MultiOp::Check { path: self.base(), version: -1 };
         // That it failed was agreed upon as well.
-        let agreed = self.change(session, conn, vec![check]).await;
-        if agreed.as_ref().is_err_and(Failed::is_expired) {
+        let outcome = self.change(session, conn, vec![check]).await;
+        if outcome.as_ref().is_err_and(Failed::is_expired) {
             session.facts.end();
         }
-        agreed.map(drop)
+        outcome.map(drop)
     }
 
     /// What tells tokens of this ensemble from those of another, or of one whose data was thrown away: when the directory of all
@@ -219,7 +219,7 @@ impl Client {
             let kind = if next == path { kind } else { Kind::Persistent };
             let data = if next == path { data.clone() } else { Vec::new() };
             let create = Create { path: next.to_owned(), data, acl: self.acl.clone(), kind };
-            match agreed(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
+            match multi_outcome(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
                 Ok(_) | Err((_, Code::NODE_EXISTS)) => match above.pop() {
                     Some(below) => next = below,
                     None => return Ok(()),
@@ -245,7 +245,7 @@ impl Client {
         steps: Vec<MultiOp>,
     ) -> Result<Result<(), (usize, Code)>, Failed> {
         let sent = self.now();
-        let did = agreed(conn.send(&Multi(steps)).answer().await)?;
+        let did = multi_outcome(conn.send(&Multi(steps)).answer().await)?;
         session.facts.confirmed(sent, self.now());
         Ok(did)
     }
@@ -255,7 +255,7 @@ impl Client {
         let mut claims = self.claims();
         let Some(entry) = claims.get(id) else { return };
         if let Some(conn) = entry.data.slot.session().link.live() {
-            conn.watches.leave_all(id, &entry.state);
+            conn.watches.stop_watching_all(id, &entry.state);
         }
     }
 }
@@ -266,7 +266,7 @@ pub(crate) fn grant(lineage: Lineage, czxid: i64, ttl: Duration) -> Result<Grant
     Ok(Grant { token: Token { lineage, number }, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown })
 }
 
-fn unbeaten(failed: &Failed) -> EngineError {
+fn heartbeat_failed(failed: &Failed) -> EngineError {
     let error = EngineError::from(failed.clone());
     let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
     EngineError::new(fault, error.message)

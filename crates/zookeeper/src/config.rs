@@ -173,16 +173,16 @@ mod tests {
 
     use super::*;
 
-    fn place(host: &str, port: u16) -> Endpoint {
+    fn endpoint(host: &str, port: u16) -> Endpoint {
         Endpoint { host: host.to_owned(), port }
     }
 
     #[test]
-    fn urls_are_read() {
+    fn urls_are_parsed() {
         let read = |rest: &str| Config::from_url("zookeeper", rest).unwrap();
-        assert_eq!(read("//a.example").servers, [place("a.example", 2181)]);
+        assert_eq!(read("//a.example").servers, [endpoint("a.example", 2181)]);
         let full = read("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b/apps/one/");
-        assert_eq!(full.servers, [place("a", 1), place("::1", 2), place("b", 2181)]);
+        assert_eq!(full.servers, [endpoint("a", 1), endpoint("::1", 2), endpoint("b", 2181)]);
         let (user, password) = full.login.unwrap();
         let password = password.read().now_or_never().unwrap().unwrap();
         assert_eq!((user.as_str(), password.as_str()), ("us@er", "p:a/s:s"));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_without_showing_a_password() {
+    fn a_malformed_url_is_refused_without_showing_a_password() {
         for rest in [
             "h:2181",
             "//",
@@ -209,7 +209,7 @@ mod tests {
             assert!(error.is_misconfigured());
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
-        let config = Config::new(vec![place("h", 1)]).login("u", "hunter2");
+        let config = Config::new(vec![endpoint("h", 1)]).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         for prefix in ["", "/", "a", "/a/", "/a\nb", "/zookeeper", "/zookeeper/x", &"/x".repeat(65)] {
             assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
@@ -217,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn what_we_make_is_everybodys_or_ours_and_that_of_those_who_are_named() {
-        let open = Config::new(vec![place("h", 1)]);
+    fn access_lists_depend_on_the_login_and_the_option() {
+        let open = Config::new(vec![endpoint("h", 1)]);
         assert_eq!(open.acls(), [EVERYBODY.into()]);
         let ours = open.clone().login("u", "p");
         assert_eq!(ours.acls(), [MAKER.into()]);

@@ -8,17 +8,17 @@ use leasehold_core::{
 };
 
 use crate::{
-    claim::{ClaimContext, Tried, children},
+    claim::{Attempt, ClaimContext, children},
     claims::{Blocker, Own, State},
     client::{Client, grant},
     error::Failed,
-    keys::{self, LINE, PERMITS},
+    keys::{self, PERMITS, PERMITS_QUEUE},
     lock_of,
     position::{position, refuses},
     record::is_broken,
     runtime,
-    session::over,
-    watches::{Expecting, Target},
+    session::session_ended,
+    watches::{PendingWatch, Target},
     wire::{Children, Code, Data, Exists},
 };
 
@@ -26,59 +26,59 @@ use crate::{
 const TRIES: u32 = 8;
 /// How often a claim that does not wait looks what became of those before it that do not either, for a second in all, and the first
 /// pause between its looks. Who takes longer hangs, and is in the way as others are: it may be the first any time, and hold.
-const LOOKS: u32 = 10;
+const TRY_LOOKS: u32 = 10;
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 /// How often a claim asks that may not watch the node before it.
-const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(250);
+const UNWATCHED_POLL: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl Client {
     /// Where the claim stands by what is in its line; watches what it has to wait for. One that is `new` also looks whether the name
     /// is used otherwise: who came first is not to care about who came later.
-    pub(crate) async fn stand(
+    pub(crate) async fn evaluate_position(
         &self,
         claim: &Claim,
         context: &ClaimContext,
         own: &Own,
         mut children: Vec<String>,
         new: bool,
-    ) -> Result<Tried, Failed> {
-        let line = context.dir.line(claim.mode);
-        for look in 0..if claim.may_queue { TRIES } else { LOOKS + TRIES } {
+    ) -> Result<Attempt, Failed> {
+        let queue = context.dir.queue_of(claim.mode);
+        for look in 0..if claim.may_queue { TRIES } else { TRY_LOOKS + TRIES } {
             self.delete_strays(claim, context, own, &mut children).await?;
-            let nodes = keys::line(&children);
+            let nodes = keys::queue_nodes(&children);
             let Some(position) = position(&nodes, own.name(), claim.mode) else {
-                return Ok(Tried::Answer(self.give_up(claim)));
+                return Ok(Attempt::Answer(self.give_up(claim)));
             };
             if new && let Some(clash) = self.clash(claim, context, &children).await? {
                 self.take_back(claim, context, own).await?;
                 return Err(clash.into());
             }
-            if position.worn {
+            if position.used_up {
                 self.take_back(claim, context, own).await?;
-                lock_of(&self.worn).insert(line);
-                return Ok(Tried::Again);
+                lock_of(&self.used_up).insert(queue);
+                return Ok(Attempt::Again);
             }
             let Some((before, sole)) = position.before else {
                 return match claim.mode {
                     Mode::Permits { count, limit } => {
                         self.take_permits(claim, context, own, (count, limit)).await
                     }
-                    _ => self.holds(claim, context, own.clone()).map(Tried::Answer),
+                    _ => self.record_hold(claim, context, own.clone()).map(Attempt::Answer),
                 };
             };
             if !claim.may_queue {
                 let at = nodes.iter().position(|node| node.name == own.name()).unwrap_or(nodes.len());
-                let hangs = Some(&before).filter(|_| look >= LOOKS);
+                let hangs = Some(&before).filter(|_| look >= TRY_LOOKS);
                 match refuses(&nodes[..at], claim.mode).map(|other| &other.name).or(hangs) {
                     Some(other) => {
-                        let before = format!("{line}/{other}");
+                        let before = format!("{queue}/{other}");
                         if let Some(taken) = self.take_back_behind(claim, context, own, before).await? {
-                            return Ok(Tried::Answer(taken));
+                            return Ok(Attempt::Answer(taken));
                         }
                     }
                     None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(look)).await,
                 }
-                children = self::children(&context.conn, &line).await?;
+                children = self::children(&context.conn, &queue).await?;
                 continue;
             }
             if position.ahead as usize > MAX_WAITERS {
@@ -86,25 +86,25 @@ impl Client {
                 return Err(EngineError::new(Fault::Refused, "too many claims stand in line already").into());
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
-            let path = format!("{line}/{before}");
+            let path = format!("{queue}/{before}");
             match self
-                .wait_for(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
+                .watch_blocker(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
                 .await?
             {
-                Some(answer) => return Ok(Tried::Answer(answer)),
+                Some(answer) => return Ok(Attempt::Answer(answer)),
                 None if sole => {
-                    return self.holds(claim, context, own.clone()).map(Tried::Answer);
+                    return self.record_hold(claim, context, own.clone()).map(Attempt::Answer);
                 }
-                None => children = self::children(&context.conn, &line).await?,
+                None => children = self::children(&context.conn, &queue).await?,
             }
         }
         if !claim.may_queue {
             self.take_back(claim, context, own).await?;
-            return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+            return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
         }
         // Nothing is watched for it now.
         self.mailbox.push(Notification::Recheck { name: claim.name.clone(), id: claim.id });
-        Ok(Tried::Answer(self.waiting(claim)))
+        Ok(Attempt::Answer(self.waiting_answer(claim)))
     }
 
     /// A request of the claim that was given up was done all the same: it is not to stand in line behind itself.
@@ -115,10 +115,10 @@ impl Client {
         own: &Own,
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
-        let line = context.dir.line(claim.mode);
+        let queue = context.dir.queue_of(claim.mode);
         let is_stray = |name: &mut String| keys::is_of(name, claim.id) && own.name() != name.as_str();
         let strays: Vec<String> =
-            children.extract_if(.., is_stray).map(|name| format!("{line}/{name}")).collect();
+            children.extract_if(.., is_stray).map(|name| format!("{queue}/{name}")).collect();
         if strays.is_empty() {
             return Ok(());
         }
@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Watches what the claim waits for. Nothing if that is not there any more.
-    async fn wait_for(
+    async fn watch_blocker(
         &self,
         claim: &Claim,
         context: &ClaimContext,
@@ -135,32 +135,32 @@ impl Client {
     ) -> Result<Option<Answer>, Failed> {
         let Some(path) = before.path().map(str::to_owned) else { return Ok(None) };
         let target = Target::Blocker(claim.id);
-        let last = match self.waits(claim, own, before) {
+        let last = match self.set_blocker(claim, own, before) {
             Some(last) => last,
-            None => return Ok(Some(self.waiting(claim))),
+            None => return Ok(Some(self.waiting_answer(claim))),
         };
         if let Some(last) = last.path().filter(|last| *last != path) {
-            context.conn.watches.leave(last, target);
+            context.conn.watches.stop_watching(last, target);
         }
-        let expecting = Expecting::new(&context.conn.watches, &path, target);
+        let pending_watch = PendingWatch::new(&context.conn.watches, &path, target);
         // Unlike a look at its data, this tells nothing when that changes.
         match context.conn.send(&Children { path: &path, watch: true }).answer().await {
             Ok(_) => {
-                expecting.keep();
-                Ok(Some(self.waiting(claim)))
+                pending_watch.confirm();
+                Ok(Some(self.waiting_answer(claim)))
             }
             Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
             // It belongs to others, who let nobody look. That it is gone the list tells.
             Err(failed) if failed.is(Code::NO_AUTH) => {
-                self.waits(claim, own, Blocker::Unknown);
-                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED), ..Hint::default() })))
+                self.set_blocker(claim, own, Blocker::Unknown);
+                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
             }
             Err(failed) => Err(failed),
         }
     }
 
     /// Writes down what a claim that waits waits for; answers what it was before. Nothing if it does not wait.
-    pub(crate) fn waits(&self, claim: &Claim, own: &Own, before: Blocker) -> Option<Blocker> {
+    pub(crate) fn set_blocker(&self, claim: &Claim, own: &Own, before: Blocker) -> Option<Blocker> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(claim.id)?;
@@ -170,7 +170,7 @@ impl Client {
         Some(last)
     }
 
-    pub(crate) fn waiting(&self, claim: &Claim) -> Answer {
+    pub(crate) fn waiting_answer(&self, claim: &Claim) -> Answer {
         let mut claims = self.claims();
         match claims.get(claim.id).map(|entry| &entry.state) {
             Some(State::Waiting { before, .. }) => {
@@ -187,14 +187,14 @@ impl Client {
         context: &ClaimContext,
         own: &Own,
         before: &Blocker,
-    ) -> Result<Tried, Failed> {
+    ) -> Result<Attempt, Failed> {
         if let Blocker::Node { path, .. } = before
             && context.conn.watches.has(path, Target::Blocker(claim.id))
         {
             let (own_there, before_there) =
                 (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
             if own_there.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
-                return Ok(Tried::Answer(self.give_up(claim)));
+                return Ok(Attempt::Answer(self.give_up(claim)));
             }
             match before_there.answer().await {
                 Ok(_) => {
@@ -202,14 +202,14 @@ impl Client {
                     if let Some(entry) = self.claims().get(claim.id) {
                         entry.speaks(now);
                     }
-                    return Ok(Tried::Answer(self.waiting(claim)));
+                    return Ok(Attempt::Answer(self.waiting_answer(claim)));
                 }
                 Err(failed) if failed.is(Code::NO_NODE) => {}
                 Err(failed) => return Err(failed),
             }
         }
-        let children = children(&context.conn, &context.dir.line(claim.mode)).await?;
-        self.stand(claim, context, own, children, false).await
+        let children = children(&context.conn, &context.dir.queue_of(claim.mode)).await?;
+        self.evaluate_position(claim, context, own, children, false).await
     }
 
     pub(crate) async fn ask_held(
@@ -217,20 +217,25 @@ impl Client {
         claim: &Claim,
         context: &ClaimContext,
         own: Own,
-    ) -> Result<Tried, Failed> {
+    ) -> Result<Attempt, Failed> {
         match context.conn.send(&Data { path: &own.path, watch: false }).answer().await {
-            Ok((data, _)) if is_broken(&data) => Ok(Tried::Answer(self.give_up(claim))),
-            Ok(_) => self.holds(claim, context, own).map(Tried::Answer),
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(Tried::Answer(self.give_up(claim))),
+            Ok((data, _)) if is_broken(&data) => Ok(Attempt::Answer(self.give_up(claim))),
+            Ok(_) => self.record_hold(claim, context, own).map(Attempt::Answer),
+            Err(failed) if failed.is(Code::NO_NODE) => Ok(Attempt::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }
 
     /// Writes down that the claim holds, and answers it. What was done while the answer was under way counts more.
-    pub(crate) fn holds(&self, claim: &Claim, context: &ClaimContext, own: Own) -> Result<Answer, Failed> {
+    pub(crate) fn record_hold(
+        &self,
+        claim: &Claim,
+        context: &ClaimContext,
+        own: Own,
+    ) -> Result<Answer, Failed> {
         let now = self.now();
-        let Some(ttl) = context.session.facts.left(now).map(|left| left.min(claim.ttl)) else {
-            return Err(if context.session.facts.is_gone() { over() } else { unconfirmed() }.into());
+        let Some(ttl) = context.session.facts.remaining(now).map(|left| left.min(claim.ttl)) else {
+            return Err(if context.session.facts.is_gone() { session_ended() } else { unconfirmed() }.into());
         };
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
@@ -248,13 +253,13 @@ impl Client {
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        line: &[String],
+        queue: &[String],
     ) -> Result<Option<EngineError>, Failed> {
         if let Some(limit) = claim.mode.limit() {
-            return self.clash_of_permits(claim, context, limit, line).await;
+            return self.clash_of_permits(claim, context, limit, queue).await;
         }
-        for name in [LINE, PERMITS] {
-            if line.iter().any(|child| child == name)
+        for name in [PERMITS_QUEUE, PERMITS] {
+            if queue.iter().any(|child| child == name)
                 && !children(&context.conn, &context.dir.below(name)).await?.is_empty()
             {
                 return Ok(Some(in_use(claim, "a semaphore")));
@@ -269,7 +274,7 @@ impl Client {
         if claim.mode.limit().is_some() && self.find_permits(claim, context).await? {
             return Ok(());
         }
-        let own = self.find(claim.id, context, &context.dir.line(claim.mode)).await?;
+        let own = self.find(claim.id, context, &context.dir.queue_of(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
             entry.data.looked_for();

@@ -63,7 +63,7 @@ impl From<EngineError> for Failed {
 }
 
 /// What a multi came to: the end of the session is told as an error of its first step.
-pub(crate) fn agreed(
+pub(crate) fn multi_outcome(
     answer: Result<Result<(), (usize, Code)>, Failed>,
 ) -> Result<Result<(), (usize, Code)>, Failed> {
     match answer {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_certainly_not_done_is_told_from_what_may_have_been() {
+    fn unapplied_and_unknown_requests_have_different_errors() {
         for (failed, fault) in [
             (Failed::Unsent, Fault::Retry),
             (Failed::Unanswered, Fault::Unknown),

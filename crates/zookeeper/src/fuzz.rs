@@ -18,7 +18,7 @@ pub fn answer(bytes: &[u8]) {
         0 => drop(Welcome::read(bytes)),
         1 => drop(Header::read(reader).and_then(|_| Event::read(reader))),
         2 => drop(Create::read(reader)),
-        3 => stands(&Children::read(reader).unwrap_or_default()),
+        3 => positions(&Children::read(reader).unwrap_or_default()),
         4 => {
             if let Some((data, _)) = Data::read(reader) {
                 value(&data);
@@ -61,8 +61,8 @@ fn value(data: &[u8]) {
     }
 }
 
-fn stands(children: &[String]) {
-    let nodes = keys::line(children);
+fn positions(children: &[String]) {
+    let nodes = keys::queue_nodes(children);
     let _ = holders(&nodes);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
         for own in children.iter().take(3) {

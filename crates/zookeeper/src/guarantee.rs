@@ -27,8 +27,8 @@ struct ServerReport {
 
 pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
     let mut said = ServerReport::default();
-    for place in &client.config.servers {
-        if let Some(Some(facts)) = runtime::within(ASK_LIMIT, ask(&client.config, place)).await {
+    for endpoint in &client.config.servers {
+        if let Some(Some(facts)) = runtime::within(ASK_LIMIT, ask(&client.config, endpoint)).await {
             said = facts;
             break;
         }
@@ -37,8 +37,8 @@ pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
 }
 
 /// <https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html#sc_4lw>
-async fn ask(config: &Config, place: &leasehold_core::Endpoint) -> Option<ServerReport> {
-    let (read, mut write) = stream::open(config, place).await.ok()?;
+async fn ask(config: &Config, endpoint: &leasehold_core::Endpoint) -> Option<ServerReport> {
+    let (read, mut write) = stream::open(config, endpoint).await.ok()?;
     write.write_all(b"srvr").await.ok()?;
     write.flush().await.ok()?;
     let mut said = String::new();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_read() {
+    fn a_server_report_is_parsed() {
         let said = "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on 2024-02-18 23:51 UTC\nLatency min/avg/max: 0/0.0/0\nMode: standalone\nNode count: 5\n";
         let facts = read_facts(said);
         assert_eq!((facts.version.as_deref(), facts.mode.as_deref()), (Some("3.8.0"), Some("standalone")));

@@ -29,7 +29,7 @@ use percent_encoding::percent_decode_str;
 use crate::{config::Layout, session::MAX_BYTES, wire::Acl};
 
 /// The directories of a semaphore, below that of its name.
-pub(crate) const LINE: &str = "locks";
+pub(crate) const PERMITS_QUEUE: &str = "locks";
 pub(crate) const PERMITS: &str = "leases";
 
 const MUTEX: &str = "-lock-";
@@ -66,7 +66,7 @@ impl Node {
 }
 
 /// The nodes of a line, those that were made first before the others, as long as the server's counter tells.
-pub(crate) fn line<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<Node> {
+pub(crate) fn queue_nodes<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<Node> {
     let mut nodes: Vec<Node> = children.into_iter().filter_map(|name| Node::read(name)).collect();
     nodes.sort_by(|one, other| (one.number, &one.name).cmp(&(other.number, &other.name)));
     nodes
@@ -131,16 +131,16 @@ impl Dir {
     }
 
     /// Where the line of these claims is.
-    pub(crate) fn line(&self, mode: Mode) -> String {
+    pub(crate) fn queue_of(&self, mode: Mode) -> String {
         match mode {
-            Mode::Permits { .. } => self.queue(),
+            Mode::Permits { .. } => self.permits_queue(),
             _ => self.path.clone(),
         }
     }
 
     /// Where those stand in line who want permits.
-    pub(crate) fn queue(&self) -> String {
-        self.below(LINE)
+    pub(crate) fn permits_queue(&self) -> String {
+        self.below(PERMITS_QUEUE)
     }
 
     /// Where the permits that are held are.
@@ -153,14 +153,14 @@ impl Dir {
     }
 
     /// What the server is to append a number to, for a node in line.
-    pub(crate) fn place(&self, id: ClaimId, mode: Mode, tries: bool, layout: Layout) -> String {
+    pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, tries: bool, layout: Layout) -> String {
         let word = match (mode, layout) {
             (Mode::Shared, _) => READER,
             (Mode::Exclusive, Layout::ReadWrite) => WRITER,
             (Mode::Exclusive, Layout::Mutex) | (Mode::Permits { .. }, _) => &MUTEX[1..],
         };
         let tries = if tries { TRY } else { "" };
-        format!("{}/_c_{}-{tries}{word}", self.line(mode), uuid(id))
+        format!("{}/_c_{}-{tries}{word}", self.queue_of(mode), uuid(id))
     }
 
     /// The node of one of the permits that are held by a claim. Their numbers mean nothing to anybody.
@@ -210,7 +210,7 @@ pub(crate) fn may_be_followed(name: &str) -> bool {
 }
 
 /// How many bytes the nodes of a claim have on the server. A permit is a node, and all that a claim takes are made in one step.
-pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
+pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
     let permits = match claim.mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode)));
@@ -218,7 +218,7 @@ pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, Engi
         Mode::Permits { count, .. } => count as usize,
         Mode::Exclusive | Mode::Shared => 0,
     };
-    let path = dir.path().len() + NODE_BYTES;
+    let path = dir.path().len() + MAX_NODE_BYTES;
     let acl: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
     if permits * (path + claim.owner.len() + RECORD_BYTES + acl) > MAX_BYTES {
         let why = format!(
@@ -231,7 +231,7 @@ pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, Engi
 }
 
 /// How long the longest node is beside its directory: a word, a uuid, a number and the directory of permits.
-const NODE_BYTES: usize = 70;
+const MAX_NODE_BYTES: usize = 70;
 /// What else of a card and of an entry of an access list there is, at most.
 const RECORD_BYTES: usize = 64;
 const ACL_BYTES: usize = 12;
@@ -247,10 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_called_as_curator_has_it() {
+    fn nodes_are_named_as_in_curator() {
         let dir = dir("a/b%");
         assert_eq!(dir.shown(), "/locks/a%2Fb%25");
-        let of = |mode, layout| dir.place(ID, mode, false, layout);
+        let of = |mode, layout| dir.node_prefix(ID, mode, false, layout);
         let start = "/apps/locks/a%2Fb%25";
         let uuid = "abababab-abab-abab-abab-abababababab";
         assert_eq!(of(Mode::Exclusive, Layout::Mutex), format!("{start}/_c_{uuid}-lock-"));
@@ -258,13 +258,13 @@ mod tests {
         assert_eq!(of(Mode::Shared, Layout::Mutex), format!("{start}/_c_{uuid}-__READ__"));
         let permits = Mode::Permits { count: 1, limit: 2 };
         assert_eq!(of(permits, Layout::ReadWrite), format!("{start}/locks/_c_{uuid}-lock-"));
-        let tried = dir.place(ID, permits, true, Layout::Mutex);
+        let tried = dir.node_prefix(ID, permits, true, Layout::Mutex);
         assert_eq!(tried, format!("{start}/locks/_c_{uuid}-try-lock-"));
         assert_eq!(dir.permit(ID, 2), format!("{start}/leases/_c_{uuid}-lease-0000000002"));
     }
 
     #[test]
-    fn every_node_with_a_number_is_a_claim_and_nothing_else_is() {
+    fn only_a_node_with_a_number_is_a_claim() {
         let uuid = "_c_abababab-abab-abab-abab-abababababab";
         for (name, shared, number) in [
             (format!("{uuid}-lock-0000000007"), false, 7),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_readable_and_are_paths() {
+    fn names_are_escaped_as_readable_paths() {
         for (name, shown) in [
             ("läuft ✓", "läuft ✓"),
             (".", "%2E"),

@@ -48,7 +48,7 @@ impl Client {
         let session = Arc::clone(entry.data.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
         // Its session has to stand for it.
-        let left = session.facts.left(now).filter(|_| sole).zip(session.facts.lineage());
+        let left = session.facts.remaining(now).filter(|_| sole).zip(session.facts.lineage());
         let granted = left.and_then(|(left, lineage)| grant(lineage, own.czxid, left.min(ttl)).ok());
         let Some(grant) = granted else {
             drop(claims);

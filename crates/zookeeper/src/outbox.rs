@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_the_order_of_the_requests_but_for_pings() {
+    fn answers_come_in_order_except_pings() {
         let outbox = Outbox::new(Arc::default());
         let (one, ping, two) = (delete(&outbox), outbox.send(&Ping, &Zero), delete(&outbox));
         assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_written_and_what_was_not_written_was_not_done() {
+    fn a_dropped_request_is_not_written_and_an_unwritten_one_is_unsent() {
         let outbox = Outbox::new(Arc::default());
         drop(delete(&outbox));
         assert!(outbox.take(Instant::from_nanos(1)).is_empty());

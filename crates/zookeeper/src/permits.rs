@@ -7,21 +7,21 @@
 use leasehold_core::{Answer, Claim, EngineError, Hint};
 
 use crate::{
-    claim::{ClaimContext, Tried, children},
+    claim::{Attempt, ClaimContext, children},
     claims::{Blocker, Own, State},
     client::Client,
     enqueue::in_use,
-    error::{Failed, agreed},
+    error::{Failed, multi_outcome},
     keys::{self, Node},
     record::{limit as limit_of, limit_text},
-    watches::{Expecting, Target},
+    watches::{PendingWatch, Target},
     wire::{Children, Code, Create, Data, Delete, Exists, Kind, Multi, MultiOp, SetData},
 };
 
 impl Client {
     /// The directories of a semaphore, below that of its name.
     pub(crate) async fn make_semaphore(&self, context: &ClaimContext, limit: u32) -> Result<(), Failed> {
-        self.make(&context.conn, &context.dir.queue(), Kind::Container, Vec::new()).await?;
+        self.make(&context.conn, &context.dir.permits_queue(), Kind::Container, Vec::new()).await?;
         self.make(&context.conn, &context.dir.permits(), Kind::Container, limit_text(limit)).await
     }
 
@@ -32,29 +32,29 @@ impl Client {
         context: &ClaimContext,
         own: &Own,
         (count, limit): (u32, u32),
-    ) -> Result<Tried, Failed> {
+    ) -> Result<Attempt, Failed> {
         let permits = context.dir.permits();
-        let expecting = Expecting::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
+        let pending_watch = PendingWatch::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
         // Written down and watched before it is looked at, so that nothing is missed.
-        self.waits(claim, own, Blocker::Room { path: permits.clone() });
+        self.set_blocker(claim, own, Blocker::Room { path: permits.clone() });
         let taken =
             match context.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
                 Ok(taken) => taken.len(),
                 Err(failed) if failed.is(Code::NO_NODE) => {
                     self.make_semaphore(context, limit).await?;
-                    return Ok(Tried::Again);
+                    return Ok(Attempt::Again);
                 }
                 Err(failed) => return Err(failed),
             };
         if taken + count as usize > limit as usize {
             if claim.may_queue {
-                expecting.keep();
-                return Ok(Tried::Answer(self.waiting(claim)));
+                pending_watch.confirm();
+                return Ok(Attempt::Answer(self.waiting_answer(claim)));
             }
             self.take_back(claim, context, own).await?;
-            return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+            return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
         }
-        drop(expecting);
+        drop(pending_watch);
         let record = self.record(claim, context);
         let paths: Vec<String> = (0..count).map(|number| context.dir.permit(claim.id, number)).collect();
         let permit = |path: &String| {
@@ -66,7 +66,7 @@ impl Client {
         self.set_unsettled(claim, true);
         let sent = self.now();
         let (did, made) = (context.conn.send(&Multi(steps)), context.conn.send(&Exists { path: &paths[0] }));
-        let did = agreed(did.answer().await);
+        let did = multi_outcome(did.answer().await);
         if !matches!(did, Ok(Ok(()))) && !did.as_ref().is_err_and(Failed::is_unknown) {
             self.set_unsettled(claim, false);
         }
@@ -75,15 +75,15 @@ impl Client {
                 context.session.facts.confirmed(sent, self.now());
                 let token = made.answer().await?.czxid;
                 let own = Own::permits(paths, token).ok_or(Failed::Unreadable)?;
-                let answer = self.holds(claim, context, own)?;
+                let answer = self.record_hold(claim, context, own)?;
                 // From here on it is known by what it holds.
                 self.set_unsettled(claim, false);
-                Ok(Tried::Answer(answer))
+                Ok(Attempt::Answer(answer))
             }
-            Err((0, Code::NO_NODE)) => Ok(Tried::Answer(self.give_up(claim))),
+            Err((0, Code::NO_NODE)) => Ok(Attempt::Answer(self.give_up(claim))),
             Err((_, Code::NO_NODE)) => {
                 self.make_semaphore(context, limit).await?;
-                Ok(Tried::Again)
+                Ok(Attempt::Again)
             }
             Err((_, code)) => Err(Failed::Refused(code)),
         }
@@ -102,7 +102,7 @@ impl Client {
         }
         own.czxid = stat.czxid;
         let now = self.now();
-        let until = now.after(context.session.facts.left(now).unwrap_or_default());
+        let until = now.after(context.session.facts.remaining(now).unwrap_or_default());
         let mut claims = self.claims();
         if let Some(entry) = claims.get(claim.id) {
             entry.data.looked_for();
@@ -120,15 +120,15 @@ impl Client {
         claim: &Claim,
         context: &ClaimContext,
         limit: u32,
-        line: &[String],
+        queue: &[String],
     ) -> Result<Option<EngineError>, Failed> {
         let permits = context.dir.permits();
-        let (beside, written, taken) = (
+        let (siblings, written, taken) = (
             context.conn.send(&Children { path: context.dir.path(), watch: false }),
             context.conn.send(&Data { path: &permits, watch: false }),
             context.conn.send(&Children { path: &permits, watch: false }),
         );
-        if beside.answer().await?.iter().any(|name| Node::read(name).is_some()) {
+        if siblings.answer().await?.iter().any(|name| Node::read(name).is_some()) {
             return Ok(Some(in_use(claim, "a mutex or read-write lock")));
         }
         let (data, stat) = match written.answer().await {
@@ -136,7 +136,7 @@ impl Client {
             written => written?,
         };
         let others = taken.answer().await?.iter().any(|name| !keys::is_of(name, claim.id))
-            || line.iter().any(|name| !keys::is_of(name, claim.id));
+            || queue.iter().any(|name| !keys::is_of(name, claim.id));
         match limit_of(&data) {
             Some(same) if same == limit => return Ok(None),
             Some(other) if others => return Ok(Some(in_use(claim, &format!("a semaphore of {other}")))),
@@ -148,8 +148,8 @@ impl Client {
             Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
             // Somebody else wrote meanwhile.
             Err((_, Code::BAD_VERSION)) => {
-                let line = children(&context.conn, &context.dir.queue()).await?;
-                Box::pin(self.clash_of_permits(claim, context, limit, &line)).await
+                let queue = children(&context.conn, &context.dir.permits_queue()).await?;
+                Box::pin(self.clash_of_permits(claim, context, limit, &queue)).await
             }
             Err((_, code)) => Err(Failed::Refused(code)),
         }

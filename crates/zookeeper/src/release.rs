@@ -141,8 +141,9 @@ impl Client {
         let mut paths = known.paths.clone();
         if known.unsettled {
             let dir = self.dir(&known.name);
-            for path in
-                [Some(dir.line(known.mode)), known.mode.limit().map(|_| dir.permits())].into_iter().flatten()
+            for path in [Some(dir.queue_of(known.mode)), known.mode.limit().map(|_| dir.permits())]
+                .into_iter()
+                .flatten()
             {
                 paths.extend(self.nodes_of(&conn, &path, id).await?);
             }
@@ -207,7 +208,7 @@ impl Client {
     }
 
     /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
-    pub(crate) async fn end_silent(&self, id: ClaimId) -> Result<(), EngineError> {
+    pub(crate) async fn end_expired(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
         self.end_known(id).await?;
         let now: Instant = self.now();

@@ -13,13 +13,14 @@ use crate::{
     error::Failed,
     record::is_broken,
     sessions::Session,
-    watches::{Expecting, Target},
+    watches::{PendingWatch, Target},
     wire::{Code, Data, Stat},
 };
 
 impl Client {
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let held: Vec<Option<(Arc<Session>, String)>> = holds.iter().map(|hold| self.held_by(hold)).collect();
+        let held: Vec<Option<(Arc<Session>, String)>> =
+            holds.iter().map(|hold| self.session_of_hold(hold)).collect();
         let mut sessions: Vec<&Arc<Session>> = held.iter().flatten().map(|(session, _)| session).collect();
         sessions.sort_unstable_by_key(|session| Arc::as_ptr(session));
         sessions.dedup_by(|one, other| Arc::ptr_eq(one, other));
@@ -34,8 +35,8 @@ impl Client {
 
     async fn renew_one(&self, hold: &Hold, held: Option<(Arc<Session>, String)>) -> Renewed {
         let Some((session, path)) = held else { return Renewed::Lost(Loss::Gone) };
-        match self.look_at(hold, &session, &path).await {
-            Ok(Some(belief)) => self.renewed(hold, belief),
+        match self.check_node(hold, &session, &path).await {
+            Ok(Some(valid_until)) => self.renewed(hold, valid_until),
             Ok(None) => Renewed::Lost(Loss::Broken),
             Err(failed) if failed.is(Code::NO_NODE) => Renewed::Lost(Loss::Gone),
             Err(_) if session.facts.is_gone() => Renewed::Lost(Loss::Gone),
@@ -44,7 +45,7 @@ impl Client {
     }
 
     /// The session by which it is held, if it is, and one of its nodes. A renewal is a sign of life, so it does not lapse meanwhile.
-    fn held_by(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
+    fn session_of_hold(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
@@ -57,29 +58,34 @@ impl Client {
         if session.facts.is_gone() {
             return None;
         }
-        let until = now.after(session.facts.left(now).unwrap_or_default().min(hold.ttl));
+        let until = now.after(session.facts.remaining(now).unwrap_or_default().min(hold.ttl));
         let path = own.path.clone();
         claims.hold(hold.id, own, spoken, (now, until));
         Some((session, path))
     }
 
     /// Until when the session was known to live before its node was read; `None` if it was broken.
-    async fn look_at(&self, hold: &Hold, session: &Session, path: &str) -> Result<Option<Instant>, Failed> {
+    async fn check_node(
+        &self,
+        hold: &Hold,
+        session: &Session,
+        path: &str,
+    ) -> Result<Option<Instant>, Failed> {
         self.freshen(session).await?;
-        let belief = session.facts.belief();
+        let valid_until = session.facts.valid_until();
         let conn = session.conn().await?;
         let (data, stat) = self.watch_own(&conn, hold.id, path).await?;
         if stat.owner != session.facts.id() {
             return Err(Failed::NO_NODE);
         }
-        Ok((!is_broken(&data)).then_some(belief))
+        Ok((!is_broken(&data)).then_some(valid_until))
     }
 
     /// Reads a node of a hold, and hears from now on when it changes or ends.
     async fn watch_own(&self, conn: &Conn, id: ClaimId, path: &str) -> Result<(Vec<u8>, Stat), Failed> {
-        let expecting = Expecting::new(&conn.watches, path, Target::Own(id));
+        let pending_watch = PendingWatch::new(&conn.watches, path, Target::Own(id));
         let read = conn.send(&Data { path, watch: true }).answer().await?;
-        expecting.keep();
+        pending_watch.confirm();
         Ok(read)
     }
 
@@ -106,9 +112,9 @@ impl Client {
         }
     }
 
-    fn renewed(&self, hold: &Hold, belief: Instant) -> Renewed {
+    fn renewed(&self, hold: &Hold, valid_until: Instant) -> Renewed {
         let now = self.now();
-        let ttl = belief.since(now).min(hold.ttl);
+        let ttl = valid_until.since(now).min(hold.ttl);
         if ttl.is_zero() {
             return Renewed::Unknown(EngineError::new(
                 Fault::Unknown,

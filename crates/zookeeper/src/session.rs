@@ -29,19 +29,19 @@ use tokio::sync::Notify;
 use crate::{lock_of, wire::Welcome};
 
 /// Heartbeats come so often in one timeout.
-const BEATS: u32 = 16;
+const BEATS_PER_TIMEOUT: u32 = 16;
 /// And so often while it has no nodes: who comes next finds it fresh.
-const IDLE_BEATS: u32 = 5;
+const IDLE_BEATS_PER_TIMEOUT: u32 = 5;
 /// For how long the leader may not have been told, at most, and in parts of the timeout: half a tick.
 const HALF_TICK: Duration = Duration::from_millis(1500);
 const HALF_TICK_FRACTION: u32 = 4;
 /// An unanswered heartbeat is sent again after this part of the timeout.
-const AGAIN: u32 = 16;
+const RESEND_FRACTION: u32 = 16;
 /// The longest paths of nodes of one session, together: when it ends, the server writes all of them into one change, which may have
 /// a megabyte.
 pub(crate) const MAX_BYTES: usize = 512 * 1024;
 /// A session without nodes is kept for so long: acquiring without one takes another connection.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_LIFE: Duration = Duration::from_secs(60);
 
 /// A session, as far as it can be known without a connection.
 pub(crate) struct Facts {
@@ -68,29 +68,29 @@ struct SessionState {
     /// When a change left that was answered, and when that was: the next to be counted.
     answered: (Instant, Instant),
     /// When the last heartbeat left.
-    beat: Instant,
+    beat_sent: Instant,
     lineage: Option<Lineage>,
     gone: bool,
     closing: bool,
     /// When it had a node last.
-    used: Instant,
+    last_used: Instant,
     slots: usize,
     bytes: usize,
     /// How many claims it has had in all.
-    taken: u64,
+    claims_ever: u64,
 }
 
 impl SessionState {
     /// For how long at most its nodes may be believed in after a change that counts.
-    fn longest(&self) -> Duration {
-        let untold = HALF_TICK.min(self.timeout / HALF_TICK_FRACTION) + self.timeout / BEATS;
-        self.timeout.saturating_sub(untold)
+    fn max_validity(&self) -> Duration {
+        let unreported = HALF_TICK.min(self.timeout / HALF_TICK_FRACTION) + self.timeout / BEATS_PER_TIMEOUT;
+        self.timeout.saturating_sub(unreported)
     }
 }
 
 /// What a session wants now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum SessionStep {
     Nothing(Instant),
     Beat,
     /// Nobody has used it for a while.
@@ -107,14 +107,14 @@ impl Facts {
             timeout: asked,
             confirmed: now,
             answered: (now, now),
-            beat: now,
+            beat_sent: now,
             lineage: None,
             gone: false,
             closing: false,
-            used: now,
+            last_used: now,
             slots: 0,
             bytes: 0,
-            taken: 0,
+            claims_ever: 0,
         };
         Self {
             asked,
@@ -143,7 +143,7 @@ impl Facts {
     }
 
     /// A server took it, asked at `sent`. False if it is over.
-    pub(crate) fn welcomed(&self, welcome: Welcome, (sent, now): (Instant, Instant)) -> bool {
+    pub(crate) fn accepted(&self, welcome: Welcome, (sent, now): (Instant, Instant)) -> bool {
         let mut state = lock_of(&self.state);
         if welcome.session == 0 || state.gone {
             drop(state);
@@ -151,7 +151,7 @@ impl Facts {
             return false;
         }
         if state.id == 0 {
-            (state.id, state.confirmed, state.beat) = (welcome.session, sent, sent);
+            (state.id, state.confirmed, state.beat_sent) = (welcome.session, sent, sent);
             state.answered = (sent, now);
         }
         state.password = welcome.password;
@@ -168,27 +168,27 @@ impl Facts {
     }
 
     /// Until when its nodes may be believed in.
-    pub(crate) fn belief(&self) -> Instant {
+    pub(crate) fn valid_until(&self) -> Instant {
         let state = lock_of(&self.state);
         if state.gone || state.id == 0 {
             return Instant::from_nanos(0);
         }
-        deadline(state.confirmed, state.longest())
+        deadline(state.confirmed, state.max_validity())
     }
 
     /// For how long they may be believed in at most, counted from any time on.
-    pub(crate) fn longest(&self) -> Duration {
-        lock_of(&self.state).longest()
+    pub(crate) fn max_validity(&self) -> Duration {
+        lock_of(&self.state).max_validity()
     }
 
     /// For how long its nodes may still be believed in; `None`: no longer.
-    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        Some(self.belief().since(now)).filter(|left| !left.is_zero())
+    pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
+        Some(self.valid_until().since(now)).filter(|remaining| !remaining.is_zero())
     }
 
     /// Whether it was confirmed lately, so that what is granted now lasts for a while.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
-        self.belief().since(now) >= self.timeout() / 2
+        self.valid_until().since(now) >= self.timeout() / 2
     }
 
     /// A change that left at `sent` was answered by `now`.
@@ -217,7 +217,7 @@ impl Facts {
     /// Lets nobody in any more if the claim that it has now is the only one it ever had; true if so. It is then to be closed.
     pub(crate) fn close_after_only_use(&self) -> bool {
         let mut state = lock_of(&self.state);
-        let only = state.taken == 1 && !state.gone;
+        let only = state.claims_ever == 1 && !state.gone;
         state.closing |= only;
         only
     }
@@ -233,39 +233,43 @@ impl Facts {
     /// Whether to send a heartbeat at once for somebody who waits for it: not while one is under way.
     pub(crate) fn beat_now(&self, now: Instant) -> bool {
         let mut state = lock_of(&self.state);
-        let due = state.answered.0 >= state.beat || now >= state.beat.after(state.timeout / AGAIN);
+        let due = state.answered.0 >= state.beat_sent
+            || now >= state.beat_sent.after(state.timeout / RESEND_FRACTION);
         if due {
-            state.beat = now;
+            state.beat_sent = now;
         }
         due
     }
 
     /// What is to be done at `now`. That it is done is taken for granted.
-    pub(crate) fn step(&self, now: Instant) -> Want {
+    pub(crate) fn step(&self, now: Instant) -> SessionStep {
         let mut state = lock_of(&self.state);
         if state.gone {
-            return Want::Forget;
+            return SessionStep::Forget;
         }
         if state.slots > 0 {
-            state.used = now;
-        } else if now.since(state.used) > state.timeout.max(IDLE) {
+            state.last_used = now;
+        } else if now.since(state.last_used) > state.timeout.max(IDLE_LIFE) {
             state.gone = true;
-            return Want::Close;
+            return SessionStep::Close;
         }
         if state.id == 0 {
-            return Want::Nothing(now.after(state.timeout));
+            return SessionStep::Nothing(now.after(state.timeout));
         }
-        let beats = if state.slots > 0 { BEATS } else { IDLE_BEATS };
+        let beats = if state.slots > 0 { BEATS_PER_TIMEOUT } else { IDLE_BEATS_PER_TIMEOUT };
         let confirmed = state.answered.0;
         let due = confirmed.after(state.timeout / beats);
         // What was confirmed was asked for, so after an answer the first of both counts.
-        let at =
-            if state.beat > state.confirmed { due.max(state.beat.after(state.timeout / AGAIN)) } else { due };
+        let at = if state.beat_sent > state.confirmed {
+            due.max(state.beat_sent.after(state.timeout / RESEND_FRACTION))
+        } else {
+            due
+        };
         if now < at {
-            return Want::Nothing(at);
+            return SessionStep::Nothing(at);
         }
-        state.beat = now;
-        Want::Beat
+        state.beat_sent = now;
+        SessionStep::Beat
     }
 
     /// Room for a claim whose nodes have paths of so many bytes.
@@ -276,7 +280,7 @@ impl Facts {
         }
         state.slots += 1;
         state.bytes += bytes;
-        state.taken += 1;
+        state.claims_ever += 1;
         true
     }
 
@@ -288,7 +292,7 @@ impl Facts {
 }
 
 /// The error of a claim whose session ended under it.
-pub(crate) fn over() -> EngineError {
+pub(crate) fn session_ended() -> EngineError {
     EngineError::new(Fault::Retry, "the session ended while it was needed")
 }
 
@@ -305,66 +309,66 @@ mod tests {
     fn begun() -> Facts {
         let facts = Facts::new(TIMEOUT, at(0), Arc::default());
         let welcome = Welcome { session: 7, timeout_millis: 32_000, password: vec![1] };
-        assert!(facts.welcomed(welcome, (at(10), at(20))));
+        assert!(facts.accepted(welcome, (at(10), at(20))));
         facts
     }
 
     /// All but half a tick and a sixteenth of 32 seconds.
-    const TOLD: Duration = Duration::from_millis(28_500);
+    const VALIDITY: Duration = Duration::from_millis(28_500);
 
     #[test]
-    fn a_session_is_believed_in_for_less_than_what_two_changes_prove() {
+    fn a_session_is_valid_for_less_than_two_changes_prove() {
         let facts = begun();
-        assert_eq!(facts.belief(), deadline(at(10), TOLD));
+        assert_eq!(facts.valid_until(), deadline(at(10), VALIDITY));
         facts.confirmed(at(2000), at(2500));
         assert_eq!(
-            facts.belief(),
-            deadline(at(10), TOLD),
+            facts.valid_until(),
+            deadline(at(10), VALIDITY),
             "until another one is answered, which left after that"
         );
         facts.confirmed(at(2400), at(2600));
-        assert_eq!(facts.belief(), deadline(at(10), TOLD), "not one that left before");
+        assert_eq!(facts.valid_until(), deadline(at(10), VALIDITY), "not one that left before");
         facts.confirmed(at(4000), at(4100));
-        assert_eq!(facts.belief(), deadline(at(2000), TOLD));
+        assert_eq!(facts.valid_until(), deadline(at(2000), VALIDITY));
         facts.confirmed(at(6000), at(6100));
-        assert_eq!(facts.belief(), deadline(at(4000), TOLD));
+        assert_eq!(facts.valid_until(), deadline(at(4000), VALIDITY));
         assert!(facts.is_fresh(at(15_000)) && !facts.is_fresh(at(17_000)));
-        assert!(facts.left(at(31_000)).is_some() && facts.left(at(33_000)).is_none());
+        assert!(facts.remaining(at(31_000)).is_some() && facts.remaining(at(33_000)).is_none());
         facts.end();
         facts.confirmed(at(8000), at(8100));
         facts.confirmed(at(9000), at(9100));
-        assert!(facts.belief() < at(1), "nothing revives it");
+        assert!(facts.valid_until() < at(1), "nothing revives it");
     }
 
     #[test]
-    fn a_heart_beats_while_there_is_a_session_and_again_without_an_answer() {
+    fn heartbeats_repeat_and_an_unanswered_one_is_sent_again() {
         let facts = begun();
         assert!(facts.take(10));
-        assert_eq!(facts.step(at(2009)), Want::Nothing(at(2010)));
-        assert_eq!(facts.step(at(2010)), Want::Beat);
-        assert_eq!(facts.step(at(2011)), Want::Nothing(at(4010)), "its answer is under way");
+        assert_eq!(facts.step(at(2009)), SessionStep::Nothing(at(2010)));
+        assert_eq!(facts.step(at(2010)), SessionStep::Beat);
+        assert_eq!(facts.step(at(2011)), SessionStep::Nothing(at(4010)), "its answer is under way");
         assert!(!facts.beat_now(at(3000)));
-        assert_eq!(facts.step(at(4010)), Want::Beat);
+        assert_eq!(facts.step(at(4010)), SessionStep::Beat);
         facts.confirmed(at(4010), at(4011));
-        assert_eq!(facts.step(at(4012)), Want::Nothing(at(6010)));
+        assert_eq!(facts.step(at(4012)), SessionStep::Nothing(at(6010)));
         assert!(facts.beat_now(at(4013)), "for somebody who waits");
         assert!(!facts.beat_now(at(4014)), "one is under way");
         facts.give_back(10);
         facts.confirmed(at(65_000), at(65_001));
-        assert_eq!(facts.step(at(65_002)), Want::Close);
-        assert_eq!(facts.step(at(65_003)), Want::Forget);
+        assert_eq!(facts.step(at(65_002)), SessionStep::Close);
+        assert_eq!(facts.step(at(65_003)), SessionStep::Forget);
         assert!(!facts.take(1));
     }
 
     #[test]
-    fn a_session_that_a_server_does_not_know_is_over() {
+    fn a_session_that_the_server_does_not_know_is_gone() {
         let facts = begun();
-        let over = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
-        assert!(!facts.welcomed(over, (at(20), at(30))) && facts.is_gone());
+        let expired = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
+        assert!(!facts.accepted(expired, (at(20), at(30))) && facts.is_gone());
     }
 
     #[test]
-    fn a_session_is_full_at_its_bound_and_never_when_it_is_empty() {
+    fn a_session_is_full_at_its_bound_and_never_when_empty() {
         let facts = begun();
         assert!(facts.take(MAX_BYTES + 1) && !facts.take(1));
         facts.give_back(MAX_BYTES + 1);

@@ -15,20 +15,20 @@ use zeroize::Zeroizing;
 use crate::{
     config::Config,
     conn::Conn,
-    error::{Failed, agreed},
+    error::{Failed, multi_outcome},
     lock_of, runtime,
-    session::{Facts, over},
+    session::{Facts, session_ended},
     watches::WatchHandler,
     wire::{Auth, Close, Hello, Multi, MultiOp, Sync},
 };
 
 /// A server that answers nothing for so long is taken for gone; or for a third of a shorter timeout.
-const SILENCE: Duration = Duration::from_secs(3);
+const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 /// How long it takes at most that those who hold by a session hear of its end.
-const TOLD: Duration = Duration::from_millis(200);
+const NOTIFY_PAUSE: Duration = Duration::from_millis(200);
 /// The most sessions for claims of one ttl, and how many requests are under way on the least busy one when another pays.
-const MOST_ALIKE: usize = 4;
-const BUSY: usize = 12;
+const MAX_SESSIONS_PER_TTL: usize = 4;
+const BUSY_REQUESTS: usize = 12;
 
 /// One session and its connection.
 pub(crate) struct Session {
@@ -41,7 +41,7 @@ pub(crate) struct Dialer {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     facts: Arc<Facts>,
-    hears: Weak<dyn WatchHandler>,
+    handler: Weak<dyn WatchHandler>,
     rotation: Rotation,
 }
 
@@ -50,7 +50,7 @@ impl Session {
     pub(crate) fn new(
         config: Arc<Config>,
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn WatchHandler>,
+        handler: Weak<dyn WatchHandler>,
         facts: Facts,
         first: usize,
         contact: Contact,
@@ -60,7 +60,7 @@ impl Session {
             config,
             clock: Arc::clone(&clock),
             facts: Arc::clone(&facts),
-            hears,
+            handler,
             rotation: Rotation::new(first),
         };
         Self { facts, link: Link::new(dialer, clock, contact) }
@@ -69,14 +69,14 @@ impl Session {
     /// Its connection; an error if it is over.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         if self.facts.is_gone() {
-            return Err(over());
+            return Err(session_ended());
         }
         self.link.conn().await
     }
 
     /// Keeps its connection as long as it lasts.
     pub(crate) async fn mend(&self) {
-        let mending = async {
+        let ended = async {
             loop {
                 let mut changed = std::pin::pin!(self.facts.changed.notified());
                 changed.as_mut().enable();
@@ -87,7 +87,7 @@ impl Session {
             }
         };
         tokio::select! {
-            () = mending => {}
+            () = ended => {}
             () = self.link.mend() => {}
         }
     }
@@ -104,7 +104,7 @@ impl Dial for Dialer {
     type Conn = Conn;
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
-        Box::pin(self.first_that_serves(broken))
+        Box::pin(self.connect_any(broken))
     }
 
     fn is_dead(conn: &Conn) -> bool {
@@ -112,53 +112,53 @@ impl Dial for Dialer {
     }
 
     fn place(conn: &Conn) -> String {
-        conn.place.to_string()
+        conn.endpoint.to_string()
     }
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
-        if again && let Some(hears) = self.hears.upgrade() {
-            hears.connected_again(&self.facts);
+        if again && let Some(handler) = self.handler.upgrade() {
+            handler.connected_again(&self.facts);
         }
     }
 }
 
 impl Dialer {
     /// The first server, from the next one on, that serves; else what the last one that can be reached said.
-    async fn first_that_serves(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    async fn connect_any(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let servers = &self.config.servers;
         // Until it has caught up.
         let limit = dial_limit(self.config.connect_timeout, servers.len());
-        let dial = async |place| {
-            let dialed = runtime::within(limit, self.dial_one(place, Arc::clone(&broken))).await;
+        let dial = async |endpoint| {
+            let dialed = runtime::within(limit, self.dial_one(endpoint, Arc::clone(&broken))).await;
             dialed.unwrap_or_else(|| {
                 Err(EngineError::new(
                     Fault::Retry,
-                    format!("cannot connect to {place}: no answer within {limit:?}"),
+                    format!("cannot connect to {endpoint}: no answer within {limit:?}"),
                 ))
             })
         };
         self.rotation.connect(servers, dial, || self.facts.is_gone()).await
     }
 
-    async fn dial_one(&self, place: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    async fn dial_one(&self, endpoint: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let (session, password) = self.facts.identity();
         let asked = i32::try_from(self.facts.asked.as_millis()).unwrap_or(i32::MAX);
         let sent = self.clock.now();
         let hello = Hello { timeout_millis: asked, session, password: &password };
-        let (bytes, welcome) = Conn::greet(&self.config, place, &hello).await?;
-        if !self.facts.welcomed(welcome, (sent, self.clock.now())) {
-            return Err(over());
+        let (bytes, welcome) = Conn::greet(&self.config, endpoint, &hello).await?;
+        if !self.facts.accepted(welcome, (sent, self.clock.now())) {
+            return Err(session_ended());
         }
         let seen = Arc::clone(&self.facts.seen);
         let before = seen.load(Ordering::Relaxed);
-        let silence = SILENCE.min(self.facts.timeout() / 3);
-        let (clock, hears) = (Arc::clone(&self.clock), Weak::clone(&self.hears));
+        let silence = SILENCE_LIMIT.min(self.facts.timeout() / 3);
+        let (clock, handler) = (Arc::clone(&self.clock), Weak::clone(&self.handler));
         let known = (seen, Arc::clone(&self.facts.xids));
-        let conn = Conn::begin(bytes, place.clone(), silence, known, clock, hears, broken);
+        let conn = Conn::begin(bytes, endpoint.clone(), silence, known, clock, handler, broken);
         let failed = |failed: Failed| {
             let error = EngineError::from(failed);
             let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
-            EngineError::new(fault, format!("cannot connect to {place}: {}", error.message))
+            EngineError::new(fault, format!("cannot connect to {endpoint}: {}", error.message))
         };
         if let Some((user, password)) = &self.config.login {
             let password = password.read().await?;
@@ -173,23 +173,23 @@ impl Dialer {
         // What this client did already, the server may not know yet; and what it asked for on another connection may be agreed upon
         // and not done. A `sync` does not tell: who led before answers it by itself. A change that changes nothing does.
         let check = MultiOp::Check { path: path.to_owned(), version: -1 };
-        let _ = agreed(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
+        let _ = multi_outcome(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
         if conn.zxid() < before {
-            self.went_back(&conn).await.map_err(failed)?;
+            self.end_rolled_back(&conn).await.map_err(failed)?;
         }
         Ok(conn)
     }
 
     /// A quorum knows of less than a server said before: they were given older data, in which claims stand that are over. They end
     /// with their session.
-    async fn went_back(&self, conn: &Conn) -> Result<(), Failed> {
-        tracing::warn!(place = %conn.place, "the data of the servers went back: all holds are lost");
+    async fn end_rolled_back(&self, conn: &Conn) -> Result<(), Failed> {
+        tracing::warn!(endpoint = %conn.endpoint, "the data of the servers went back: all holds are lost");
         self.facts.end();
         // Its holders are told before others are let in.
-        runtime::sleep(TOLD).await;
+        runtime::sleep(NOTIFY_PAUSE).await;
         // If it does not arrive, the session ends by itself.
         let _ = conn.send(&Close).answer().await;
-        Err(over().into())
+        Err(session_ended().into())
     }
 }
 
@@ -223,16 +223,16 @@ impl Sessions {
     /// A seat on a session of this timeout, the least busy one with room, if there is one; and whether another session pays.
     pub(crate) fn slot(&self, asked: Duration, bytes: usize) -> (Option<SessionSlot>, bool) {
         let known = lock_of(&self.0);
-        let mut alike: Vec<_> = known
+        let mut same_ttl: Vec<_> = known
             .iter()
             .filter(|session| session.facts.asked == asked && !session.facts.is_gone())
             .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
             .collect();
-        alike.sort_by_key(|(load, _)| *load);
-        let pays = alike.len() < MOST_ALIKE
-            && alike.first().is_none_or(|(load, _)| (BUSY..usize::MAX).contains(load));
-        let slot = alike.into_iter().find_map(|(_, session)| SessionSlot::take(session, bytes));
-        (slot, pays)
+        same_ttl.sort_by_key(|(load, _)| *load);
+        let wants_another = same_ttl.len() < MAX_SESSIONS_PER_TTL
+            && same_ttl.first().is_none_or(|(load, _)| (BUSY_REQUESTS..usize::MAX).contains(load));
+        let slot = same_ttl.into_iter().find_map(|(_, session)| SessionSlot::take(session, bytes));
+        (slot, wants_another)
     }
 
     pub(crate) fn add(&self, session: Arc<Session>) {

@@ -11,7 +11,7 @@ use crate::{
 
 /// One node of a line, or one permit, with what is written in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StoredNode {
     pub(crate) path: String,
     pub(crate) data: Vec<u8>,
     pub(crate) stat: Stat,
@@ -19,13 +19,13 @@ pub(crate) struct Seen {
 
 /// What stands in the directory of a name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct There {
+pub(crate) struct DirContents {
     /// The claims of a lock, those that were made first before the others.
-    pub(crate) line: Vec<(Node, Seen)>,
+    pub(crate) locks: Vec<(Node, StoredNode)>,
     /// The claims in line for permits, in order.
-    pub(crate) queue: Vec<Seen>,
+    pub(crate) queue: Vec<StoredNode>,
     /// The permits that are held.
-    pub(crate) permits: Vec<Seen>,
+    pub(crate) permits: Vec<StoredNode>,
     /// How many permits there are, if that is known.
     pub(crate) limit: Option<u32>,
     pub(crate) lineage: Option<Lineage>,
@@ -35,10 +35,10 @@ pub(crate) struct There {
 #[derive(Clone, Debug)]
 pub(crate) struct Held<'a> {
     pub(crate) mode: Mode,
-    pub(crate) nodes: Vec<&'a Seen>,
+    pub(crate) nodes: Vec<&'a StoredNode>,
 }
 
-impl Seen {
+impl StoredNode {
     fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
@@ -92,19 +92,19 @@ impl Seen {
     }
 }
 
-impl There {
+impl DirContents {
     /// Who holds.
     pub(crate) fn held(&self) -> Vec<Held<'_>> {
-        let nodes: Vec<Node> = self.line.iter().map(|(node, _)| node.clone()).collect();
+        let nodes: Vec<Node> = self.locks.iter().map(|(node, _)| node.clone()).collect();
         let mode = |node: &Node| if node.shared { Mode::Shared } else { Mode::Exclusive };
-        let locks = self.line[..holders(&nodes)].iter();
+        let locks = self.locks[..holders(&nodes)].iter();
         let mut held: Vec<Held<'_>> =
             locks.map(|(node, seen)| Held { mode: mode(node), nodes: vec![seen] }).collect();
-        let mut of_permits: Vec<Vec<&Seen>> = Vec::new();
+        let mut of_permits: Vec<Vec<&StoredNode>> = Vec::new();
         for permit in &self.permits {
             let claim = permit.claim();
             // All permits of one claim were made in one step.
-            let same = |all: &&mut Vec<&Seen>| {
+            let same = |all: &&mut Vec<&StoredNode>| {
                 claim.is_some() && all.first().is_some_and(|one| one.claim() == claim)
             };
             match of_permits.iter_mut().find(same) {
@@ -133,8 +133,8 @@ impl There {
                 view.add_holder(held.mode, first.holder());
             }
         }
-        let waiters = self.line[locks..].iter().map(|(_, seen)| seen).chain(&self.queue);
-        view.waiters = waiters.map(Seen::waiter).collect();
+        let waiters = self.locks[locks..].iter().map(|(_, seen)| seen).chain(&self.queue);
+        view.waiters = waiters.map(StoredNode::waiter).collect();
         view
     }
 }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_what_is_cut_short_is_not() {
+    fn written_values_are_read_and_truncated_ones_are_refused() {
         let mut writer = Writer::new();
         writer.int(-7).long(1 << 40).bool(true).text("läuft").bytes(b"");
         let message = writer.finish();

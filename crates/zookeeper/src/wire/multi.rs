@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_that_failed_is_told_from_those_around_it() {
+    fn the_failed_step_of_a_multi_is_identified() {
         let read = |message: &[u8]| Multi::read(&mut Reader::new(message));
         let failed = answer(&[(ERROR, Some(0)), (ERROR, Some(-101)), (ERROR, Some(-2))]);
         assert_eq!(read(&failed), Some(Err((1, Code::NO_NODE))));

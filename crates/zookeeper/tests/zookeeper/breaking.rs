@@ -12,7 +12,7 @@ use crate::{
 
 /// A holder whose next renewal is far away hears of it at once: its node is watched.
 #[test]
-fn a_holder_hears_at_once_that_its_hold_was_broken() {
+fn a_holder_is_notified_at_once_of_a_break() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     let guard = broken_hold(&locks, &operator, &rig.runtime);
@@ -41,8 +41,8 @@ fn a_foreign_hold_is_broken_by_force_only() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut curator = Program::curator(&format!("127.0.0.1:{}", rig.server.port()), 30_000);
-    curator.tell("lock t /locks/a");
-    curator.hear_locked("t");
+    curator.send("lock t /locks/a");
+    curator.expect_locked("t");
     let token = rig.show("a").holders[0].token.unwrap();
     let error = rig.run(locks.break_hold("a", token, false)).unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("--force"), "{error}");
@@ -53,7 +53,7 @@ fn a_foreign_hold_is_broken_by_force_only() {
 
 /// The operator's own client, which knows nothing of locks, changes data under the lock.
 #[test]
-fn a_multi_with_the_check_of_a_hold_is_done_while_it_lasts_only() {
+fn a_multi_with_the_check_of_a_hold_needs_the_hold() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = rig.claim("a");

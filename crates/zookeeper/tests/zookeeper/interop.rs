@@ -36,23 +36,23 @@ fn read_write(rig: &Rig) -> Locks {
 }
 
 #[test]
-fn curator_and_ours_stand_in_one_line() {
+fn curator_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut curator = Program::curator(&servers(&rig), LONG);
     let first = acquire(&one, "a/b");
     assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "what a foreign program is given");
-    curator.tell("lock t /locks/a%2Fb");
+    curator.send("lock t /locks/a%2Fb");
     waiters(&rig, "a/b", 1);
     let ours = wait_for(two.mutex("a/b"));
     waiters(&rig, "a/b", 2);
-    curator.tell("lock u /locks/a%2Fb");
+    curator.send("lock u /locks/a%2Fb");
     waiters(&rig, "a/b", 3);
     assert!(one.mutex("a/b").blocking().try_acquire().unwrap_err().is_taken());
 
     let token = first.token();
     first.release_blocking().unwrap();
-    let node = curator.hear_locked("t");
+    let node = curator.expect_locked("t");
     assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
     let view = rig.show("a/b");
     let holder = &view.holders[0];
@@ -65,31 +65,31 @@ fn curator_and_ours_stand_in_one_line() {
     let second = ours.recv_timeout(PATIENCE).unwrap();
     assert!(second.token().number > holder.token.unwrap());
     second.release_blocking().unwrap();
-    curator.hear_locked("u");
+    curator.expect_locked("u");
     curator.unlock("u");
     curator.quit();
     assert_eq!(rig.nodes(), [""; 0]);
 }
 
 #[test]
-fn kazoo_and_ours_stand_in_one_line() {
+fn kazoo_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     let first = acquire(&one, "k");
-    kazoo.tell("lock t /locks/k -lock-");
+    kazoo.send("lock t /locks/k -lock-");
     waiters(&rig, "k", 1);
     let ours = wait_for(two.mutex("k"));
     waiters(&rig, "k", 2);
-    kazoo.tell("curator u /locks/k __lock__");
+    kazoo.send("curator u /locks/k __lock__");
     waiters(&rig, "k", 3);
     first.release_blocking().unwrap();
-    kazoo.hear_locked("t");
+    kazoo.expect_locked("t");
     assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
     assert!(rig.show("k").holders[0].foreign);
     kazoo.unlock("t");
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
-    kazoo.hear_locked("u");
+    kazoo.expect_locked("u");
     assert!(one.mutex("k").blocking().try_acquire().unwrap_err().is_taken());
     kazoo.unlock("u");
     kazoo.quit();
@@ -102,22 +102,22 @@ fn all_three_exclude_each_other_on_one_path() {
     let mut curator = Program::curator(&servers(&rig), LONG);
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     for _ in 0..3 {
-        curator.tell("lock t /locks/x");
-        curator.hear_locked("t");
+        curator.send("lock t /locks/x");
+        curator.expect_locked("t");
         // Named as Curator's, so that Curator waits for it as well.
-        kazoo.tell("curator t /locks/x");
+        kazoo.send("curator t /locks/x");
         waiters(&rig, "x", 1);
         let ours = wait_for(locks.mutex("x"));
         waiters(&rig, "x", 2);
         curator.unlock("t");
-        kazoo.hear_locked("t");
-        curator.tell("lock t /locks/x");
+        kazoo.expect_locked("t");
+        curator.send("lock t /locks/x");
         waiters(&rig, "x", 2);
         kazoo.unlock("t");
         let guard = ours.recv_timeout(PATIENCE).unwrap();
         assert_eq!(rig.show("x").waiters.len(), 1);
         guard.release_blocking().unwrap();
-        curator.hear_locked("t");
+        curator.expect_locked("t");
         curator.unlock("t");
     }
     curator.quit();
@@ -130,12 +130,12 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     let (one, two, third) = (read_write(&rig), read_write(&rig), read_write(&rig));
     let mut curator = Program::curator(&servers(&rig), LONG);
     let first = one.rw("r").read().blocking().acquire().unwrap();
-    curator.tell("read r /locks/r");
-    curator.hear_locked("r");
+    curator.send("read r /locks/r");
+    curator.expect_locked("r");
     assert_eq!(rig.show("r").holders.len(), 2);
     let ours = wait_for(two.rw("r").write());
     waiters(&rig, "r", 1);
-    curator.tell("read late /locks/r");
+    curator.send("read late /locks/r");
     waiters(&rig, "r", 2);
     let late = third.rw("r").read().blocking().acquire_within(MOMENT);
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
@@ -143,14 +143,14 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     assert!(ours.recv_timeout(MOMENT).is_err(), "Curator reads still");
     curator.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
-    curator.tell("write w /locks/r");
+    curator.send("write w /locks/r");
     waiters(&rig, "r", 2);
     writer.release_blocking().unwrap();
-    curator.hear_locked("late");
+    curator.expect_locked("late");
     let reads = wait_for(one.rw("r").read());
     waiters(&rig, "r", 2);
     curator.unlock("late");
-    curator.hear_locked("w");
+    curator.expect_locked("w");
     assert!(reads.recv_timeout(MOMENT).is_err(), "Curator writes");
     curator.unlock("w");
     reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -164,20 +164,20 @@ fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
     let (one, two) = (read_write(&rig), read_write(&rig));
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     let first = one.rw("r").read().blocking().acquire().unwrap();
-    kazoo.tell("read r /locks/r __WRIT__");
-    kazoo.hear_locked("r");
+    kazoo.send("read r /locks/r __WRIT__");
+    kazoo.expect_locked("r");
     let ours = wait_for(two.rw("r").write());
     waiters(&rig, "r", 1);
     first.release_blocking().unwrap();
     assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo reads still");
     kazoo.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
-    kazoo.tell("write w /locks/r __WRIT__ __READ__");
+    kazoo.send("write w /locks/r __WRIT__ __READ__");
     waiters(&rig, "r", 1);
     let reads = wait_for(one.rw("r").read());
     waiters(&rig, "r", 2);
     writer.release_blocking().unwrap();
-    kazoo.hear_locked("w");
+    kazoo.expect_locked("w");
     assert!(reads.recv_timeout(MOMENT).is_err(), "kazoo writes");
     kazoo.unlock("w");
     reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -190,18 +190,18 @@ fn curator_and_ours_count_the_same_permits() {
     let (one, two) = (rig.locks(), rig.locks());
     let mut curator = Program::curator(&servers(&rig), LONG);
     let ours = one.semaphore("p", 3).permits(2).blocking().acquire().unwrap();
-    curator.tell("permit a /locks/p 3");
-    curator.hear_locked("a");
+    curator.send("permit a /locks/p 3");
+    curator.expect_locked("a");
     assert!(two.semaphore("p", 3).blocking().try_acquire().unwrap_err().is_taken());
     let waits = wait_for(two.semaphore("p", 3).permits(2));
     waiters(&rig, "p", 1);
-    curator.tell("permit b /locks/p 3");
+    curator.send("permit b /locks/p 3");
     waiters(&rig, "p", 2);
     curator.unlock("a");
     assert!(waits.recv_timeout(MOMENT).is_err(), "there is room for one, and two are wanted");
     ours.release_blocking().unwrap();
     let second = waits.recv_timeout(PATIENCE).unwrap();
-    curator.hear_locked("b");
+    curator.expect_locked("b");
     let view = rig.show("p");
     assert_eq!((view.holders.len(), view.mode.unwrap().limit()), (2, Some(3)), "{view:?}");
     let third = wait_for(one.semaphore("p", 3));
@@ -210,8 +210,8 @@ fn curator_and_ours_count_the_same_permits() {
     third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     curator.unlock("b");
     // Another kind of lock is not mixed with it.
-    curator.tell("permit a /locks/p 3");
-    curator.hear_locked("a");
+    curator.send("permit a /locks/p 3");
+    curator.expect_locked("a");
     assert!(one.mutex("p").blocking().try_acquire().unwrap_err().is_misconfigured());
     curator.unlock("a");
     curator.quit();
@@ -219,19 +219,19 @@ fn curator_and_ours_count_the_same_permits() {
 }
 
 #[test]
-fn a_foreign_program_that_is_killed_frees_the_name_with_its_session() {
+fn a_killed_foreign_program_frees_the_name_with_its_session() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut curator = Program::curator(&servers(&rig), SHORT);
-    curator.tell("lock t /locks/c");
-    curator.hear_locked("t");
+    curator.send("lock t /locks/c");
+    curator.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
     waiters(&rig, "c", 1);
     curator.kill();
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     let mut kazoo = Program::kazoo(&servers(&rig), SHORT);
-    kazoo.tell("lock t /locks/c -lock-");
-    kazoo.hear_locked("t");
+    kazoo.send("lock t /locks/c -lock-");
+    kazoo.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
     waiters(&rig, "c", 1);
     kazoo.kill();
@@ -240,7 +240,7 @@ fn a_foreign_program_that_is_killed_frees_the_name_with_its_session() {
 
 /// Its tasks end with their runtime, as when its process is killed.
 #[test]
-fn ours_when_killed_frees_the_name_with_its_session_for_foreign_programs() {
+fn our_killed_holder_frees_the_name_for_foreign_programs() {
     let rig = Rig::new();
     let mut curator = Program::curator(&servers(&rig), LONG);
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
@@ -252,10 +252,10 @@ fn ours_when_killed_frees_the_name_with_its_session_for_foreign_programs() {
             dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
         assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))), "{answer:?}");
         let foreign = if round == 0 { &mut curator } else { &mut kazoo };
-        foreign.tell(if round == 0 { "lock t /locks/d" } else { "lock t /locks/d -lock-" });
+        foreign.send(if round == 0 { "lock t /locks/d" } else { "lock t /locks/d -lock-" });
         waiters(&rig, "d", 1);
         drop(dying);
-        foreign.hear_locked("t");
+        foreign.expect_locked("t");
         foreign.unlock("t");
     }
     curator.quit();
@@ -274,8 +274,8 @@ fn a_hold_that_curator_revokes_is_broken() {
     let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
     assert_eq!(lost, Loss::Broken);
     assert!(guard.release_blocking().is_err());
-    curator.tell("lock t /locks/v");
-    curator.hear_locked("t");
+    curator.send("lock t /locks/v");
+    curator.expect_locked("t");
     curator.unlock("t");
     curator.quit();
 }

@@ -35,7 +35,7 @@ fn create(port: u16, path: &str, length: usize) {
 }
 
 #[test]
-fn a_node_longer_than_any_answer_is_a_claim_like_others() {
+fn a_node_longer_than_any_answer_counts_as_a_claim() {
     let rig = Rig::with(&["-Djute.maxbuffer=100000000", "-Xmx800m"]);
     let locks = rig.locks();
     let (_before, _behind) = (acquire(&locks, "aaa"), acquire(&locks, "zzz"));

@@ -13,7 +13,7 @@ use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, local, release_o
 
 /// R12: who hears that nothing was done does not undo it.
 #[test]
-fn an_error_that_says_that_nothing_is_there_is_right() {
+fn a_certain_error_leaves_no_node() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     for round in 0..200_u64 {
@@ -24,8 +24,8 @@ fn an_error_that_says_that_nothing_is_there_is_right() {
                 std::thread::sleep(Duration::from_micros(round * 37 % 6000));
                 proxy.reset();
             });
-            let said = rig.run(engine.claim(&claim, How::Create));
-            if let Err(error) = &said
+            let answer = rig.run(engine.claim(&claim, How::Create));
+            if let Err(error) = &answer
                 && error.fault != Fault::Unknown
             {
                 let id = claim.id.to_string();
@@ -41,7 +41,7 @@ fn an_error_that_says_that_nothing_is_there_is_right() {
 /// The release of an only claim closes its session. While it is not known whether that arrived, nobody else may use it: unlike other
 /// requests, a server does as it says on an old connection too.
 #[test]
-fn a_close_that_arrives_late_ends_nobody_elses_session() {
+fn a_late_close_ends_no_session_in_use() {
     let ensemble = ZookeeperEnsemble::start();
     let (ports, leader) = (ensemble.ports(), ensemble.leader());
     let (one, two) = (Proxy::start(ports[(leader + 1) % 3]), Proxy::start(ports[(leader + 2) % 3]));
@@ -52,8 +52,8 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
     let claim = |name| Claim { ttl: Duration::from_secs(30), ..exclusive(name) };
     let (only, next, rival) = (claim("a"), claim("b"), claim("b"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let said = engine.claim(&only, How::Create).await;
-        assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        let answer = engine.claim(&only, How::Create).await;
+        assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
         two.mend();
         one.hold_requests();
         let limit = Duration::from_secs(10);
@@ -85,7 +85,7 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
 
 /// I7, given up at each point of a claim that is to wait.
 #[test]
-fn a_claim_that_is_given_up_and_made_again_is_rung() {
+fn a_claim_given_up_and_made_again_is_woken() {
     let rig = Rig::new();
     for polls in 1..16 {
         // Each has the threads and timers of its own, so that the points are the same ones.
@@ -124,7 +124,7 @@ fn a_claim_that_is_given_up_and_made_again_is_rung() {
 
 /// As `main` does, which has no runtime.
 #[test]
-fn a_client_that_is_dropped_anywhere_closes_its_sessions() {
+fn a_client_dropped_outside_a_runtime_closes_its_sessions() {
     let rig = Rig::new();
     let engine = rig.engine();
     let (one, two) = (rig.claim("a"), rig.claim("b"));
@@ -147,8 +147,8 @@ fn more_permits_than_fit_into_a_request_are_refused() {
     let mode = Mode::Permits { count: 1000, limit: 1000 };
     let (some, many) = (Claim { mode, ..rig.claim("p") }, Claim { mode, ..rig.claim(&"/".repeat(512)) });
     rig.run(async {
-        let said = engine.claim(&some, How::Create).await;
-        assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        let answer = engine.claim(&some, How::Create).await;
+        assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
         let error = engine.claim(&many, How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Refused, "{error:?}");
         tokio::time::timeout(Duration::from_millis(200), engine.notifications()).await.unwrap_err();
@@ -164,7 +164,7 @@ fn more_permits_than_fit_into_a_request_are_refused() {
 
 /// I1: what a waiter waits for is gone, but not all that came before it.
 #[test]
-fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
+fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));

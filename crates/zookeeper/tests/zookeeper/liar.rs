@@ -27,7 +27,7 @@ fn message(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The next message of the client.
-fn heard(talk: &mut Talk) -> io::Result<Vec<u8>> {
+fn next_message(talk: &mut Talk) -> io::Result<Vec<u8>> {
     let length = talk.hear_exactly(4)?;
     let length = u32::from_be_bytes(length.try_into().unwrap());
     talk.hear_exactly(length as usize)
@@ -39,11 +39,11 @@ fn int(bytes: &[u8], at: usize) -> i32 {
 
 /// Gives a session of this timeout to everybody, and answers as it is told.
 fn serves(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
-    heard(talk)?;
+    next_message(talk)?;
     let session = 7_i64.to_be_bytes();
     talk.say(&message(&[&[0; 4], &millis.to_be_bytes(), &session, &text("sixteen letters."), &[0]]))?;
     loop {
-        let request = heard(talk)?;
+        let request = next_message(talk)?;
         let (xid, code) = (int(&request, 0), int(&request, 4));
         let (error, body) = answers(code);
         let zxid = 9_i64.to_be_bytes();
@@ -74,7 +74,7 @@ fn claimed(
 
 /// R24: a node is cut out of a path by its length, so the path is read first.
 #[test]
-fn a_node_that_was_not_asked_for_is_no_node_of_ours() {
+fn a_node_at_an_unexpected_path_is_refused() {
     for path in ["", "/", "/locks", "/locks/a/", "/locks/b/_c_x-lock-0000000001", "\u{1f512}"] {
         let answer = claimed(30_000, move |code| match code {
             CREATE => (0, [text(path), STAT.to_vec()].concat()),
@@ -88,7 +88,7 @@ fn a_node_that_was_not_asked_for_is_no_node_of_ours() {
 
 /// R12, R24: a newer server may know errors that we do not.
 #[test]
-fn an_error_that_is_not_known_leaves_the_claim_unknown_and_is_no_fault_of_ours() {
+fn an_unknown_error_code_leaves_the_claim_unknown() {
     for code in [-999, 1, -1, i32::MIN] {
         let answer = claimed(30_000, move |asked| match asked {
             CREATE => (code, Vec::new()),
@@ -101,7 +101,7 @@ fn an_error_that_is_not_known_leaves_the_claim_unknown_and_is_no_fault_of_ours()
 }
 
 #[test]
-fn a_list_that_is_longer_than_its_answer_or_an_answer_cut_short_ends_in_an_error() {
+fn a_malformed_list_or_a_truncated_answer_is_an_error() {
     for lied in [EXISTS, CREATE] {
         let one_child = [vec![0, 0, 0, 1], vec![0x7f; 4]].concat();
         for body in [vec![0x7f, 0xff, 0xff, 0xff], vec![0; 3], one_child, vec![0xff; 64]] {
@@ -118,7 +118,7 @@ fn a_list_that_is_longer_than_its_answer_or_an_answer_cut_short_ends_in_an_error
 
 /// It would be kept alive without a rest.
 #[test]
-fn a_session_of_no_time_is_refused() {
+fn a_session_with_a_tiny_timeout_is_refused() {
     for millis in [0, -1, 19, i32::MIN] {
         let error = claimed(millis, |_| (0, Vec::new())).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{millis}: {error:?}");

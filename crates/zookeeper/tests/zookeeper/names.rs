@@ -5,7 +5,7 @@ use leasehold_core::{MAX_NAME_BYTES, Mode};
 use crate::rig::{Rig, acquire};
 
 #[test]
-fn names_of_all_kinds_are_held_and_listed_and_never_meet() {
+fn names_of_all_kinds_are_held_and_listed_apart() {
     let rig = Rig::new();
     let locks = rig.locks();
     let long = "ä".repeat(MAX_NAME_BYTES / 2);

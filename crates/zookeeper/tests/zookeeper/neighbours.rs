@@ -18,7 +18,7 @@ fn with_directory(name: &str) -> Rig {
 
 /// Curator from 5.5 on: who writes acquires the read lock, by a node with the number of its first, and releases the other one.
 #[test]
-fn a_writer_of_curator_goes_on_as_a_reader_and_nobody_writes_beside_it() {
+fn a_writer_of_curator_that_downgrades_still_holds() {
     let rig = with_directory("a");
     let engine = rig.engine();
     let claim = rig.claim("a");
@@ -44,7 +44,7 @@ fn a_writer_of_curator_goes_on_as_a_reader_and_nobody_writes_beside_it() {
 
 /// A program that keeps what it makes to itself.
 #[test]
-fn a_neighbour_that_nobody_may_look_at_is_waited_for_all_the_same() {
+fn a_claim_waits_for_a_node_it_may_not_read() {
     let rig = with_directory("a");
     let engine = rig.engine();
     let node = rig.server.command(&["create", "-s", "/locks/a/x-lock-", "x", "digest:other:abc=:cdrwa"]);
@@ -60,7 +60,7 @@ fn a_neighbour_that_nobody_may_look_at_is_waited_for_all_the_same() {
 
 /// Who stands in line rightly is not refused because of somebody who is not.
 #[test]
-fn a_newcomer_of_another_kind_drives_nobody_away() {
+fn a_newcomer_of_another_kind_ends_no_wait() {
     let rig = Rig::new();
     let engine = rig.engine();
     let mode = Mode::Permits { count: 1, limit: 1 };
@@ -77,7 +77,7 @@ fn a_newcomer_of_another_kind_drives_nobody_away() {
 /// The recipe of ZooKeeper's own documentation, as people write it by hand, a leader latch, and a number alone: whoever made such a
 /// node takes it for a place in line.
 #[test]
-fn a_node_of_an_unknown_kind_holds_and_stands_in_line() {
+fn a_node_of_an_unknown_kind_holds_and_waits() {
     for word in ["lock-", "latch-", ""] {
         let rig = with_directory("a");
         let engine = rig.engine();

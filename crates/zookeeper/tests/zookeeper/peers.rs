@@ -46,16 +46,16 @@ impl Program {
         Self { child, input, output: BufReader::new(output).lines(), early: Vec::new() }
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn read_line(&mut self) -> String {
         self.output.next().unwrap().unwrap()
     }
 
     /// The next line of a thread: those of others may come before it.
-    fn hear_of(&mut self, thread: &str) -> String {
+    fn read_line_of(&mut self, thread: &str) -> String {
         let is_its = |line: &str| line.split(' ').nth(1) == Some(thread);
         if let Some(at) = self.early.iter().position(|line| is_its(line)) {
             return self.early.remove(at);
@@ -70,21 +70,21 @@ impl Program {
     }
 
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
+        self.send(line);
+        self.read_line()
     }
 
     /// The node of what a thread of it holds now.
-    pub(crate) fn hear_locked(&mut self, thread: &str) -> String {
-        let line = self.hear_of(thread);
+    pub(crate) fn expect_locked(&mut self, thread: &str) -> String {
+        let line = self.read_line_of(thread);
         let words: Vec<_> = line.split(' ').collect();
         assert_eq!((words.len(), words[0], words[1]), (3, "locked", thread), "{line}");
         words[2].to_owned()
     }
 
     pub(crate) fn unlock(&mut self, thread: &str) {
-        self.tell(&format!("unlock {thread}"));
-        assert_eq!(self.hear_of(thread), format!("unlocked {thread}"));
+        self.send(&format!("unlock {thread}"));
+        assert_eq!(self.read_line_of(thread), format!("unlocked {thread}"));
     }
 
     pub(crate) fn kill(mut self) {

@@ -102,16 +102,17 @@ impl Rig {
 
     /// How many nodes are watched, by whomever.
     pub(crate) fn watches(&self) -> u32 {
-        let said = self.server.four_letters("mntr");
-        let count = said.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
+        let reply = self.server.four_letters("mntr");
+        let count = reply.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
         count.trim().parse().unwrap()
     }
 
     /// How many sessions there are.
     pub(crate) fn sessions(&self) -> usize {
-        let said = self.server.four_letters("dump");
+        let reply = self.server.four_letters("dump");
         // Each is told in the queue of those to come, by its number in brackets or after a tab.
-        said.lines()
+        reply
+            .lines()
             .skip_while(|line| !line.starts_with("Session Sets"))
             .filter(|line| line.starts_with("\t0x"))
             .count()
@@ -131,9 +132,9 @@ pub(crate) fn exclusive(name: &str) -> Claim {
 /// Releases a claim until what comes of it is certain.
 pub(crate) async fn certain(engine: &ZookeeperEngine, claim: &Claim) -> Vec<Released> {
     loop {
-        let said = engine.release(&release_of(claim)).await;
-        if !matches!(said[..], [Released::Unknown(_)]) {
-            return said;
+        let reply = engine.release(&release_of(claim)).await;
+        if !matches!(reply[..], [Released::Unknown(_)]) {
+            return reply;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

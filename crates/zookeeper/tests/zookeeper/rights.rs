@@ -24,13 +24,14 @@ fn with_users() -> Rig {
     script.args([ACL, "/locks"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut script = script.spawn().unwrap();
     writeln!(script.stdin.take().unwrap(), "{}\n{}", LOCKER.1, VIEWER.1).unwrap();
-    let said = script.wait_with_output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    let (told, beside) = (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap());
+    let output = script.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let (stdout, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     let words: Vec<&str> =
-        told.split_whitespace().map(|word| if word == "\"\"" { "" } else { word }).collect();
+        stdout.split_whitespace().map(|word| if word == "\"\"" { "" } else { word }).collect();
     rig.server.command(&words);
-    let readers = beside.trim().strip_prefix("# ?acl=").unwrap();
+    let readers = stderr.trim().strip_prefix("# ?acl=").unwrap();
     rig.config = rig.config.clone().login(LOCKER.0, LOCKER.1).acl(readers).unwrap();
     rig
 }
@@ -47,7 +48,7 @@ fn the_zookeeper_engine_conforms_with_the_rights_of_a_locker() {
 }
 
 #[test]
-fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
+fn a_viewer_lists_and_shows_only() {
     let rig = with_users();
     let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
     let (guard, permit) =
@@ -70,7 +71,7 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
 
 /// What this login may not see of others is said, and the rest is shown.
 #[test]
-fn what_others_hide_from_a_viewer_hides_nothing_else() {
+fn a_hidden_name_hides_no_other_name() {
     let rig = with_users();
     let hides = locks_of(Config::new(vec![local(rig.server.port())]).login(LOCKER.0, LOCKER.1));
     let (_hidden, held) = (acquire(&hides, "hidden"), acquire(&rig.locks(), "held"));
@@ -91,11 +92,11 @@ fn what_others_hide_from_a_viewer_hides_nothing_else() {
 }
 
 #[test]
-fn who_has_another_password_or_none_is_told_so_without_it() {
+fn a_wrong_or_missing_password_is_refused_and_not_shown() {
     let rig = with_users();
     let guard = acquire(&rig.locks(), "held");
-    let stranger = Config::new(vec![local(rig.server.port())]);
-    for config in [stranger.clone().login(LOCKER.0, "hunter2"), stranger] {
+    let anonymous = Config::new(vec![local(rig.server.port())]);
+    for config in [anonymous.clone().login(LOCKER.0, "hunter2"), anonymous] {
         let locks = locks_of(config);
         for name in ["held", "free"] {
             let error = locks.mutex(name).blocking().try_acquire().unwrap_err();

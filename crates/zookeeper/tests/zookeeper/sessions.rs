@@ -31,7 +31,7 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
 
 /// A panic of who keeps sessions alive, which nobody else does.
 #[test]
-fn a_maintenance_that_died_is_begun_anew() {
+fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(rig.config.clone(), &env))).build();
@@ -46,7 +46,7 @@ fn a_maintenance_that_died_is_begun_anew() {
 
 /// A program that is cut off for longer than its session lasts, and comes back.
 #[test]
-fn a_session_that_ended_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew() {
+fn an_ended_session_loses_its_holds_and_its_waiters_queue_again() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (cut, other) = (Locks::builder(engine).build(), rig.locks());
@@ -74,7 +74,7 @@ fn a_session_that_ended_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_
 
 /// Shorter than its session: nothing is lost, and what happened meanwhile is found out.
 #[test]
-fn a_client_that_was_cut_off_for_a_moment_keeps_its_holds_and_hears_of_what_it_missed() {
+fn a_short_disconnection_loses_no_hold_and_no_wake_up() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (cut, other) = (Locks::builder(engine).build(), rig.locks());
@@ -92,7 +92,7 @@ fn a_client_that_was_cut_off_for_a_moment_keeps_its_holds_and_hears_of_what_it_m
 
 /// F49: the server made a node, and its answer is lost. The same claim finds it instead of standing in line behind itself.
 #[test]
-fn a_claim_whose_answer_was_lost_finds_what_it_made() {
+fn a_claim_whose_answer_was_lost_finds_its_node() {
     let rig = Rig::new();
     for (number, count) in [1_u32, 3].into_iter().enumerate() {
         let (proxy, engine) = rig.proxied();
@@ -144,7 +144,7 @@ fn a_claim_whose_answer_was_lost_finds_what_it_made() {
 
 /// F54, at whatever point the server is when the caller gives up.
 #[test]
-fn nothing_is_left_of_a_claim_that_is_given_up_at_any_point() {
+fn a_claim_given_up_at_any_point_leaves_nothing() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let locks = Locks::builder(engine).build();
@@ -167,7 +167,7 @@ fn nothing_is_left_of_a_claim_that_is_given_up_at_any_point() {
 
 /// F50, F51: the server that this client uses goes on answering when it is cut off from its leader, which ends the session.
 #[test]
-fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
+fn a_server_without_its_leader_keeps_no_hold_alive() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let follower = (leader + 1) % 3;
@@ -188,7 +188,7 @@ fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
 }
 
 /// The first claim holds; the other one is sent, and no server hears of it.
-async fn claim_unheard(engine: &ZookeeperEngine, proxy: &Proxy, [first, claim]: [&Claim; 2]) {
+async fn claim_undelivered(engine: &ZookeeperEngine, proxy: &Proxy, [first, claim]: [&Claim; 2]) {
     assert!(matches!(engine.claim(first, How::Create).await, Ok(Answer::Held(_))));
     proxy.hold_requests();
     let mut sending = engine.claim(claim, How::Create);
@@ -201,7 +201,7 @@ async fn claim_unheard(engine: &ZookeeperEngine, proxy: &Proxy, [first, claim]: 
 /// R9: a leader that nobody follows any more answers all that it need not ask the others for, a `sync` too. What it does not know of
 /// may be there all the same.
 #[test]
-fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
+fn a_release_without_a_quorum_is_not_answered() {
     let mut ensemble = ZookeeperEnsemble::start();
     let (leader, ports) = (ensemble.leader(), ensemble.ports());
     let followers = [(leader + 1) % 3, (leader + 2) % 3];
@@ -210,11 +210,11 @@ fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
     let engine = ZookeeperEngine::new(config, &leasehold_core::Env::system());
     let (first, claim) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        claim_unheard(&engine, &proxy, [&first, &claim]).await;
+        claim_undelivered(&engine, &proxy, [&first, &claim]).await;
         followers.into_iter().for_each(|node| ensemble.pause(node));
         proxy.reset();
-        let said = tokio::time::timeout(Duration::from_secs(2), certain(&engine, &claim)).await;
-        assert!(said.is_err(), "one of three cannot know: {said:?}");
+        let answer = tokio::time::timeout(Duration::from_secs(2), certain(&engine, &claim)).await;
+        assert!(answer.is_err(), "one of three cannot know: {answer:?}");
         followers.into_iter().for_each(|node| ensemble.resume(node));
         let ended = async {
             while !matches!(engine.release(&release_of(&claim)).await[..], [Released::NotThere]) {
@@ -227,16 +227,16 @@ fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
 
 /// R9: what was sent before may be done after all, when its claim was released.
 #[test]
-fn what_a_released_claim_makes_late_is_deleted() {
+fn a_late_node_of_a_released_claim_is_deleted() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (first, claim) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        claim_unheard(&engine, &proxy, [&first, &claim]).await;
+        claim_undelivered(&engine, &proxy, [&first, &claim]).await;
         proxy.reset();
-        let said =
+        let answer =
             tokio::time::timeout(PATIENCE, certain(&engine, &claim)).await.expect("the server is there");
-        assert!(matches!(said[..], [Released::NotThere]), "{said:?}");
+        assert!(matches!(answer[..], [Released::NotThere]), "{answer:?}");
     });
     let id = claim.id.to_string();
     let id = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
@@ -250,7 +250,7 @@ fn what_a_released_claim_makes_late_is_deleted() {
 
 /// F53: the counter of a directory is nearly used up.
 #[test]
-fn a_counter_that_is_nearly_used_up_begins_anew_when_nobody_is_in_line() {
+fn a_nearly_used_up_counter_restarts_when_the_queue_is_empty() {
     let mut rig = Rig::new();
     let first = acquire(&rig.locks(), "a");
     let token = first.token();
@@ -272,7 +272,7 @@ fn a_counter_that_is_nearly_used_up_begins_anew_when_nobody_is_in_line() {
 
 /// R1, and what the server never knew of: nobody speaks for the claim, whose client is well.
 #[test]
-fn a_fixed_lease_ends_on_the_server_though_its_session_is_kept_alive() {
+fn a_fixed_lease_ends_although_its_session_lives() {
     let rig = Rig::new();
     with_room(TTL, "the fixed hold ends, and the renewed one does not", |ttl| {
         let (locks, other) = (rig.locks(), rig.locks());
@@ -287,7 +287,7 @@ fn a_fixed_lease_ends_on_the_server_though_its_session_is_kept_alive() {
 
 /// F47: a session that an older state brings back, with claims that are over.
 #[test]
-fn a_server_that_was_given_older_data_ends_the_session_and_all_that_stands_on_it() {
+fn older_data_on_the_server_ends_the_session_and_its_claims() {
     let mut rig = Rig::new();
     let engine = rig.engine();
     let (stays, over) = (rig.claim("stays"), rig.claim("over"));
@@ -332,7 +332,7 @@ fn a_server_that_was_given_older_data_ends_the_session_and_all_that_stands_on_it
 
 /// A hold is told at once that its node is gone, whoever deleted it.
 #[test]
-fn a_hold_whose_node_is_deleted_hears_of_it() {
+fn a_hold_whose_node_is_deleted_is_lost_at_once() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = rig.claim("a");
@@ -351,7 +351,7 @@ fn a_hold_whose_node_is_deleted_hears_of_it() {
 
 /// What a cron job leaves behind.
 #[test]
-fn a_program_that_takes_one_lock_leaves_no_session_and_one_that_takes_more_keeps_it() {
+fn only_a_second_lock_leaves_a_session_open() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();

@@ -23,7 +23,7 @@ const TRIES: u32 = 300;
 const IN_THE_LAST_PAUSE: Duration = Duration::from_millis(750);
 
 #[test]
-fn a_try_that_finds_no_room_is_in_nobodys_way() {
+fn a_refused_try_refuses_no_other() {
     let rig = Rig::new();
     let (one, two, three) = (rig.locks(), rig.locks(), rig.locks());
     let permits = |locks: &Locks, count| locks.semaphore("p", 3).permits(count).blocking().try_acquire();
@@ -72,10 +72,10 @@ fn once(recorder: &Recorder, locks: &Locks, mode: Mode) {
     match request(locks, mode).blocking().try_acquire() {
         Ok(guard) => {
             let facts = Granted { token: guard.token(), ttl_nanos: None, watched: false, fixed: false };
-            let belief = attempt.granted(facts, || None);
-            let leaving = belief.releasing(None);
+            let hold = attempt.granted(facts, || None);
+            let release = hold.releasing(None);
             guard.release_blocking().unwrap();
-            leaving.freed();
+            release.freed();
         }
         Err(error) => {
             assert!(error.is_taken(), "{error}");
@@ -93,17 +93,17 @@ fn request(locks: &Locks, mode: Mode) -> Request {
 }
 
 #[test]
-fn of_those_who_try_a_mutex_none_is_refused_for_another_that_is() {
+fn concurrent_tries_of_a_mutex_do_not_refuse_each_other() {
     tries_of(|_| Mode::Exclusive);
 }
 
 #[test]
-fn of_readers_and_writers_likewise() {
+fn concurrent_tries_of_readers_and_writers_do_not_refuse_each_other() {
     tries_of(|number| if number % 3 == 0 { Mode::Exclusive } else { Mode::Shared });
 }
 
 #[test]
-fn of_those_who_try_permits_likewise() {
+fn concurrent_tries_of_permits_do_not_refuse_each_other() {
     tries_of(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
 }
 
@@ -152,7 +152,7 @@ fn text(bytes: &[u8]) -> Vec<u8> {
 /// Nobody knows whether it goes on, and then it may be the first any time: it is in the way, but only as long as it is there, also where
 /// it goes in the last pause of whoever tries behind it.
 #[test]
-fn a_try_that_hangs_is_in_the_way_as_long_as_it_is_there() {
+fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
     let rig = Rig::new();
     let (holds, tries) = (rig.locks(), rig.locks());
     let read = |locks: &Locks, name: &str| locks.rw(name).read().blocking().try_acquire();
