@@ -1,4 +1,4 @@
-//! Making a claim, and asking where it stands: one round trip when the name is free.
+//! Claims: creating one and asking for its state. A free name takes one round trip.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::{
     wire::{Children, Code, Create, Delete, Kind, MultiOp, Sync},
 };
 
-/// How often a claim is tried again because what it depends on changed meanwhile.
+/// How often a claim is tried again because something that it depends on changed.
 const TRIES: u32 = 8;
 
-/// What a claim is made with: valid as long as its connection is.
+/// What a claim works with, as long as its connection lasts.
 pub(crate) struct ClaimContext {
     pub(crate) session: Arc<Session>,
     pub(crate) conn: Arc<Conn>,
@@ -28,7 +28,7 @@ pub(crate) struct ClaimContext {
     pub(crate) dir: Dir,
 }
 
-/// Whether an answer was found, or it is to be tried again.
+/// The result of one attempt: an answer, or that the claim has to be tried again.
 pub(crate) enum Attempt {
     Answer(Answer),
     Again,
@@ -51,7 +51,7 @@ impl Client {
                 Some(State::Gone) => return Ok(Answer::Gone),
                 Some(State::Ending { .. }) => return Ok(Answer::Waiting(Hint::default())),
                 Some(State::Waiting { .. } | State::Held { .. }) if self.session_of(claim).is_none() => {
-                    // What it had is gone with its session.
+                    // The session ended, and the claim's nodes with it.
                     return Ok(self.give_up(claim));
                 }
                 _ => {}
@@ -75,7 +75,8 @@ impl Client {
         Err(if was_there { error } else { self.failed(claim, error).await })
     }
 
-    /// The error of a claim that had nothing before: who hears that it was certainly not applied does not undo it.
+    /// The error of a claim that had no node before. An error that promises that nothing was applied is not followed by
+    /// a release, so such an error is returned only if nothing is left on the server.
     async fn failed(&self, claim: &Claim, error: EngineError) -> EngineError {
         let left =
             self.claims().get(claim.id).map(|entry| entry.data.unsettled || entry.state != State::Made);
@@ -85,7 +86,7 @@ impl Client {
                 self.forget_claim(claim);
                 error
             }
-            // A connection that broke would have to be made first.
+            // Deleting needs a connection, which would have to be made first.
             (Some(true), Fault::Retry) => EngineError::new(Fault::Unknown, error.message),
             (Some(true), _) => match self.end_known(claim.id).await {
                 Ok(_) => {
@@ -101,13 +102,13 @@ impl Client {
         self.claims().get(claim.id).map(|entry| entry.state.clone())
     }
 
-    /// The session of a claim that is known, unless it is over.
+    /// The session of a known claim, unless the session is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
         let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.slot.session()));
         session.filter(|session| !session.facts.is_gone())
     }
 
-    /// Whether a change for this claim may have been done without our knowing.
+    /// Whether a change for this claim may have been applied without an answer.
     pub(crate) fn set_unsettled(&self, claim: &Claim, unsettled: bool) {
         if let Some(entry) = self.claims().get(claim.id) {
             entry.data.unsettled = unsettled;
@@ -133,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
+    /// Records the claim before its first request leaves, so that every outcome can be undone.
     async fn enter(&self, claim: &Claim, bytes: usize) -> Result<ClaimContext, Failed> {
         loop {
             let now = self.now();
@@ -142,7 +143,7 @@ impl Client {
             }
             let session = match self.session_of(claim) {
                 Some(session) => session,
-                // A claim whose session ended begins anew: nothing of it can be there.
+                // A claim whose session ended starts again: the server has none of its nodes.
                 None => {
                     let slot = self.slot(claim.ttl, bytes)?;
                     let session = Arc::clone(slot.session());
@@ -165,7 +166,7 @@ impl Client {
         if self.is_used_up(claim, context).await? {
             return Err(used_up().into());
         }
-        // An attempt that would only have to be taken back is not made.
+        // Creates no node that would have to be deleted again.
         if !claim.may_queue && !self.may_be_free(claim, context).await? {
             self.forget_claim(claim);
             return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
@@ -181,7 +182,7 @@ impl Client {
         let sent = self.now();
         let (created, listed) =
             (context.conn.send(&create), context.conn.send(&Children { path: &queue, watch: false }));
-        // Of what it cannot have made nobody knows what it made.
+        // An answer with an unexpected path leaves unknown what was created.
         let created =
             created.answer().await.and_then(|made| Own::made(&create.path, made).ok_or(Failed::Unreadable));
         if !created.as_ref().is_err_and(Failed::is_unknown) {
@@ -206,7 +207,7 @@ impl Client {
             }
         });
         if known.is_none() {
-            // It was given up while the request was under way.
+            // The claim was given up while the request was in flight.
             self.delete_all(&context.session, &context.conn, &[own.path]).await?;
             return Ok(Attempt::Answer(Answer::Gone));
         }
@@ -215,13 +216,14 @@ impl Client {
     }
 
     pub(crate) fn record(&self, claim: &Claim, context: &ClaimContext) -> Record {
-        // Whoever breaks the hold waits for so long. It is granted later than this is written, and often for a little less.
+        // The time that the operator who breaks the hold waits. The grant comes after the record is written, and its
+        // ttl is often a little shorter.
         let time = context.session.facts.max_validity().min(claim.ttl) * 15 / 16;
         Record { broken: false, time, owner: claim.owner.to_string() }
     }
 
-    /// Whether an attempt may succeed. The server of this connection may be behind what others did: it catches up with its leader
-    /// first, in the same round trip, so that "taken" is true (I13).
+    /// Whether a try may succeed. The server of this connection may lag behind; so it catches up with its leader first,
+    /// in the same round trip, because "taken" must be true (I13).
     async fn may_be_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let (queue, permits) = (context.dir.queue_of(claim.mode), context.dir.permits());
         let caught_up = context.conn.send(&Sync { path: context.dir.path() });
@@ -240,7 +242,8 @@ impl Client {
         clash.map_or(Ok(false), |clash| Err(clash.into()))
     }
 
-    /// Whether the counter of a line is used up, or nearly. Where nobody is in it any more, it is begun anew.
+    /// Whether the counter of a queue is used up, or nearly. Deletes the directory of an empty queue, so that the
+    /// counter starts again.
     async fn is_used_up(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let queue = context.dir.queue_of(claim.mode);
         if !lock_of(&self.used_up).contains(&queue) {
@@ -250,12 +253,12 @@ impl Client {
         if !keys::queue_nodes(&there).is_empty() {
             return Ok(true);
         }
-        // A semaphore that nobody uses any more may be below it.
+        // The directory may contain the directories of an unused semaphore.
         let below = there.iter().map(|name| format!("{queue}/{name}"));
         for path in below.chain([queue.clone()]) {
             match context.conn.send(&Delete { path, version: -1 }).answer().await {
                 Ok(()) | Err(Failed::Refused(Code::NO_NODE)) => {}
-                // The server itself deletes what is empty some time later.
+                // The server itself deletes empty containers some time later.
                 Err(Failed::Refused(Code::NO_AUTH | Code::NOT_EMPTY)) => return Ok(true),
                 Err(failed) => return Err(failed),
             }
@@ -264,13 +267,13 @@ impl Client {
         Ok(false)
     }
 
-    /// Nothing of the claim is on the server, nor will be.
+    /// The server has nothing of the claim and will not get anything of it.
     pub(crate) fn forget_claim(&self, claim: &Claim) {
         self.unwatch(claim.id);
         drop(self.claims().remove(claim.id));
     }
 
-    /// Nothing will come of the claim. What is left of it its release removes.
+    /// The claim ends without a hold. Its release deletes what is left of it.
     pub(crate) fn give_up(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
         if let Some(entry) = self.claims().get(claim.id) {
@@ -280,7 +283,7 @@ impl Client {
         Answer::Gone
     }
 
-    /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
+    /// Deletes the node of an attempt that does not wait. Until the deletion is certain, the claim stays unknown.
     pub(crate) async fn take_back(
         &self,
         claim: &Claim,
@@ -292,8 +295,8 @@ impl Client {
         Ok(())
     }
 
-    /// The same, as long as the node at `before` is there. Nothing if it is not: the attempt may be the first by now, and is to go on
-    /// then, for others are told "taken" because of the first.
+    /// The same, as long as the node at `before` exists. `None` if it does not exist: the attempt may be the head of
+    /// the queue now, and then has to go on, because other tries are refused because of the head.
     pub(crate) async fn take_back_behind(
         &self,
         claim: &Claim,
@@ -306,14 +309,14 @@ impl Client {
         match self.change(&context.session, &context.conn, steps).await? {
             Err((0, Code::NO_NODE)) => return Ok(None),
             Ok(()) => self.forget_claim(claim),
-            // It belongs to others, who let nobody look, or its own is gone.
+            // The node ahead is not readable with this login, or the claim's own node is gone.
             Err(_) => self.take_back(claim, context, own).await?,
         }
         Ok(Some(Answer::Taken(Hint::default())))
     }
 }
 
-/// The children of a directory; none if it is not there.
+/// The children of a directory; none if it does not exist.
 pub(crate) async fn children(conn: &Conn, path: &str) -> Result<Vec<String>, Failed> {
     none_if_absent(conn.send(&Children { path, watch: false }).answer().await)
 }

@@ -1,5 +1,5 @@
-//! The sessions of a client, each with its connection. All claims of one ttl share one, or a few when there is much to do: a server does
-//! the requests of one session one after the other.
+//! The sessions of a client, each with its own connection. All claims of one ttl share a session, or a few sessions
+//! under load, because a server handles the requests of one session one after the other.
 
 use std::{
     sync::{Arc, Mutex, Weak, atomic::Ordering},
@@ -22,11 +22,13 @@ use crate::{
     wire::{Auth, Close, Hello, Multi, MultiOp, Sync},
 };
 
-/// A server that answers nothing for so long is taken for gone; or for a third of a shorter timeout.
+/// A server that leaves a request unanswered for this long counts as dead; with a shorter session, for a third of the
+/// timeout.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
-/// How long it takes at most that those who hold by a session hear of its end.
+/// The pause before a session is closed, in which its holders are notified that it is over.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(200);
-/// The most sessions for claims of one ttl, and how many requests are under way on the least busy one when another pays.
+/// The most sessions for claims of one ttl, and the number of requests in flight on the least busy session from which
+/// on another session is worth its cost.
 const MAX_SESSIONS_PER_TTL: usize = 4;
 const BUSY_REQUESTS: usize = 12;
 
@@ -36,7 +38,7 @@ pub(crate) struct Session {
     pub(crate) link: Link<Dialer>,
 }
 
-/// Connects to the servers, for one session.
+/// Connects one session to the servers.
 pub(crate) struct Dialer {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
@@ -46,7 +48,7 @@ pub(crate) struct Dialer {
 }
 
 impl Session {
-    /// A session that begins when it is first used.
+    /// A session that is created on the server at its first use.
     pub(crate) fn new(
         config: Arc<Config>,
         clock: Arc<dyn Clock>,
@@ -66,7 +68,7 @@ impl Session {
         Self { facts, link: Link::new(dialer, clock, contact) }
     }
 
-    /// Its connection; an error if it is over.
+    /// Its connection, or an error if the session is over.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         if self.facts.is_gone() {
             return Err(session_ended());
@@ -74,7 +76,7 @@ impl Session {
         self.link.conn().await
     }
 
-    /// Keeps its connection as long as it lasts.
+    /// Reconnects whenever the connection breaks, until the session is over.
     pub(crate) async fn mend(&self) {
         let ended = async {
             loop {
@@ -92,7 +94,7 @@ impl Session {
         }
     }
 
-    /// Ends it on the server, with all its nodes.
+    /// Closes the session on the server, which deletes all its nodes.
     pub(crate) async fn close(&self) -> Result<(), Failed> {
         self.facts.end();
         let Some(conn) = self.link.live() else { return Err(Failed::Unsent) };
@@ -123,10 +125,11 @@ impl Dial for Dialer {
 }
 
 impl Dialer {
-    /// The first server, from the next one on, that serves; else what the last one that can be reached said.
+    /// Connects to the first server that works, beginning with the next one of the rotation. If none works, returns the
+    /// last error of a server that could be reached.
     async fn connect_any(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let servers = &self.config.servers;
-        // Until it has caught up.
+        // The limit for each attempt, until the server has caught up.
         let limit = dial_limit(self.config.connect_timeout, servers.len());
         let dial = async |endpoint| {
             let dialed = runtime::within(limit, self.dial_one(endpoint, Arc::clone(&broken))).await;
@@ -170,8 +173,9 @@ impl Dialer {
             conn.send(&Sync { path }).answer().await.map_err(failed)?;
             return Ok(conn);
         }
-        // What this client did already, the server may not know yet; and what it asked for on another connection may be agreed upon
-        // and not done. A `sync` does not tell: who led before answers it by itself. A change that changes nothing does.
+        // The server may not know yet what this client did before. A request that left on an earlier connection may be
+        // agreed upon and not applied yet. A `sync` proves nothing here: a former leader answers it by itself. A change
+        // that changes nothing needs a quorum.
         let check = MultiOp::Check { path: path.to_owned(), version: -1 };
         let _ = multi_outcome(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
         if conn.zxid() < before {
@@ -180,20 +184,20 @@ impl Dialer {
         Ok(conn)
     }
 
-    /// A quorum knows of less than a server said before: they were given older data, in which claims stand that are over. They end
-    /// with their session.
+    /// A quorum has less data than a server reported before, so the servers were given older data. It may contain
+    /// claims that have ended. They end with the session.
     async fn end_rolled_back(&self, conn: &Conn) -> Result<(), Failed> {
         tracing::warn!(endpoint = %conn.endpoint, "the data of the servers went back: all holds are lost");
         self.facts.end();
-        // Its holders are told before others are let in.
+        // The holders are notified before other claims can be granted.
         runtime::sleep(NOTIFY_PAUSE).await;
-        // If it does not arrive, the session ends by itself.
+        // If the request is lost, the session times out.
         let _ = conn.send(&Close).answer().await;
         Err(session_ended().into())
     }
 }
 
-/// A claim's place on a session.
+/// The slot of a claim on a session.
 pub(crate) struct SessionSlot {
     session: Arc<Session>,
     bytes: usize,
@@ -220,7 +224,8 @@ impl Drop for SessionSlot {
 pub(crate) struct Sessions(Mutex<Vec<Arc<Session>>>);
 
 impl Sessions {
-    /// A seat on a session of this timeout, the least busy one with room, if there is one; and whether another session pays.
+    /// A slot on the least busy session of this timeout that has room, if there is one; and whether another session is
+    /// worth its cost.
     pub(crate) fn slot(&self, asked: Duration, bytes: usize) -> (Option<SessionSlot>, bool) {
         let known = lock_of(&self.0);
         let mut same_ttl: Vec<_> = known
