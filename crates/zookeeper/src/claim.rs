@@ -329,7 +329,6 @@ fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, 
 }
 
 fn used_up() -> EngineError {
-    let why =
-        "the counter of its directory is nearly used up, and begins anew when nobody is in line any more";
+    let why = "the counter of its directory is nearly used up: it starts again when no claim holds or waits";
     EngineError::new(Fault::Retry, why)
 }

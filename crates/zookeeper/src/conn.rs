@@ -24,15 +24,15 @@ use crate::{
     wire::{Event, Header, Hello, Op, Reader, Welcome, XID_EVENT},
 };
 
-/// The longest welcome: it has some forty bytes.
+/// The longest welcome message. A real one has some forty bytes.
 const MAX_WELCOME_BYTES: usize = 1024;
-/// The shortest timeout of a session that a server grants, in milliseconds: two ticks, and no clock ticks faster. It would be kept
-/// alive without a rest.
+/// The shortest session timeout that is accepted, in milliseconds. A server grants at least two ticks, and no server
+/// ticks faster than that. With a shorter timeout heartbeats would follow each other without a pause.
 const SHORTEST_TIMEOUT: i32 = 20;
-/// More room than this is not kept for what is read.
+/// A receive buffer larger than this is freed when it is empty.
 const MAX_IDLE_BUFFER: usize = 256 * 1024;
 
-/// One connection. Dropping it closes it, and leaves its session as it is.
+/// One connection. Dropping it closes the connection and does not end the session.
 pub(crate) struct Conn {
     pub(crate) endpoint: Endpoint,
     pub(crate) watches: Watches,
@@ -44,21 +44,21 @@ pub(crate) struct Conn {
 
 struct ConnState {
     dead: AtomicBool,
-    /// The newest change that the server said it knows of.
+    /// The newest change that the server reported on this connection.
     zxid: AtomicI64,
-    /// The same, of all connections of the session.
+    /// The newest change that was reported on any connection of the session.
     seen: Arc<AtomicI64>,
 }
 
 impl Conn {
-    /// Connects, and says which session this is.
+    /// Connects, and requests or resumes a session.
     pub(crate) async fn greet(
         config: &Config,
         endpoint: &Endpoint,
         hello: &Hello<'_>,
     ) -> Result<(Bytes, Welcome), EngineError> {
         let failed = |error: std::io::Error| {
-            // Also one that goes on answering those who say that they only read.
+            // A server with a read-only mode also closes the connection of a client that does not ask for that mode.
             let what = match error.kind() {
                 ErrorKind::UnexpectedEof => {
                     "it hung up at once, as a server without a quorum does".to_owned()
@@ -86,8 +86,8 @@ impl Conn {
         Ok(((read, write), welcome))
     }
 
-    /// Begins to use a connection of a session. A server that does not answer for `silence` is taken for gone. `broken` rings
-    /// when the connection is.
+    /// Starts to use a connection of a session. A server that leaves a request unanswered for `silence` counts as dead.
+    /// `broken` is notified when the connection is gone.
     pub(crate) fn begin(
         (read, write): Bytes,
         endpoint: Endpoint,
@@ -119,17 +119,17 @@ impl Conn {
         self.state.dead.load(Ordering::Relaxed)
     }
 
-    /// The newest change that the server said it knows of.
+    /// The newest change that the server reported.
     pub(crate) fn zxid(&self) -> i64 {
         self.state.zxid.load(Ordering::Relaxed)
     }
 
-    /// How many requests are under way.
+    /// The number of unanswered requests.
     pub(crate) fn load(&self) -> usize {
         self.outbox.load()
     }
 
-    /// Hands a request in. Requests are done in the order in which they are handed in.
+    /// Queues a request. The server applies requests in the order in which they were queued.
     pub(crate) fn send<O: Op>(&self, op: &O) -> Sent<O> {
         self.outbox.send(op, &*self.clock)
     }
@@ -141,7 +141,7 @@ impl ConnState {
     }
 }
 
-/// However the task of a connection ends, those who wait for it are told.
+/// However the task of a connection ends, all waiting requests get an answer.
 struct OnEnd<'a>(&'a Outbox, &'a ConnState, &'a Notify);
 
 impl Drop for OnEnd<'_> {
@@ -152,7 +152,7 @@ impl Drop for OnEnd<'_> {
     }
 }
 
-/// Hears what the server says, until it hangs up or says something unexpected.
+/// Receives messages until the server closes the connection or sends something unexpected. Returns the reason.
 async fn receive(
     mut read: impl AsyncRead + Unpin,
     outbox: &Outbox,
@@ -209,7 +209,7 @@ async fn write_all(mut write: impl AsyncWrite + Unpin, outbox: &Outbox, clock: &
     }
 }
 
-/// Returns when a request has waited for too long.
+/// Returns when a request has been unanswered for too long.
 async fn until_silent(outbox: &Outbox, clock: &dyn Clock, silence: Duration) {
     loop {
         runtime::sleep(silence / 4).await;

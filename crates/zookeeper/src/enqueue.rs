@@ -1,7 +1,7 @@
-//! Where a claim stands.
+//! The position of a claim in its queue, and what follows from it.
 //!
-//! Who is before a claim can only become fewer, so an old answer is never too good: it is true in that the claim holds, and late at worst.
-//! Whether its own node is still there no answer can tell for the time after it; that is what the session is for.
+//! Nodes ahead of a claim can only disappear, so a stale answer can delay a grant and never cause a wrong one. No
+//! answer proves that the claim's own node exists after the answer; the validity of the session does.
 
 use leasehold_core::{
     Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, lock_state::MAX_WAITERS,
@@ -22,18 +22,20 @@ use crate::{
     wire::{Children, Code, Data, Exists},
 };
 
-/// How often it is looked again because the one before it went while it was looked for.
+/// How often the queue is read again because the node ahead disappeared before it was watched.
 const TRIES: u32 = 8;
-/// How often a claim that does not wait looks what became of those before it that do not either, for a second in all, and the first
-/// pause between its looks. Who takes longer hangs, and is in the way as others are: it may be the first any time, and hold.
+/// How often a try reads what became of the tries ahead of it, for a second in all, and the first pause between two
+/// reads. A try that takes longer hangs, and refuses others as a waiter does: it may become the head of the queue at
+/// any time, and hold.
 const TRY_LOOKS: u32 = 10;
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-/// How often a claim asks that may not watch the node before it.
+/// The poll interval of a claim that may not watch the node ahead of it.
 const UNWATCHED_POLL: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl Client {
-    /// Where the claim stands by what is in its line; watches what it has to wait for. One that is `new` also looks whether the name
-    /// is used otherwise: who came first is not to care about who came later.
+    /// Decides by the position of the claim in its queue: it holds, is refused, or watches the node that it waits for.
+    /// A `new` claim also checks whether the name is in use as another kind of lock. Earlier claims do not check that,
+    /// because a later claim must not refuse them.
     pub(crate) async fn evaluate_position(
         &self,
         claim: &Claim,
@@ -102,12 +104,13 @@ impl Client {
             self.take_back(claim, context, own).await?;
             return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
         }
-        // Nothing is watched for it now.
+        // No watch is set for the claim now.
         self.mailbox.push(Notification::Recheck { name: claim.name.clone(), id: claim.id });
         Ok(Attempt::Answer(self.waiting_answer(claim)))
     }
 
-    /// A request of the claim that was given up was done all the same: it is not to stand in line behind itself.
+    /// Deletes other nodes of the claim. A request that was given up may have been applied all the same, and the claim
+    /// would wait for its own node.
     async fn delete_strays(
         &self,
         claim: &Claim,
@@ -125,7 +128,7 @@ impl Client {
         self.delete_all(&context.session, &context.conn, &strays).await.map(drop)
     }
 
-    /// Watches what the claim waits for. Nothing if that is not there any more.
+    /// Watches what the claim waits for. `None` if that does not exist any more.
     async fn watch_blocker(
         &self,
         claim: &Claim,
@@ -143,14 +146,14 @@ impl Client {
             context.conn.watches.stop_watching(last, target);
         }
         let pending_watch = PendingWatch::new(&context.conn.watches, &path, target);
-        // Unlike a look at its data, this tells nothing when that changes.
+        // A watch on the children, unlike one on the data, does not report changes of the data.
         match context.conn.send(&Children { path: &path, watch: true }).answer().await {
             Ok(_) => {
                 pending_watch.confirm();
                 Ok(Some(self.waiting_answer(claim)))
             }
             Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
-            // It belongs to others, who let nobody look. That it is gone the list tells.
+            // The node is not readable with this login. The list of the directory shows when it is gone.
             Err(failed) if failed.is(Code::NO_AUTH) => {
                 self.set_blocker(claim, own, Blocker::Unknown);
                 Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
@@ -159,7 +162,7 @@ impl Client {
         }
     }
 
-    /// Writes down what a claim that waits waits for; answers what it was before. Nothing if it does not wait.
+    /// Records what a waiting claim waits for and returns the previous value. `None` if the claim does not wait.
     pub(crate) fn set_blocker(&self, claim: &Claim, own: &Own, before: Blocker) -> Option<Blocker> {
         let now = self.now();
         let mut claims = self.claims();
@@ -226,7 +229,7 @@ impl Client {
         }
     }
 
-    /// Writes down that the claim holds, and answers it. What was done while the answer was under way counts more.
+    /// Records that the claim holds and returns the answer. A release that arrived meanwhile takes precedence.
     pub(crate) fn record_hold(
         &self,
         claim: &Claim,
@@ -248,7 +251,7 @@ impl Client {
         Ok(Answer::Held(grant(context.lineage, token, ttl)?))
     }
 
-    /// Another kind of lock, or another limit, in the directory of the claim.
+    /// The error if the claim's directory is in use as another kind of lock, or with another limit.
     pub(crate) async fn clash(
         &self,
         claim: &Claim,
@@ -268,8 +271,8 @@ impl Client {
         Ok(None)
     }
 
-    /// Looks for what a change made that was not answered. What a quorum had agreed upon before this connection is done by now;
-    /// what is done later all the same is deleted as a stray, or after the release.
+    /// Looks for the node that an unanswered change may have created. Everything that a quorum agreed upon before this
+    /// connection is applied by now. A node that is created later is deleted as a stray or after the release.
     pub(crate) async fn settle(&self, claim: &Claim, context: &ClaimContext) -> Result<(), Failed> {
         if claim.mode.limit().is_some() && self.find_permits(claim, context).await? {
             return Ok(());
@@ -288,11 +291,11 @@ impl Client {
         Ok(())
     }
 
-    /// The node of a claim in this directory, if this session has it there.
+    /// The claim's node in this directory, if it belongs to this session.
     async fn find(&self, id: ClaimId, context: &ClaimContext, path: &str) -> Result<Option<Own>, Failed> {
         for path in self.nodes_of(&context.conn, path, id).await? {
             match context.conn.send(&Exists { path: &path }).answer().await {
-                // One of a session that is over is on its way out.
+                // A node of an ended session is about to be deleted.
                 Ok(stat) if stat.owner == context.session.facts.id() => {
                     return Ok(Some(Own::one(path, stat.czxid)));
                 }
@@ -304,7 +307,7 @@ impl Client {
         Ok(None)
     }
 
-    /// The paths of all nodes in this directory that were made for the claim.
+    /// The paths of all nodes in this directory that were created for the claim.
     pub(crate) async fn nodes_of(
         &self,
         conn: &crate::conn::Conn,

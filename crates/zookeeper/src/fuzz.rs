@@ -1,4 +1,4 @@
-//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! The parsers of foreign bytes, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
 use leasehold_core::{ClaimId, Mode};
 
@@ -10,7 +10,7 @@ use crate::{
     wire::{Children, Create, Created, Data, Event, Exists, Header, Multi, Op, Reader, Stat, Welcome},
 };
 
-/// A message of the server, behind a byte that says of which kind.
+/// A message of the server, after a byte that says of which kind it is.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let reader = &mut Reader::new(bytes);
@@ -30,7 +30,7 @@ pub fn answer(bytes: &[u8]) {
     }
 }
 
-/// The name of a node, a line end, and its data.
+/// The name of a node, a line end, and the data of the node.
 pub fn node(bytes: &[u8]) {
     let (name, data) = bytes
         .iter()

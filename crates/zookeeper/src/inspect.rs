@@ -1,4 +1,4 @@
-//! What operators ask: who holds, who waits, break a hold, what is promised.
+//! The requests of operators: show and list names, break a hold, state the guarantee.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
     wire::{Code, Data, Delete, Exists, MultiOp, SetData, Sync},
 };
 
-/// The timeout of a session of who only looks.
+/// The session timeout of an operator's request.
 const VISIT_TIMEOUT: Duration = Duration::from_secs(4);
-/// Stands for what is written in a node that this login may not read.
+/// Shown in place of the data of a node that this login may not read.
 const HIDDEN: &[u8] = b"not readable with this login";
-/// So many names are looked at together.
+/// The number of names that are read at the same time.
 const BATCH: usize = 64;
 
-/// Somebody who only looks.
+/// The session and connection of an operator's request.
 struct Visit {
     slot: SessionSlot,
     conn: Arc<Conn>,
@@ -36,28 +36,28 @@ impl Client {
     async fn visit(&self) -> Result<Visit, EngineError> {
         let slot = self.slot(VISIT_TIMEOUT, 0)?;
         let conn = slot.session().conn().await?;
-        // A server may be behind what others did.
+        // The server may lag behind its leader.
         conn.send(&Sync { path: &self.base() }).answer().await?;
         Ok(Visit { slot, conn })
     }
 
-    /// The last one leaves no session behind.
+    /// Ends the request. Closes the session if nothing else uses it.
     async fn end_visit(&self, visit: Visit) {
         let session = Arc::clone(visit.slot.session());
         if session.facts.close_after_last() {
             self.sessions.forget(&session);
-            // If it does not arrive, the session ends by itself.
+            // If the request is lost, the session times out.
             let _ = session.close().await;
         }
     }
 
-    /// Whoever locks may read the prefix: the server tells of a wrong password in no other way.
+    /// Reads the prefix, which every login that locks may read: a wrong password shows in no other way.
     async fn ping(&self) -> Result<(), EngineError> {
         let visit = self.visit().await?;
         let read = visit.conn.send(&Data { path: &self.base(), watch: false }).answer().await;
         self.end_visit(visit).await;
         match read {
-            // The first claim makes it.
+            // The first claim creates the prefix.
             Err(failed) if failed.is(Code::NO_NODE) => Ok(()),
             read => Ok(read.map(drop)?),
         }
@@ -90,7 +90,7 @@ impl Client {
                 let dir = self.dir(name);
                 match self.look(visit, &dir).await {
                     Ok(contents) => Ok(contents.view(name.clone(), &dir)),
-                    // Its directory is of others, who hide it. The rest is to be seen all the same.
+                    // The directory is not readable with this login. All other names are shown.
                     Err(failed) if failed.is(Code::NO_AUTH) => {
                         Ok(View::unreadable(name.clone(), dir.shown(), &failed.into()))
                     }
@@ -101,12 +101,12 @@ impl Client {
                 views.push(view?);
             }
         }
-        // Directories outlive their claims for a while.
+        // Directories exist for a while after their last claim.
         views.retain(|view| !(view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none()));
         Ok(views)
     }
 
-    /// What stands in the directory of a name.
+    /// Reads the directory of a name.
     async fn look(&self, visit: &Visit, dir: &Dir) -> Result<DirContents, Failed> {
         let conn = &visit.conn;
         let entries = children(conn, dir.path()).await?;
@@ -129,7 +129,7 @@ impl Client {
         if entries.iter().any(|name| name == PERMITS) {
             let path = dir.permits();
             let mut permits = children(conn, &path).await?;
-            // Each node counts, whoever made it. The first of a claim is the one that its holder watches.
+            // Each node counts, whichever program created it. The holder watches the first node of its claim.
             permits.sort();
             for seen in join_all(permits.iter().map(|name| read_node(conn, &path, name))).await {
                 contents.permits.extend(seen?);
@@ -165,7 +165,7 @@ impl Client {
                 |seen: &&StoredNode| MultiOp::Delete(Delete { path: seen.path.clone(), version: -1 });
             held.nodes.iter().map(delete).collect()
         } else {
-            // The first node is the one that its holder watches.
+            // The holder watches the first node.
             let Some(first) = held.nodes.first() else { return Ok(Broken::NotHeld) };
             if first.is_broken() {
                 return Ok(Broken::Done);
@@ -185,7 +185,7 @@ impl Client {
     }
 }
 
-/// A node with what is written in it, if that can be a card or an owner; nothing if it is gone meanwhile.
+/// A node with its data, unless that is too long for a record or an owner. `None` if the node is gone.
 async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<StoredNode>, Failed> {
     let path = format!("{directory}/{name}");
     let read = async {
@@ -194,7 +194,7 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
             return Ok((Vec::new(), stat));
         }
         match conn.send(&Data { path: &path, watch: false }).answer().await {
-            // Everybody may know that a node is there.
+            // Without the right to read, a client may still learn that the node exists.
             Err(failed) if failed.is(Code::NO_AUTH) => Ok((HIDDEN.to_vec(), stat)),
             read => read,
         }

@@ -1,7 +1,7 @@
 //! The names of nodes.
 //!
-//! A name has a directory, `<prefix>/<name>`, a container with one node for each claim, as Curator has it: the node with the
-//! smallest number holds, the others wait
+//! Each name has a directory, `<prefix>/<name>`: a container with one node for each claim, as in Curator. The node with
+//! the smallest number holds, the others wait
 //! (<https://github.com/apache/curator/tree/apache-curator-5.4.0/curator-recipes/src/main/java/org/apache/curator/framework/recipes/locks>).
 //!
 //! | node below the directory | what it is |
@@ -9,26 +9,27 @@
 //! | `_c_<uuid>-lock-<number>` | an exclusive claim, as by Curator's `InterProcessMutex` |
 //! | `_c_<uuid>-__WRIT__<number>` | the same with `layout=rw`, as by the writers of `InterProcessReadWriteLock` |
 //! | `_c_<uuid>-__READ__<number>` | a shared claim, as by its readers |
-//! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in line, as by `InterProcessSemaphoreV2` |
+//! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, likewise |
 //!
-//! The uuid is our claim id. That of a claim that does not wait is followed by `try-`: others that do not wait are told "taken" because
-//! of what holds or waits, not because of what tries as they do.
+//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows it. So a try is refused
+//! because of holders and waiters, not because of other tries.
 //!
-//! Of other programs we know `<anything>-lock-<number>`, `<anything>__lock__<number>` and `<anything>__rlock__<number>`, as kazoo has them
-//! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`. Every other node
-//! with such a number, like the `lock-<number>` of recipes written by hand, is an exclusive claim of a kind that we do not know:
-//! whoever made it counts on its place in line
+//! Known nodes of other programs are `<anything>-lock-<number>`, `<anything>__lock__<number>` and
+//! `<anything>__rlock__<number>`, as kazoo names them
+//! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`. Every
+//! other node with such a number, like the `lock-<number>` of recipes written by hand, is an exclusive claim of an
+//! unknown kind, because its program relies on its position in the queue
 //! (<https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks>).
 //!
-//! The number comes from the server, which counts what was ever made in the directory, in 32 bits.
+//! The server appends the number: it counts all nodes that were ever created in the directory, in 32 bits.
 
 use leasehold_core::{Claim, ClaimId, EngineError, Fault, Mode, Name};
 use percent_encoding::percent_decode_str;
 
 use crate::{config::Layout, session::MAX_BYTES, wire::Acl};
 
-/// The directories of a semaphore, below that of its name.
+/// The directories of a semaphore, within the directory of its name.
 pub(crate) const PERMITS_QUEUE: &str = "locks";
 pub(crate) const PERMITS: &str = "leases";
 
@@ -37,25 +38,25 @@ const WRITER: &str = "__WRIT__";
 const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
 const TRY: &str = "try-";
-/// How nodes of a line may end before their number, and whether their claims are shared. The longer ones of those that end alike
-/// come first.
+/// The words before the number, and whether they belong to shared claims. Where one word ends with another one, the
+/// longer comes first.
 const WORDS: [(&str, bool); 5] =
     [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
 
-/// A node of a line, by its name.
+/// A node of a queue, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) shared: bool,
     pub(crate) number: i32,
-    /// Of a program that we know.
+    /// The node has the form of a known program.
     pub(crate) known: bool,
-    /// Of a claim of ours that does not wait: it holds soon, or is gone.
+    /// The node belongs to a try of ours: it holds soon or is gone.
     pub(crate) tries: bool,
 }
 
 impl Node {
-    /// `None` for what stands in no line.
+    /// `None` if the node is not in a queue.
     pub(crate) fn read(name: &str) -> Option<Self> {
         let (start, number) = split_number(name)?;
         let word = WORDS.into_iter().find(|(word, _)| start.ends_with(word));
@@ -65,14 +66,15 @@ impl Node {
     }
 }
 
-/// The nodes of a line, those that were made first before the others, as long as the server's counter tells.
+/// The nodes of a queue in the order of their numbers: the order of their creation, as long as the server's counter
+/// does not overflow.
 pub(crate) fn queue_nodes<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<Node> {
     let mut nodes: Vec<Node> = children.into_iter().filter_map(|name| Node::read(name)).collect();
     nodes.sort_by(|one, other| (one.number, &one.name).cmp(&(other.number, &other.name)));
     nodes
 }
 
-/// What stands before the number at the end, and the number, which Java writes with `%010d`.
+/// The part before the number, and the number, which Java writes with `%010d`.
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let split = |length| name.len().checked_sub(length).and_then(|at| name.split_at_checked(at));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -84,8 +86,8 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     if !digits(number) {
         return None;
     }
-    // Eleven characters where the number is far below zero: the sign is not the end of the word. A word that we do not know ends
-    // with it, unless the number is too large for one.
+    // A number far below zero has eleven characters: then the minus sign is not the end of the word. An unknown word
+    // keeps it, unless the number is too large without it.
     let below_zero = split(11).filter(|(_, number)| number.starts_with('-'));
     let at_zero = number.parse().ok().map(|number| (start, number));
     match below_zero {
@@ -94,7 +96,7 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     }
 }
 
-/// Where a node's own words begin: behind `_c_<uuid>-`.
+/// The length of `_c_<uuid>-`. What follows it depends on the kind of the node.
 const OWN: usize = 40;
 
 pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
@@ -102,7 +104,7 @@ pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
     ClaimId::read(&uuid.replace('-', ""))
 }
 
-/// Whether the node was made for this claim.
+/// Whether the node was created for this claim.
 pub(crate) fn is_of(name: &str, id: ClaimId) -> bool {
     id_of(name) == Some(id)
 }
@@ -110,9 +112,9 @@ pub(crate) fn is_of(name: &str, id: ClaimId) -> bool {
 /// The directory of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dir {
-    /// With the chroot.
+    /// The path with the chroot.
     path: String,
-    /// How long the chroot is.
+    /// The length of the chroot.
     chroot: usize,
 }
 
@@ -121,7 +123,7 @@ impl Dir {
         Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot: chroot.len() }
     }
 
-    /// What a program of others is given for this name, on a connection with the same chroot.
+    /// The path that another program is given for this name, for a connection with the same chroot.
     pub(crate) fn shown(&self) -> String {
         self.path[self.chroot..].to_owned()
     }
@@ -130,7 +132,7 @@ impl Dir {
         &self.path
     }
 
-    /// Where the line of these claims is.
+    /// The path of the queue for claims of this mode.
     pub(crate) fn queue_of(&self, mode: Mode) -> String {
         match mode {
             Mode::Permits { .. } => self.permits_queue(),
@@ -138,12 +140,12 @@ impl Dir {
         }
     }
 
-    /// Where those stand in line who want permits.
+    /// The path of the queue for permits.
     pub(crate) fn permits_queue(&self) -> String {
         self.below(PERMITS_QUEUE)
     }
 
-    /// Where the permits that are held are.
+    /// The path of the permits that are held.
     pub(crate) fn permits(&self) -> String {
         self.below(PERMITS)
     }
@@ -152,7 +154,7 @@ impl Dir {
         format!("{}/{name}", self.path)
     }
 
-    /// What the server is to append a number to, for a node in line.
+    /// The path of a new node in the queue, to which the server appends a number.
     pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, tries: bool, layout: Layout) -> String {
         let word = match (mode, layout) {
             (Mode::Shared, _) => READER,
@@ -163,7 +165,7 @@ impl Dir {
         format!("{}/_c_{}-{tries}{word}", self.queue_of(mode), uuid(id))
     }
 
-    /// The node of one of the permits that are held by a claim. Their numbers mean nothing to anybody.
+    /// The node of one permit that a claim holds. Its number has no meaning.
     pub(crate) fn permit(&self, id: ClaimId, number: u32) -> String {
         format!("{}/_c_{}{PERMIT}{number:010}", self.permits(), uuid(id))
     }
@@ -174,15 +176,16 @@ fn uuid(id: ClaimId) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The name of a directory below the prefix; `None` if it is that of no name.
+/// The name whose directory this is; `None` if it is the directory of no name.
 pub(crate) fn name_of(directory: &str) -> Option<Name> {
     let name = Name::new(&percent_decode_str(directory).decode_utf8().ok()?).ok()?;
-    // What is written in another way than ours is not its directory.
+    // A directory that is escaped in another way is not the directory of the name.
     (escape(name.as_str()) == directory).then_some(name)
 }
 
-/// What no path may have (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server
-/// counts in 16 bits, so that everything beyond them is among what it calls surrogates.
+/// Whether a path cannot contain this character
+/// (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server counts in 16 bits,
+/// so it refuses everything beyond them as surrogates.
 pub(crate) fn is_no_path_character(c: char) -> bool {
     c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
@@ -203,13 +206,14 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Whether another node may be made in its place when this one goes: Curator's writers, from 5.5 on, go on as readers
-/// (<https://issues.apache.org/jira/browse/CURATOR-621>).
+/// Whether another node of the same claim may replace this node when it is deleted: Curator's writers, from 5.5 on,
+/// continue as readers (<https://issues.apache.org/jira/browse/CURATOR-621>).
 pub(crate) fn may_be_followed(name: &str) -> bool {
     name.contains(WRITER)
 }
 
-/// How many bytes the nodes of a claim have on the server. A permit is a node, and all that a claim takes are made in one step.
+/// The total length of the paths of a claim's nodes. An error if its permits do not fit into one request: a permit is a
+/// node, and all permits of a claim are created in one step.
 pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
     let permits = match claim.mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
@@ -230,9 +234,9 @@ pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize
     Ok((permits + 1) * path)
 }
 
-/// How long the longest node is beside its directory: a word, a uuid, a number and the directory of permits.
+/// The longest part of a node's path after its directory: a word, a uuid, a number and the directory of permits.
 const MAX_NODE_BYTES: usize = 70;
-/// What else of a card and of an entry of an access list there is, at most.
+/// The most further bytes of a record, and of an entry of an access list.
 const RECORD_BYTES: usize = 64;
 const ACL_BYTES: usize = 12;
 

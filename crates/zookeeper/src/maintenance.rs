@@ -1,5 +1,5 @@
-//! What a client does by itself while it has sessions: keeps them alive, watches what is held for long, and ends claims for which nobody
-//! spoke in time.
+//! The background upkeep of a client while it has sessions: it keeps the sessions alive, watches holds that last, and
+//! ends claims that sent no request in time.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Maintain for Client {
             match session.facts.step(now) {
                 SessionStep::Nothing(at) => next = next.min(at),
                 SessionStep::Beat => {
-                    // Without a connection there is one made already.
+                    // Without a connection the link is already reconnecting.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
                         let needs_proof = !only_waits(&self.claims(), &session);
@@ -47,7 +47,7 @@ impl Maintain for Client {
                 SessionStep::Close => {
                     self.sessions.forget(&session);
                     runtime::spawn(async move {
-                        // If it does not arrive, the session ends by itself.
+                        // If the request is lost, the session times out.
                         let _ = runtime::within(REQUEST_TIMEOUT, session.close()).await;
                     });
                 }

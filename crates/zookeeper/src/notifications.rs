@@ -1,4 +1,4 @@
-//! What comes without a request, and what it means for the claims of this client.
+//! Events that the server pushes, and their effect on the claims of this client.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ impl WatchHandler for Client {
 }
 
 impl Client {
-    /// What the claim waits for is deleted, or changed. If nothing else came before it, it holds from now on: that what came before is
-    /// gone is true for ever, whoever tells it, so it needs no other answer.
+    /// The node that the claim waits for was deleted or changed. If a deleted node was the only one ahead, the claim
+    /// holds from now on. A deleted node never comes back, so no other answer is needed, whichever server reports it.
     fn happened_before(&self, id: ClaimId, path: &str, happened: Happened) {
         let now = self.now();
         let mut claims = self.claims();
@@ -47,7 +47,7 @@ impl Client {
         *before = Blocker::Unknown;
         let session = Arc::clone(entry.data.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
-        // Its session has to stand for it.
+        // The grant is valid only as long as the session.
         let left = session.facts.remaining(now).filter(|_| sole).zip(session.facts.lineage());
         let granted = left.and_then(|(left, lineage)| grant(lineage, own.czxid, left.min(ttl)).ok());
         let Some(grant) = granted else {
@@ -61,7 +61,7 @@ impl Client {
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// The claim's own node was deleted, or somebody wrote into it.
+    /// The claim's own node was deleted or changed.
     fn happened_to(&self, id: ClaimId, happened: Happened) {
         let name = self.claims().get(id).map(|entry| entry.name.clone());
         let Some(name) = name else { return };
@@ -76,7 +76,7 @@ impl Client {
         self.mailbox.push(Notification::Lost { name, id, loss });
     }
 
-    /// The server ended a session, and with it all nodes of it.
+    /// The server ended a session, and with it all its nodes.
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();

@@ -1,5 +1,5 @@
-//! Requests of one connection: those that wait to be written, and those that wait for their answers. The server answers in the
-//! order in which they were written.
+//! The requests of one connection: those that wait to be written, and those that wait for their answers. The server
+//! answers in the order in which the requests were written.
 
 use std::{
     collections::VecDeque,
@@ -21,17 +21,18 @@ use crate::{
 
 /// The most requests that wait to be written.
 const MAX_WAITING: usize = 65_536;
-/// As much is written at once.
+/// The number of bytes from which on a batch is written.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// What comes back for a request: its answer, or why there is none.
+/// The result of a request: its answer, or the reason why there is none.
 type Back = Result<(Header, Vec<u8>), Failed>;
 
 /// The requests of one connection.
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     filled: Notify,
-    /// The last number of a request of this session: a server tells its requests apart by that, whatever connection they came on.
+    /// The number of the last request of this session. A server distinguishes the session's requests by their numbers,
+    /// across connections.
     xids: Arc<AtomicI32>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Outbox {
 struct Inner {
     waiting: VecDeque<PendingRequest>,
     written: VecDeque<Written>,
-    /// Nothing is taken any more.
+    /// No request is accepted any more.
     closed: bool,
 }
 
@@ -56,7 +57,7 @@ struct Written {
     back: oneshot::Sender<Back>,
 }
 
-/// A request that was handed in. If it is dropped before it was written, it is not written.
+/// A queued request. If it is dropped before it was written, it is not written.
 #[must_use = "what is answered may be that it was not done"]
 pub(crate) struct Sent<O> {
     back: oneshot::Receiver<Back>,
@@ -78,7 +79,7 @@ impl Outbox {
         Self { inner: Mutex::default(), filled: Notify::new(), xids }
     }
 
-    /// Hands a request in, after all that were handed in before.
+    /// Queues a request behind all earlier ones.
     pub(crate) fn send<O: Op>(&self, op: &O, clock: &dyn Clock) -> Sent<O> {
         let mut writer = Writer::new();
         writer.int(0).int(O::CODE);
@@ -97,7 +98,7 @@ impl Outbox {
         Sent { back: answer, op: PhantomData }
     }
 
-    /// What is to be written next, once there is something. From then on it counts as written.
+    /// Waits until there is something to write, and returns it. The returned requests count as written.
     pub(crate) async fn next(&self, clock: &dyn Clock) -> Vec<u8> {
         loop {
             let filled = self.filled.notified();
@@ -114,14 +115,14 @@ impl Outbox {
         let mut inner = lock_of(&self.inner);
         while batch.len() < BATCH_BYTES {
             let Some(mut pending) = inner.waiting.pop_front() else { break };
-            // Who asked does not wait any more: it is not to be done.
+            // The caller has gone, so the request must not be applied.
             if pending.back.is_closed() {
                 continue;
             }
             let xid = match pending.code {
                 Ping::CODE => XID_PING,
                 Auth::CODE => XID_AUTH,
-                // Those below zero mean something else.
+                // Negative numbers have a special meaning.
                 _ => self.xids.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX,
             };
             pending.message[4..8].copy_from_slice(&xid.to_be_bytes());
@@ -131,10 +132,10 @@ impl Outbox {
         batch
     }
 
-    /// The server answered. False if that is not what was to be answered next.
+    /// Passes on an answer of the server. False if it is not the next expected answer.
     pub(crate) fn answered(&self, header: Header, body: &[u8]) -> bool {
         let mut inner = lock_of(&self.inner);
-        // Pings and logins are answered out of turn.
+        // Pings and logins are answered out of order.
         let at =
             if header.xid < 0 { inner.written.iter().position(|one| one.xid == header.xid) } else { Some(0) };
         let Some(written) = at.and_then(|at| inner.written.remove(at)) else { return false };
@@ -144,7 +145,7 @@ impl Outbox {
         fits
     }
 
-    /// How many requests have no answer yet.
+    /// The number of unanswered requests.
     pub(crate) fn load(&self) -> usize {
         let inner = lock_of(&self.inner);
         inner.waiting.len() + inner.written.len()
@@ -157,7 +158,7 @@ impl Outbox {
         oldest.into_iter().flatten().min()
     }
 
-    /// The connection is gone.
+    /// The connection is gone: all requests fail.
     pub(crate) fn close(&self) {
         let (waiting, written) = {
             let mut inner = lock_of(&self.inner);

@@ -1,8 +1,8 @@
-//! Permits, as Curator's `InterProcessSemaphoreV2` has them: who is first in a line of its own takes as many as it wants once there is
-//! room, and leaves the line
+//! Permits, as in Curator's `InterProcessSemaphoreV2`: claims of permits have a queue of their own. Its head takes all
+//! its permits in one step when enough are free, and leaves the queue
 //! (<https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-recipes/src/main/java/org/apache/curator/framework/recipes/locks/InterProcessSemaphoreV2.java>).
-//! So nobody but the first in line adds to those that are taken. Curator adds its own before it looks whether there is room, and
-//! stays in line until then.
+//! So only the head of the queue adds permits. Curator adds its own permit before it checks whether one is free, and
+//! stays in the queue until then.
 
 use leasehold_core::{Answer, Claim, EngineError, Hint};
 
@@ -19,13 +19,13 @@ use crate::{
 };
 
 impl Client {
-    /// The directories of a semaphore, below that of its name.
+    /// Creates the directories of a semaphore in the directory of its name.
     pub(crate) async fn make_semaphore(&self, context: &ClaimContext, limit: u32) -> Result<(), Failed> {
         self.make(&context.conn, &context.dir.permits_queue(), Kind::Container, Vec::new()).await?;
         self.make(&context.conn, &context.dir.permits(), Kind::Container, limit_text(limit)).await
     }
 
-    /// The claim is the first in line: takes its permits if there is room, else watches those that are taken.
+    /// The claim is the head of the queue: takes its permits if enough are free, otherwise watches those that are held.
     pub(crate) async fn take_permits(
         &self,
         claim: &Claim,
@@ -35,7 +35,7 @@ impl Client {
     ) -> Result<Attempt, Failed> {
         let permits = context.dir.permits();
         let pending_watch = PendingWatch::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
-        // Written down and watched before it is looked at, so that nothing is missed.
+        // The blocker is recorded and the watch prepared before the permits are read, so that no event is lost.
         self.set_blocker(claim, own, Blocker::Room { path: permits.clone() });
         let taken =
             match context.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
@@ -76,7 +76,7 @@ impl Client {
                 let token = made.answer().await?.czxid;
                 let own = Own::permits(paths, token).ok_or(Failed::Unreadable)?;
                 let answer = self.record_hold(claim, context, own)?;
-                // From here on it is known by what it holds.
+                // From now on the claim is known by its permits.
                 self.set_unsettled(claim, false);
                 Ok(Attempt::Answer(answer))
             }
@@ -89,7 +89,7 @@ impl Client {
         }
     }
 
-    /// Whether the claim got its permits by a change that was not answered.
+    /// Whether an unanswered change gave the claim its permits.
     pub(crate) async fn find_permits(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let paths = self.nodes_of(&context.conn, &context.dir.permits(), claim.id).await?;
         let Some(mut own) = Own::permits(paths, 0) else { return Ok(false) };
@@ -113,8 +113,8 @@ impl Client {
         Ok(true)
     }
 
-    /// Another kind of lock, or another limit, under the name of the claim, which is in `line`. Where nobody else is, its limit
-    /// counts from now on.
+    /// The error if the name of the claim, whose queue is `queue`, is in use as another kind of lock or with another
+    /// limit. If no other claim is there, the claim's limit counts from now on.
     pub(crate) async fn clash_of_permits(
         &self,
         claim: &Claim,
@@ -144,9 +144,9 @@ impl Client {
         }
         let set = SetData { path: permits, data: limit_text(limit), version: stat.version };
         match self.change(&context.session, &context.conn, vec![MultiOp::SetData(set)]).await? {
-            // Who writes of others may not be allowed to; then each program has to know the limit itself.
+            // The login may lack the right to write; then each program has to bring the limit itself.
             Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
-            // Somebody else wrote meanwhile.
+            // Another client wrote the limit at the same time.
             Err((_, Code::BAD_VERSION)) => {
                 let queue = children(&context.conn, &context.dir.permits_queue()).await?;
                 Box::pin(self.clash_of_permits(claim, context, limit, &queue)).await

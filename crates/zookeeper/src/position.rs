@@ -1,28 +1,28 @@
-//! Where a claim stands in a line: who has to go before it holds.
+//! The position of a claim in its queue: which nodes have to go before it holds.
 
 use leasehold_core::Mode;
 
 use crate::keys::Node;
 
-/// What comes before a claim.
+/// What is ahead of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuePosition {
-    /// The newest node that it has to wait for, and whether that is the only one. `None`: it is the first.
+    /// The newest node that the claim has to wait for, and whether it is the only one. `None`: there is none.
     pub(crate) before: Option<(String, bool)>,
-    /// How many stand in line before it, those that hold left out.
+    /// The number of nodes ahead, without those that hold.
     pub(crate) ahead: u32,
-    /// Its number is so large that those after it may not be told to be after it.
+    /// The number of the node is so large that later nodes may not get a larger one.
     pub(crate) used_up: bool,
 }
 
-/// Numbers from here on are not stood in line with. The server counts in 32 bits; beyond them it goes on below zero, and servers
-/// from 3.6 on give the largest number again and again
+/// No claim of ours waits with a number from here on. The server counts in 32 bits. After the largest number it
+/// continues below zero, and servers from 3.6 on assign the largest number again and again
 /// (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/DataTree.java>,
-/// `createNode`). Those who are still in line may use as many as are left.
+/// `createNode`). The remaining numbers are for claims that are created before the queue is empty.
 pub(crate) const USED_UP_FROM: i32 = i32::MAX - (1 << 20);
 
-/// What refuses a claim that does not wait and comes behind these: who holds or waits. Of those that try as it does, the first in a
-/// line of locks holds; what becomes of the others it has to wait for.
+/// The node that refuses a try behind these nodes: a holder or a waiter. Of several tries only the head of a lock's
+/// queue counts as a holder; the outcome of the others has to be awaited.
 pub(crate) fn refuses(ahead: &[Node], mode: Mode) -> Option<&Node> {
     let is_decided = |at: usize, node: &Node| match mode {
         Mode::Exclusive => true,
@@ -32,7 +32,7 @@ pub(crate) fn refuses(ahead: &[Node], mode: Mode) -> Option<&Node> {
     ahead.iter().enumerate().find(|(at, node)| is_decided(*at, node)).map(|(_, node)| node)
 }
 
-/// How many of a line hold.
+/// How many nodes of a queue hold.
 pub(crate) fn holders(nodes: &[Node]) -> usize {
     match nodes.first() {
         None => 0,
@@ -41,12 +41,12 @@ pub(crate) fn holders(nodes: &[Node]) -> usize {
     }
 }
 
-/// Where the node of this name stands in the line; `None` if it is not there.
+/// The position of the node with this name; `None` if the node is not in the queue.
 pub(crate) fn position(nodes: &[Node], own: &str, mode: Mode) -> Option<QueuePosition> {
     let at = nodes.iter().position(|node| node.name == own)?;
     let mut blockers = nodes[..at].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
     let before = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
-    // Of a semaphore, nobody in line holds.
+    // No node in the queue of a semaphore holds.
     let holding = if mode.limit().is_some() { 0 } else { holders(nodes).min(at) };
     let ahead = u32::try_from(at - holding).unwrap_or(u32::MAX);
     let used_up = !(0..USED_UP_FROM).contains(&nodes[at].number);

@@ -1,5 +1,5 @@
-//! Renewals. The session is kept by itself; a renewal lets a hold go on by it, and looks whether its node is still there: an operator may
-//! have broken it.
+//! Renewals. The maintenance task keeps the session alive. A renewal extends a hold within the validity of the session,
+//! and checks its node, because an operator may have broken the hold.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Client {
         let mut sessions: Vec<&Arc<Session>> = held.iter().flatten().map(|(session, _)| session).collect();
         sessions.sort_unstable_by_key(|session| Arc::as_ptr(session));
         sessions.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        // A server that answers a change knows all that was changed before: what is read after it is not older than the renewal.
+        // A server that answers a change knows all earlier changes, so later reads are not older than the renewal.
         join_all(sessions.into_iter().map(|session| async move {
             let conn = session.conn().await?;
             self.beat(session, &conn).await
@@ -44,7 +44,8 @@ impl Client {
         }
     }
 
-    /// The session by which it is held, if it is, and one of its nodes. A renewal is a sign of life, so it does not lapse meanwhile.
+    /// The session of a hold and one of its nodes; `None` if it does not hold any more. A renewal counts as a request
+    /// of the claim, so the claim does not expire meanwhile.
     fn session_of_hold(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
         let now = self.now();
         let mut claims = self.claims();
@@ -64,7 +65,7 @@ impl Client {
         Some((session, path))
     }
 
-    /// Until when the session was known to live before its node was read; `None` if it was broken.
+    /// Until when the session was valid before its node was read; `None` if the hold was broken.
     async fn check_node(
         &self,
         hold: &Hold,
@@ -81,7 +82,7 @@ impl Client {
         Ok((!is_broken(&data)).then_some(valid_until))
     }
 
-    /// Reads a node of a hold, and hears from now on when it changes or ends.
+    /// Reads a node of a hold and watches it.
     async fn watch_own(&self, conn: &Conn, id: ClaimId, path: &str) -> Result<(Vec<u8>, Stat), Failed> {
         let pending_watch = PendingWatch::new(&conn.watches, path, Target::Own(id));
         let read = conn.send(&Data { path, watch: true }).answer().await?;
@@ -89,7 +90,7 @@ impl Client {
         Ok(read)
     }
 
-    /// A hold has lasted for a while: it is watched from now on.
+    /// Watches a hold that has lasted for a while.
     pub(crate) async fn watch_hold(&self, id: ClaimId) {
         let known = {
             let mut claims = self.claims();
@@ -103,11 +104,11 @@ impl Client {
         let Some((conn, path, name)) = known else { return };
         match self.watch_own(&conn, id, &path).await {
             Ok((data, _)) if is_broken(&data) => self.lost(name, id, Loss::Broken),
-            // Unless it was released meanwhile.
+            // A released node is no loss.
             Err(failed) if failed.is(Code::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
                 self.lost(name, id, Loss::Gone);
             }
-            // Its renewal finds out.
+            // The next renewal finds the loss.
             Ok(_) | Err(_) => {}
         }
     }

@@ -1,14 +1,14 @@
-//! The bytes under a connection: TCP, or TLS.
+//! The byte stream of a connection: TCP or TLS.
 
 use leasehold_core::{Endpoint, EngineError};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
 
-/// What a connection reads and writes.
+/// The two halves of a byte stream.
 pub(crate) type Bytes = (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>);
 
-/// What to try where a server closes the connection before its first answer.
+/// A hint for the error of a server that closes the connection before its first answer.
 pub(crate) fn wants_tls(config: &Config) -> &'static str {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {

@@ -1,4 +1,4 @@
-//! What is watched over one connection. A watch ends with its connection, and when it has told something.
+//! The watches of one connection. A watch ends with its connection or after its first event.
 
 use std::{
     collections::HashMap,
@@ -14,20 +14,20 @@ use crate::{
     wire::{Event, Happened},
 };
 
-/// Whom a watched node concerns.
+/// The claim that a watched node concerns, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// The claim waits for its end, or for it to change.
+    /// The claim waits until the node is deleted or changes.
     Blocker(ClaimId),
-    /// It is the claim's own.
+    /// The node is the claim's own.
     Own(ClaimId),
 }
 
-/// Hears what happened to nodes that are watched.
+/// Receives the events of watched nodes.
 pub(crate) trait WatchHandler: Send + Sync {
     fn happened(&self, target: Target, path: &str, happened: Happened);
 
-    /// A connection of this session was made again: what happened meanwhile was not told.
+    /// The session has a new connection: events since the last one broke were missed.
     fn connected_again(&self, session: &Arc<Facts>);
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Watches {
     known: Arc<Mutex<HashMap<String, Vec<Target>>>>,
 }
 
-/// What is to be watched by a request that is under way. If that is given up, nothing is.
+/// A watch that a request in flight sets. If the request fails or is dropped, nothing is watched.
 #[must_use]
 pub(crate) struct PendingWatch<'a> {
     watches: &'a Watches,
@@ -47,13 +47,13 @@ pub(crate) struct PendingWatch<'a> {
 }
 
 impl<'a> PendingWatch<'a> {
-    /// To be made before the request leaves.
+    /// To be created before the request leaves.
     pub(crate) fn new(watches: &'a Watches, path: &'a str, target: Target) -> Self {
         watches.add(path, target);
         Self { watches, path, target, confirmed: false }
     }
 
-    /// The server watches it.
+    /// The server has set the watch.
     pub(crate) fn confirm(mut self) {
         self.confirmed = true;
     }
@@ -80,7 +80,7 @@ impl Watches {
         }
     }
 
-    /// It is of no interest any more, or the server does not watch it. What it tells is left unheard.
+    /// The claim needs the watch no more, or the server did not set it. An event that still arrives is ignored.
     pub(crate) fn stop_watching(&self, path: &str, target: Target) {
         let mut known = lock_of(&self.known);
         if let Some(targets) = known.get_mut(path) {
@@ -91,7 +91,7 @@ impl Watches {
         }
     }
 
-    /// The same for all that is watched for a claim.
+    /// The same for all watches of a claim.
     pub(crate) fn stop_watching_all(&self, id: ClaimId, state: &State) {
         if let State::Waiting { before, .. } = state
             && let Some(path) = before.path()

@@ -1,4 +1,4 @@
-//! What we say to a server and it to us: as much of ZooKeeper's protocol as a lock needs
+//! The messages to and from a server: the part of ZooKeeper's protocol that locks need
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-jute/src/main/resources/zookeeper.jute>).
 
 mod code;
