@@ -124,7 +124,7 @@ fn meaning(code: Code) -> (Fault, &'static str) {
             (Fault::Unknown, "the server does not know whether it was applied")
         }
         // A newer server may use unknown codes, also where the request was applied.
-        _ => (Fault::Unknown, "the server answered with an unknown error"),
+        _ => (Fault::Unknown, "the server answered with an error that leasehold does not know"),
     }
 }
 
