@@ -198,7 +198,7 @@ mod tests {
         assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
         assert_eq!(outbox.waiting_since(), Some(Instant::from_nanos(1)));
         assert!(outbox.answered(header(1, 0), &[]));
-        assert!(!outbox.answered(header(-4, 0), &[]), "nobody logged in");
+        assert!(!outbox.answered(header(-4, 0), &[]), "no login was sent");
         assert!(outbox.answered(header(-2, 0), &[]));
         assert!(outbox.answered(header(2, -101), &[]));
         assert!(!outbox.answered(header(3, 0), &[]) && outbox.waiting_since().is_none());

@@ -49,7 +49,7 @@ fn orders() -> Vec<String> {
     let distinct = ORDERS - REPEATS;
     // 1867 has no common factor with 3000, so every index is visited once.
     (0..ORDERS)
-        .map(|place| place * 1867 % ORDERS % distinct)
+        .map(|index| index * 1867 % ORDERS % distinct)
         .map(|order| format!("order-{order:04}"))
         .collect()
 }

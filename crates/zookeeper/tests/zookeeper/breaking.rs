@@ -1,4 +1,4 @@
-//! Holds that an operator ends, and what a user's own changes can be bound to.
+//! Breaking holds, and checks that bind other changes to a hold.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// A holder whose next renewal is far away hears of it at once: its node is watched.
+/// Although its next renewal is far away: the holder watches its node.
 #[test]
 fn a_holder_is_notified_at_once_of_a_break() {
     let rig = Rig::new();
@@ -25,7 +25,7 @@ fn a_hold_of_several_permits_is_broken_as_one() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     for force in [false, true] {
-        // What is broken without force ends with its time.
+        // A hold that is broken without force may last until the end of its ttl.
         let ttl = Duration::from_secs(if force { 30 } else { 6 });
         let guard = locks.semaphore("p", 3).permits(2).ttl(ttl).blocking().acquire().unwrap();
         let token = guard.token().number;
@@ -51,7 +51,7 @@ fn a_foreign_hold_is_broken_by_force_only() {
     curator.quit();
 }
 
-/// The operator's own client, which knows nothing of locks, changes data under the lock.
+/// The user's own client, which knows nothing of locks, changes data under the lock.
 #[test]
 fn a_multi_with_the_check_of_a_hold_needs_the_hold() {
     let rig = Rig::new();
@@ -66,7 +66,7 @@ fn a_multi_with_the_check_of_a_hold_needs_the_hold() {
     let mut kazoo = Program::kazoo(&format!("127.0.0.1:{}", rig.server.port()), 30_000);
     let change = |value| format!("change /stock {value} {} {}", check.path, check.version);
     assert_eq!(kazoo.ask(&change(99)), "changed");
-    // Broken, and its holder did not let go yet: it is over.
+    // The hold is broken, although its holder has not released it yet.
     let operator: Locks = rig.locks();
     let token = rig.show("a").holders[0].token.unwrap();
     rig.run(operator.break_hold("a", token, false)).unwrap();

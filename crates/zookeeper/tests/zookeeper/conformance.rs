@@ -1,4 +1,4 @@
-//! The ZooKeeper engine conforms.
+//! The ZooKeeper engine passes the conformance suite.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -34,7 +34,7 @@ impl Harness for Rig {
     }
 }
 
-/// Three servers, of which each client uses any.
+/// Three servers. Each client uses any of them.
 struct Three {
     ensemble: ZookeeperEnsemble,
     config: Config,
@@ -66,7 +66,8 @@ impl Three {
     }
 }
 
-/// Deletes all. That fails where a server or a client deletes an empty directory at the same time.
+/// Deletes everything, with retries: a deletion fails when a server or a client deletes an empty directory at the same
+/// time.
 fn until_deleted(delete: impl Fn()) {
     let deleted = || catch_unwind(AssertUnwindSafe(&delete)).is_ok();
     assert!((0..5).any(|_| deleted()), "nothing can be deleted");

@@ -1,4 +1,4 @@
-//! Programs with Apache Curator, with kazoo and ours exclude each other, in one line.
+//! Programs with Apache Curator or kazoo and ours exclude each other, in one queue.
 
 use std::{sync::mpsc, thread::spawn, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// A session that a killed program leaves behind for no longer than a test can wait.
+/// A session timeout after which a test can wait for the end of a killed program's session.
 const SHORT: u32 = 2000;
 const LONG: u32 = 30_000;
-/// What must not come does not come within this.
+/// How long a test waits to show that a grant does not come.
 const MOMENT: Duration = Duration::from_millis(300);
 
 fn servers(rig: &Rig) -> String {
@@ -27,10 +27,10 @@ fn wait_for(request: Request) -> mpsc::Receiver<Guard> {
 }
 
 fn waiters(rig: &Rig, name: &str, count: usize) {
-    rig.until("they stand in line", || rig.show(name).waiters.len() == count);
+    rig.until("the waiters are queued", || rig.show(name).waiters.len() == count);
 }
 
-/// Locks whose exclusive claims are Curator's writers.
+/// Locks whose exclusive claims have the nodes of Curator's writers.
 fn read_write(rig: &Rig) -> Locks {
     rig.locks_with(|config| config.layout(Layout::ReadWrite))
 }
@@ -41,7 +41,7 @@ fn curator_and_ours_share_one_queue() {
     let (one, two) = (rig.locks(), rig.locks());
     let mut curator = Program::curator(&servers(&rig), LONG);
     let first = acquire(&one, "a/b");
-    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "what a foreign program is given");
+    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "the path for a foreign program");
     curator.send("lock t /locks/a%2Fb");
     waiters(&rig, "a/b", 1);
     let ours = wait_for(two.mutex("a/b"));
@@ -53,11 +53,11 @@ fn curator_and_ours_share_one_queue() {
     let token = first.token();
     first.release_blocking().unwrap();
     let node = curator.expect_locked("t");
-    assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "our claim is not at the head yet");
     let view = rig.show("a/b");
     let holder = &view.holders[0];
     assert!(holder.foreign && node.ends_with(&holder.id), "{view:?}");
-    assert!(holder.of_session && holder.remaining.is_none(), "its node goes with its session: {view:?}");
+    assert!(holder.of_session && holder.remaining.is_none(), "its node ends with its session: {view:?}");
     assert!(holder.token.is_some_and(|held| held > token.number), "{view:?}");
     assert_eq!(view.waiters.len(), 2);
 
@@ -85,7 +85,7 @@ fn kazoo_and_ours_share_one_queue() {
     waiters(&rig, "k", 3);
     first.release_blocking().unwrap();
     kazoo.expect_locked("t");
-    assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "our claim is not at the head yet");
     assert!(rig.show("k").holders[0].foreign);
     kazoo.unlock("t");
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -104,7 +104,7 @@ fn all_three_exclude_each_other_on_one_path() {
     for _ in 0..3 {
         curator.send("lock t /locks/x");
         curator.expect_locked("t");
-        // Named as Curator's, so that Curator waits for it as well.
+        // The node is named as Curator's nodes are, so that Curator waits for it as well.
         kazoo.send("curator t /locks/x");
         waiters(&rig, "x", 1);
         let ours = wait_for(locks.mutex("x"));
@@ -140,7 +140,7 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     let late = third.rw("r").read().blocking().acquire_within(MOMENT);
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
     first.release_blocking().unwrap();
-    assert!(ours.recv_timeout(MOMENT).is_err(), "Curator reads still");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "Curator still reads");
     curator.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
     curator.send("write w /locks/r");
@@ -169,7 +169,7 @@ fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
     let ours = wait_for(two.rw("r").write());
     waiters(&rig, "r", 1);
     first.release_blocking().unwrap();
-    assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo reads still");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo still reads");
     kazoo.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
     kazoo.send("write w /locks/r __WRIT__ __READ__");
@@ -209,7 +209,7 @@ fn curator_and_ours_count_the_same_permits() {
     second.release_blocking().unwrap();
     third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     curator.unlock("b");
-    // Another kind of lock is not mixed with it.
+    // A name in use as a semaphore cannot be claimed as a mutex.
     curator.send("permit a /locks/p 3");
     curator.expect_locked("a");
     assert!(one.mutex("p").blocking().try_acquire().unwrap_err().is_misconfigured());
@@ -238,7 +238,7 @@ fn a_killed_foreign_program_frees_the_name_with_its_session() {
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// Its tasks end with their runtime, as when its process is killed.
+/// The tasks of the holder end with their runtime, as when its process is killed.
 #[test]
 fn our_killed_holder_frees_the_name_for_foreign_programs() {
     let rig = Rig::new();
@@ -262,14 +262,14 @@ fn our_killed_holder_frees_the_name_for_foreign_programs() {
     kazoo.quit();
 }
 
-/// Curator's own way to ask a holder for its lock.
+/// Curator's `Revoker` asks a holder to release its lock.
 #[test]
 fn a_hold_that_curator_revokes_is_broken() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut curator = Program::curator(&servers(&rig), LONG);
     let guard = acquire(&locks, "v");
-    rig.until("it is watched", || rig.watches() > 0);
+    rig.until("the hold is watched", || rig.watches() > 0);
     assert_eq!(curator.ask(&format!("revoke {}", rig.nodes()[0])), "revoked");
     let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
     assert_eq!(lost, Loss::Broken);

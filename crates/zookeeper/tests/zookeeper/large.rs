@@ -1,4 +1,4 @@
-//! What other programs write into their nodes may be of any size.
+//! Other programs may write data of any size into their nodes.
 
 use std::{
     io::{Read, Write},
@@ -14,7 +14,8 @@ fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-/// Makes a node as a client with a larger bound than that of the server's own command does, and ends without ending its session.
+/// Creates a node as a client with a larger message limit than that of the server's own command line does. Does not end
+/// its session.
 fn create(port: u16, path: &str, length: usize) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut say = |request: &[u8]| {
@@ -25,7 +26,7 @@ fn create(port: u16, path: &str, length: usize) {
         stream.read_exact(&mut answer).unwrap();
         answer
     };
-    // No change is known yet, a session of 10 s, a new one.
+    // The last known change is 0, the timeout is 10 s, and the session is new.
     say(&[&[0; 12], &10_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
     let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
     let data = text(&vec![b'x'; length]);

@@ -1,4 +1,4 @@
-//! Servers that send what no ZooKeeper sends.
+//! Servers that send messages that no ZooKeeper sends.
 
 use std::{io, sync::Arc};
 
@@ -8,13 +8,13 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{exclusive, local};
 
-/// The code of a request, and what is answered to it: an error, and what follows.
+/// Answers to a request by its code: an error and the body.
 type Answers = dyn Fn(i32) -> (i32, Vec<u8>) + Send + Sync;
 
 const EXISTS: i32 = 3;
 const CREATE: i32 = 15;
 const CHILDREN: i32 = 8;
-/// What is known of a node: all zeros.
+/// The state of a node: all zeros.
 const STAT: [u8; 68] = [0; 68];
 
 fn text(text: &str) -> Vec<u8> {
@@ -37,7 +37,7 @@ fn int(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Gives a session of this timeout to everybody, and answers as it is told.
+/// Gives every client a session with this timeout, and sends these answers.
 fn serves(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
     next_message(talk)?;
     let session = 7_i64.to_be_bytes();
@@ -51,7 +51,7 @@ fn serves(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
     }
 }
 
-/// As a server answers where nobody stands in line.
+/// The answers of a server with an empty queue.
 fn honest(code: i32) -> (i32, Vec<u8>) {
     match code {
         EXISTS => (0, STAT.to_vec()),
@@ -60,7 +60,7 @@ fn honest(code: i32) -> (i32, Vec<u8>) {
     }
 }
 
-/// What comes of a claim on such a server.
+/// The result of a claim on such a server.
 fn claimed(
     millis: i32,
     answers: impl Fn(i32) -> (i32, Vec<u8>) + Send + Sync + 'static,
@@ -72,7 +72,7 @@ fn claimed(
     runtime.block_on(engine.claim(&exclusive("a"), How::Create))
 }
 
-/// R24: a node is cut out of a path by its length, so the path is read first.
+/// R24: the name of a node is cut out of its path by length, so the path is checked first.
 #[test]
 fn a_node_at_an_unexpected_path_is_refused() {
     for path in ["", "/", "/locks", "/locks/a/", "/locks/b/_c_x-lock-0000000001", "\u{1f512}"] {
@@ -86,7 +86,7 @@ fn a_node_at_an_unexpected_path_is_refused() {
     }
 }
 
-/// R12, R24: a newer server may know errors that we do not.
+/// R12, R24: a newer server may use error codes that we do not know.
 #[test]
 fn an_unknown_error_code_leaves_the_claim_unknown() {
     for code in [-999, 1, -1, i32::MIN] {
@@ -116,7 +116,7 @@ fn a_malformed_list_or_a_truncated_answer_is_an_error() {
     }
 }
 
-/// It would be kept alive without a rest.
+/// With such a timeout heartbeats would follow each other without a pause.
 #[test]
 fn a_session_with_a_tiny_timeout_is_refused() {
     for millis in [0, -1, 19, i32::MIN] {

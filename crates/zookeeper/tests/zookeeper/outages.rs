@@ -1,4 +1,4 @@
-//! Servers that are away, hang, have no quorum, or see time otherwise.
+//! Servers that are stopped, hang, have no quorum, or grant other timeouts.
 
 use std::{
     sync::Arc,
@@ -15,10 +15,10 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
-/// A session gets what the server grants, which is less than was asked for.
+/// The server grants a shorter timeout than requested.
 #[test]
 fn the_granted_session_timeout_counts_and_is_shown() {
-    with_room(Duration::from_secs(2), "it is renewed by what was granted", |granted| {
+    with_room(Duration::from_secs(2), "the granted timeout is renewed in time", |granted| {
         let rig = Rig::with(&[&format!("maxSessionTimeout={}", granted.as_millis())]);
         let locks = rig.locks();
         let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
@@ -29,7 +29,7 @@ fn the_granted_session_timeout_counts_and_is_shown() {
     });
 }
 
-/// And more than was asked for: the caller's time is what it asked for.
+/// The server grants a longer timeout than requested. The requested ttl counts.
 #[test]
 fn a_hold_is_valid_for_no_longer_than_its_ttl() {
     let rig = Rig::with(&["minSessionTimeout=20000"]);
@@ -59,7 +59,8 @@ fn a_lost_quorum_grants_nothing_and_ends_no_session() {
     held.release_blocking().unwrap();
 }
 
-/// Also at one that answers reads then, of those who ask for that: what it shows may be over, and for how long nobody there can tell.
+/// Also on a server with a read-only mode, which then answers reads of clients that ask for it: the nodes that it shows
+/// may have been deleted.
 #[test]
 fn show_without_a_quorum_fails_with_the_reason() {
     for lines in [&[][..], &["-Dreadonlymode.enabled=true"]] {
@@ -70,7 +71,7 @@ fn show_without_a_quorum_fails_with_the_reason() {
         let held = holder.mutex("a").ttl(PATIENCE).blocking().acquire().unwrap();
         assert_eq!(client().show_blocking("a").unwrap().holders.len(), 1);
         [0, 1].into_iter().for_each(|node| ensemble.kill(node));
-        // Until it knows, it answers, or does not.
+        // Until the server has noticed the loss of the quorum, it may answer or not.
         let mut reply = Vec::new();
         let limit = Instant::now() + PATIENCE;
         while !reply.last().is_some_and(|last: &String| last.contains("without a quorum")) {
@@ -103,14 +104,14 @@ fn a_killed_leader_ends_no_hold() {
     acquire(&two, "a").release_blocking().unwrap();
 }
 
-/// A request to a server that hangs ends, and goes to another one.
+/// A request to a hanging server ends, and the client connects to another server.
 #[test]
 fn a_hanging_server_is_replaced_by_another() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let hangs = (leader + 1) % 3;
     let ports = ensemble.ports();
-    // The first is the one to begin with, for one session out of two at least.
+    // Sessions begin with the servers in turn, so at least one of two sessions begins with the hanging one.
     let config = Config::new(vec![local(ports[hangs]), local(ports[leader])]);
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build();
     let ttl = Duration::from_secs(30);
@@ -141,7 +142,7 @@ fn a_stopped_server_is_unreachable_in_time_and_found_later() {
     locks.ping_blocking().unwrap();
 }
 
-/// What listens there is no ZooKeeper, and says so or nothing.
+/// The service is no ZooKeeper. It answers something else.
 #[test]
 fn another_service_on_the_port_is_recognised() {
     use std::{io::Write, net::TcpListener};
@@ -159,14 +160,14 @@ fn another_service_on_the_port_is_recognised() {
     assert!(error.is_misconfigured() && error.to_string().contains("no ZooKeeper"), "{error}");
 }
 
-/// A crowd on one name: each watches the one before it, and nobody else is woken.
+/// Each of many waiters of one name watches the node ahead of its own; no other waiter is woken.
 #[test]
 fn a_release_wakes_one_of_a_thousand() {
     const CROWD: u32 = 1000;
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let first = rig.claim("a");
-    // Places of claims that ask for so long end after a minute of silence.
+    // Without a request, a queue entry with this ttl ends after a minute.
     let ttl = Duration::from_secs(3600);
     let crowd: Vec<_> = (0..CROWD).map(|_| Claim { ttl, ..rig.claim("a") }).collect();
     rig.run(async {
@@ -177,7 +178,7 @@ fn a_release_wakes_one_of_a_thousand() {
             }
         }
     });
-    // One each, and that of the holder for its own node.
+    // One for each waiter, and one of the holder for its own node.
     let watches = rig.watches();
     assert!((CROWD..=CROWD + 1).contains(&watches), "{watches}");
     rig.run(async {

@@ -12,30 +12,30 @@ use nix::{
     unistd::Pid,
 };
 
-/// What Curator needs of the system's libraries.
+/// The system's libraries that Curator needs.
 const LIBRARIES: [&str; 3] = ["curator-recipes", "curator-framework", "curator-client"];
 
-/// A foreign program. It is killed when this is dropped.
+/// A foreign program, which is killed when this is dropped.
 pub(crate) struct Program {
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
-    /// Lines of threads, read while another one's was waited for.
+    /// Lines of other threads that were read while the line of one thread was awaited.
     early: Vec<String>,
 }
 
 impl Program {
-    /// One with Curator, and a session of so many milliseconds.
+    /// A program with Curator, and with a session of so many milliseconds.
     pub(crate) fn curator(servers: &str, millis: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/Curator.java");
         let mut command = java_program(&source, &LIBRARIES, Path::new(env!("CARGO_TARGET_TMPDIR")));
         Self::spawn(command.args([servers, &millis.to_string()]))
     }
 
-    /// One with kazoo, likewise.
+    /// A program with kazoo, likewise.
     pub(crate) fn kazoo(servers: &str, millis: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/kazoo_peer.py");
-        // The system's own, which has the packages of the system.
+        // The system's Python, for which the packages are installed.
         let mut command = Command::new("/usr/bin/python3");
         Self::spawn(command.arg("-B").arg(source).args([servers, &millis.to_string()]))
     }
@@ -54,7 +54,7 @@ impl Program {
         self.output.next().unwrap().unwrap()
     }
 
-    /// The next line of a thread: those of others may come before it.
+    /// The next line of a thread. Lines of other threads are kept for later.
     fn read_line_of(&mut self, thread: &str) -> String {
         let is_its = |line: &str| line.split(' ').nth(1) == Some(thread);
         if let Some(at) = self.early.iter().position(|line| is_its(line)) {
@@ -74,7 +74,7 @@ impl Program {
         self.read_line()
     }
 
-    /// The node of what a thread of it holds now.
+    /// Waits until a thread of the program holds its lock, and returns the node.
     pub(crate) fn expect_locked(&mut self, thread: &str) -> String {
         let line = self.read_line_of(thread);
         let words: Vec<_> = line.split(' ').collect();
@@ -92,7 +92,7 @@ impl Program {
         self.child.wait().unwrap();
     }
 
-    /// Ends it in order.
+    /// Ends the program in order.
     pub(crate) fn quit(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());

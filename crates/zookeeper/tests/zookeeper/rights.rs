@@ -1,4 +1,4 @@
-//! Users with the least rights, and those without any.
+//! Users with the least rights, and users without any.
 
 use std::{
     io::Write,
@@ -12,12 +12,12 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
-/// The rights that docs/engines/zookeeper.md tells operators to give.
+/// The script of docs/engines/zookeeper.md that gives the least rights.
 const ACL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/zookeeper-acl.sh");
 const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
-/// A server with those rights, to which the clients come as the first of these users.
+/// A server with those rights. The clients log in as the first of these users.
 fn with_users() -> Rig {
     let mut rig = Rig::new();
     let mut script = Command::new("sh");
@@ -69,7 +69,7 @@ fn a_viewer_lists_and_shows_only() {
     permit.release_blocking().unwrap();
 }
 
-/// What this login may not see of others is said, and the rest is shown.
+/// What this login may not read is reported as such, and all other names are shown.
 #[test]
 fn a_hidden_name_hides_no_other_name() {
     let rig = with_users();

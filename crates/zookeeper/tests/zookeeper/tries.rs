@@ -1,4 +1,4 @@
-//! I13: whoever tries is told "taken" only while somebody holds or waits, not because others try.
+//! I13: a try is answered "taken" only while another claim holds or waits, not because of other tries.
 
 use std::{
     io::{Read, Write},
@@ -16,10 +16,10 @@ use leasehold_testkit::{
 
 use crate::rig::Rig;
 
-/// Each of them has a part in what the others are told.
+/// Each client influences the answers of the others.
 const CLIENTS: u32 = 3;
 const TRIES: u32 = 300;
-/// Whoever tries looks for a second, and pauses in the second half of that.
+/// A try reads the queue for a second, and its last pause is the second half of that.
 const IN_THE_LAST_PAUSE: Duration = Duration::from_millis(750);
 
 #[test]
@@ -107,7 +107,7 @@ fn concurrent_tries_of_permits_do_not_refuse_each_other() {
     tries_of(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
 }
 
-/// A session that speaks for a try that stopped in the midst of it, behind the first in the line of a name.
+/// A session with the node of a try that stopped before its end, behind the head of the queue of a name.
 struct Hung {
     stream: TcpStream,
     node: Vec<u8>,
@@ -119,7 +119,7 @@ impl Hung {
         // The number that a sequential node would get.
         let node = format!("/locks/{name}/_c_00000000-0000-0000-0000-000000000000-try-lock-0000000001");
         let mut hung = Self { stream, node: text(node.as_bytes()) };
-        // No change is known yet, a session of 30 s, a new one.
+        // The last known change is 0, the timeout is 30 s, and the session is new.
         hung.say(&[&[0; 12], &30_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
         let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
         hung.done(&[&[0, 0, 0, 1, 0, 0, 0, 1][..], &hung.node, &text(b"x"), &everybody, &[0; 4]].concat());
@@ -149,8 +149,8 @@ fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-/// Nobody knows whether it goes on, and then it may be the first any time: it is in the way, but only as long as it is there, also where
-/// it goes in the last pause of whoever tries behind it.
+/// A hanging try may become the head of the queue at any time, so it refuses other tries, but only while its node
+/// exists, also when the node is deleted in the last pause of a try behind it.
 #[test]
 fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
     let rig = Rig::new();
@@ -177,10 +177,10 @@ fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
                     (held, taken) = (held + 1, 0);
                     guard.release_blocking().unwrap();
                 }
-                // Once the answer may have been on its way already.
+                // Allowed once: the answer may have left before the node was deleted.
                 Err(error) => {
                     taken += u32::from(in_time);
-                    assert!(taken < 2, "nobody was in the way any more: {error}");
+                    assert!(taken < 2, "no claim was ahead any more: {error}");
                 }
             }
         });
