@@ -2,7 +2,7 @@
 //! takes 20 ms, so a plain lock would be free again before the last node looks. `release_at_least` keeps the name taken
 //! for 600 ms from the grant: one node runs each tick. One node is killed half-way; the others take over.
 //!
-//! On etcd a tick takes four seconds: the name that a dead node kept is freed by the server, whose shortest lease is
+//! On etcd a tick takes four seconds: the server frees the name that a dead node blocked, and its shortest lease is
 //! two seconds.
 
 use std::{
