@@ -20,17 +20,17 @@ pub(crate) struct OnSession {
     /// A change for this claim was sent and not answered: the node that it may have created has to be looked for.
     pub(crate) unsettled: bool,
     /// The node was looked for and not found. It may still be created later.
-    pub(crate) doubtful: bool,
+    pub(crate) may_appear_late: bool,
 }
 
 impl OnSession {
     pub(crate) const fn new(slot: SessionSlot) -> Self {
-        Self { slot, unsettled: false, doubtful: false }
+        Self { slot, unsettled: false, may_appear_late: false }
     }
 
     /// The node of an unanswered change was looked for.
-    pub(crate) fn looked_for(&mut self) {
-        self.doubtful |= self.unsettled;
+    pub(crate) fn searched(&mut self) {
+        self.may_appear_late |= self.unsettled;
         self.unsettled = false;
     }
 }
@@ -83,7 +83,7 @@ pub(crate) enum Blocker {
     /// claim then holds; otherwise it has to ask what else is ahead of it.
     Node { path: String, sole: bool, ahead: u32 },
     /// For free permits: the claim is the head of the queue.
-    Room { path: String },
+    FreePermits { path: String },
     /// It has to ask.
     Unknown,
 }
@@ -92,7 +92,7 @@ impl Blocker {
     /// The path that is watched for it.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
-            Self::Node { path, .. } | Self::Room { path } => Some(path),
+            Self::Node { path, .. } | Self::FreePermits { path } => Some(path),
             Self::Unknown => None,
         }
     }
@@ -100,7 +100,7 @@ impl Blocker {
     pub(crate) fn ahead(&self) -> Option<u32> {
         match self {
             Self::Node { ahead, .. } => Some(*ahead),
-            Self::Room { .. } => Some(0),
+            Self::FreePermits { .. } => Some(0),
             Self::Unknown => None,
         }
     }

@@ -245,9 +245,9 @@ impl Client {
         steps: Vec<MultiOp>,
     ) -> Result<Result<(), (usize, Code)>, Failed> {
         let sent = self.now();
-        let did = multi_outcome(conn.send(&Multi(steps)).answer().await)?;
+        let outcome = multi_outcome(conn.send(&Multi(steps)).answer().await)?;
         session.facts.confirmed(sent, self.now());
-        Ok(did)
+        Ok(outcome)
     }
 
     /// Ends all watches of this claim.

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl};
 
-use crate::wire::{Acl, EVERYBODY, MAKER};
+use crate::wire::{Acl, CREATOR, EVERYBODY};
 
 /// The path of the locks, unless the URL names another one.
 pub const DEFAULT_PREFIX: &str = "/locks";
@@ -133,7 +133,7 @@ impl Config {
     /// The access list of the nodes that this client creates.
     pub(crate) fn acls(&self) -> Vec<Acl> {
         let own = match self.login {
-            Some(_) => MAKER.into(),
+            Some(_) => CREATOR.into(),
             // Without a login there is no creator to give rights to: without other entries everybody has all rights.
             None => EVERYBODY.into(),
         };
@@ -224,11 +224,11 @@ mod tests {
         let open = Config::new(vec![endpoint("h", 1)]);
         assert_eq!(open.acls(), [EVERYBODY.into()]);
         let ours = open.clone().login("u", "p");
-        assert_eq!(ours.acls(), [MAKER.into()]);
+        assert_eq!(ours.acls(), [CREATOR.into()]);
         let read = ours.acl("world:anyone:r,digest:v:x=:cdrwa").unwrap();
         assert_eq!(
             read.acls(),
-            [MAKER, (1, "world", "anyone"), (31, "digest", "v:x=")].map(Acl::from),
+            [CREATOR, (1, "world", "anyone"), (31, "digest", "v:x=")].map(Acl::from),
             "besides"
         );
         assert_eq!(open.clone().acl("ip:::1:rw").unwrap().acls(), [Acl::from((3, "ip", "::1"))]);

@@ -189,7 +189,7 @@ fn dispatch(message: &[u8], outbox: &Outbox, state: &ConnState, watches: &Watche
     let mut reader = Reader::new(message);
     let Some(header) = Header::read(&mut reader) else { return false };
     if header.xid == XID_EVENT {
-        return Event::read(&mut reader).map(|event| watches.happened(&event)).is_some();
+        return Event::read(&mut reader).map(|event| watches.on_event(&event)).is_some();
     }
     state.zxid.fetch_max(header.zxid, Ordering::Relaxed);
     state.seen.fetch_max(header.zxid, Ordering::Relaxed);

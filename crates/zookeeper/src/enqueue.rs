@@ -119,7 +119,7 @@ impl Client {
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
         let queue = context.dir.queue_of(claim.mode);
-        let is_stray = |name: &mut String| keys::is_of(name, claim.id) && own.name() != name.as_str();
+        let is_stray = |name: &mut String| keys::belongs_to(name, claim.id) && own.name() != name.as_str();
         let strays: Vec<String> =
             children.extract_if(.., is_stray).map(|name| format!("{queue}/{name}")).collect();
         if strays.is_empty() {
@@ -280,7 +280,7 @@ impl Client {
         let own = self.find(claim.id, context, &context.dir.queue_of(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
-            entry.data.looked_for();
+            entry.data.searched();
             match own {
                 Some(own) if entry.state == State::Made => entry.waits(own, Blocker::Unknown, now),
                 Some(_) => {}
@@ -315,7 +315,7 @@ impl Client {
         id: ClaimId,
     ) -> Result<Vec<String>, Failed> {
         let mut names = children(conn, path).await?;
-        names.retain(|name| keys::is_of(name, id));
+        names.retain(|name| keys::belongs_to(name, id));
         names.sort();
         Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
     }

@@ -42,7 +42,7 @@ pub fn node(bytes: &[u8]) {
         assert!(name.ends_with(|last: char| last.is_ascii_digit()), "{node:?}");
         assert!(name.contains(&node.number.unsigned_abs().to_string()), "{node:?}");
     }
-    let _ = keys::is_of(name, ClaimId([0xab; 16]));
+    let _ = keys::belongs_to(name, ClaimId([0xab; 16]));
     if let Some(known) = keys::name_of(name) {
         let dir = keys::Dir::of("", "/locks", &known);
         assert_eq!(dir.shown().strip_prefix("/locks/"), Some(name));

@@ -13,7 +13,7 @@ use crate::{
     error::Failed,
     guarantee,
     keys::{self, Dir, PERMITS, PERMITS_QUEUE},
-    record::{LONGEST, Record, limit},
+    record::{MAX_DATA_BYTES, Record, limit},
     sessions::SessionSlot,
     view::{DirContents, StoredNode},
     wire::{Code, Data, Delete, Exists, MultiOp, SetData, Sync},
@@ -190,7 +190,7 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
     let path = format!("{directory}/{name}");
     let read = async {
         let stat = conn.send(&Exists { path: &path }).answer().await?;
-        if stat.length > LONGEST {
+        if stat.length > MAX_DATA_BYTES {
             return Ok((Vec::new(), stat));
         }
         match conn.send(&Data { path: &path, watch: false }).answer().await {

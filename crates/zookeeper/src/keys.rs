@@ -52,7 +52,7 @@ pub(crate) struct Node {
     /// The node has the form of a known program.
     pub(crate) known: bool,
     /// The node belongs to a try of ours: it holds soon or is gone.
-    pub(crate) tries: bool,
+    pub(crate) is_try: bool,
 }
 
 impl Node {
@@ -61,8 +61,8 @@ impl Node {
         let (start, number) = split_number(name)?;
         let word = WORDS.into_iter().find(|(word, _)| start.ends_with(word));
         let shared = word.is_some_and(|(_, shared)| shared);
-        let tries = id_of(name).and(name.get(OWN..)).is_some_and(|own| own.starts_with(TRY));
-        Some(Self { name: name.to_owned(), shared, number, known: word.is_some(), tries })
+        let is_try = id_of(name).and(name.get(PREFIX_LENGTH..)).is_some_and(|own| own.starts_with(TRY));
+        Some(Self { name: name.to_owned(), shared, number, known: word.is_some(), is_try })
     }
 }
 
@@ -97,7 +97,7 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
 }
 
 /// The length of `_c_<uuid>-`. What follows it depends on the kind of the node.
-const OWN: usize = 40;
+const PREFIX_LENGTH: usize = 40;
 
 pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
     let uuid = name.strip_prefix("_c_")?.get(..36)?;
@@ -105,7 +105,7 @@ pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
 }
 
 /// Whether the node was created for this claim.
-pub(crate) fn is_of(name: &str, id: ClaimId) -> bool {
+pub(crate) fn belongs_to(name: &str, id: ClaimId) -> bool {
     id_of(name) == Some(id)
 }
 
@@ -155,14 +155,14 @@ impl Dir {
     }
 
     /// The path of a new node in the queue, to which the server appends a number.
-    pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, tries: bool, layout: Layout) -> String {
+    pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, is_try: bool, layout: Layout) -> String {
         let word = match (mode, layout) {
             (Mode::Shared, _) => READER,
             (Mode::Exclusive, Layout::ReadWrite) => WRITER,
             (Mode::Exclusive, Layout::Mutex) | (Mode::Permits { .. }, _) => &MUTEX[1..],
         };
-        let tries = if tries { TRY } else { "" };
-        format!("{}/_c_{}-{tries}{word}", self.queue_of(mode), uuid(id))
+        let try_word = if is_try { TRY } else { "" };
+        format!("{}/_c_{}-{try_word}{word}", self.queue_of(mode), uuid(id))
     }
 
     /// The node of one permit that a claim holds. Its number has no meaning.
@@ -286,8 +286,8 @@ mod tests {
         ] {
             let node = Node::read(&name).unwrap();
             assert_eq!((node.shared, node.number, node.known), (shared, number, true), "{name}");
-            assert_eq!(node.tries, name.contains("-try-"), "{name}");
-            assert_eq!(is_of(&name, ID), name.starts_with("_c_"));
+            assert_eq!(node.is_try, name.contains("-try-"), "{name}");
+            assert_eq!(belongs_to(&name, ID), name.starts_with("_c_"));
         }
         for (name, number) in [
             ("lock-0000000007", 7),

@@ -11,18 +11,18 @@ use crate::{
     session::Facts,
     sessions::Session,
     watches::{Target, WatchHandler},
-    wire::Happened,
+    wire::EventKind,
 };
 
 impl WatchHandler for Client {
-    fn happened(&self, target: Target, path: &str, happened: Happened) {
+    fn on_event(&self, target: Target, path: &str, kind: EventKind) {
         match target {
-            Target::Blocker(id) => self.happened_before(id, path, happened),
-            Target::Own(id) => self.happened_to(id, happened),
+            Target::Blocker(id) => self.on_blocker_event(id, path, kind),
+            Target::Own(id) => self.on_own_event(id, kind),
         }
     }
 
-    fn connected_again(&self, session: &Arc<Facts>) {
+    fn reconnected(&self, session: &Arc<Facts>) {
         let now = self.now();
         let lost = |before: &mut Blocker| *before = Blocker::Unknown;
         self.claims().watch_anew(now, |entry| Arc::ptr_eq(&entry.data.slot.session().facts, session), lost);
@@ -34,7 +34,7 @@ impl WatchHandler for Client {
 impl Client {
     /// The node that the claim waits for was deleted or changed. If a deleted node was the only one ahead, the claim
     /// holds from now on. A deleted node never comes back, so no other answer is needed, whichever server reports it.
-    fn happened_before(&self, id: ClaimId, path: &str, happened: Happened) {
+    fn on_blocker_event(&self, id: ClaimId, path: &str, kind: EventKind) {
         let now = self.now();
         let mut claims = self.claims();
         let Some(entry) = claims.get(id) else { return };
@@ -42,7 +42,7 @@ impl Client {
         if before.path() != Some(path) {
             return;
         }
-        let sole = matches!(before, Blocker::Node { sole: true, .. }) && happened == Happened::Deleted;
+        let sole = matches!(before, Blocker::Node { sole: true, .. }) && kind == EventKind::Deleted;
         let own = own.clone();
         *before = Blocker::Unknown;
         let session = Arc::clone(entry.data.slot.session());
@@ -62,10 +62,10 @@ impl Client {
     }
 
     /// The claim's own node was deleted or changed.
-    fn happened_to(&self, id: ClaimId, happened: Happened) {
+    fn on_own_event(&self, id: ClaimId, kind: EventKind) {
         let name = self.claims().get(id).map(|entry| entry.name.clone());
         let Some(name) = name else { return };
-        if happened == Happened::Deleted {
+        if kind == EventKind::Deleted {
             self.lost(name, id, Loss::Gone);
         } else if let Some(client) = self.me.upgrade() {
             runtime::spawn(async move { client.watch_hold(id).await });

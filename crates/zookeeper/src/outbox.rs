@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 65_536;
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// The result of a request: its answer, or the reason why there is none.
-type Back = Result<(Header, Vec<u8>), Failed>;
+type Response = Result<(Header, Vec<u8>), Failed>;
 
 /// The requests of one connection.
 pub(crate) struct Outbox {
@@ -48,25 +48,25 @@ struct PendingRequest {
     message: Vec<u8>,
     code: i32,
     since: Instant,
-    back: oneshot::Sender<Back>,
+    response: oneshot::Sender<Response>,
 }
 
 struct Written {
     xid: i32,
     since: Instant,
-    back: oneshot::Sender<Back>,
+    response: oneshot::Sender<Response>,
 }
 
 /// A queued request. If it is dropped before it was written, it is not written.
 #[must_use = "what is answered may be that it was not done"]
 pub(crate) struct Sent<O> {
-    back: oneshot::Receiver<Back>,
+    response: oneshot::Receiver<Response>,
     op: PhantomData<fn() -> O>,
 }
 
 impl<O: Op> Sent<O> {
     pub(crate) async fn answer(self) -> Result<O::Answer, Failed> {
-        let (header, body) = self.back.await.unwrap_or(Err(Failed::Unanswered))?;
+        let (header, body) = self.response.await.unwrap_or(Err(Failed::Unanswered))?;
         if header.error != 0 {
             return Err(Failed::Refused(Code(header.error)));
         }
@@ -84,18 +84,19 @@ impl Outbox {
         let mut writer = Writer::new();
         writer.int(0).int(O::CODE);
         op.write(&mut writer);
-        let (back, answer) = oneshot::channel();
-        let pending = PendingRequest { message: writer.finish(), code: O::CODE, since: clock.now(), back };
+        let (response, answer) = oneshot::channel();
+        let pending =
+            PendingRequest { message: writer.finish(), code: O::CODE, since: clock.now(), response };
         let mut inner = lock_of(&self.inner);
         if inner.closed || inner.waiting.len() >= MAX_WAITING {
             drop(inner);
-            let _ = pending.back.send(Err(Failed::Unsent));
+            let _ = pending.response.send(Err(Failed::Unsent));
         } else {
             inner.waiting.push_back(pending);
             drop(inner);
             self.filled.notify_one();
         }
-        Sent { back: answer, op: PhantomData }
+        Sent { response: answer, op: PhantomData }
     }
 
     /// Waits until there is something to write, and returns it. The returned requests count as written.
@@ -116,7 +117,7 @@ impl Outbox {
         while batch.len() < BATCH_BYTES {
             let Some(mut pending) = inner.waiting.pop_front() else { break };
             // The caller has gone, so the request must not be applied.
-            if pending.back.is_closed() {
+            if pending.response.is_closed() {
                 continue;
             }
             let xid = match pending.code {
@@ -127,7 +128,7 @@ impl Outbox {
             };
             pending.message[4..8].copy_from_slice(&xid.to_be_bytes());
             batch.append(&mut pending.message);
-            inner.written.push_back(Written { xid, since: now, back: pending.back });
+            inner.written.push_back(Written { xid, since: now, response: pending.response });
         }
         batch
     }
@@ -141,7 +142,8 @@ impl Outbox {
         let Some(written) = at.and_then(|at| inner.written.remove(at)) else { return false };
         drop(inner);
         let fits = written.xid == header.xid;
-        let _ = written.back.send(if fits { Ok((header, body.to_vec())) } else { Err(Failed::Unreadable) });
+        let _ =
+            written.response.send(if fits { Ok((header, body.to_vec())) } else { Err(Failed::Unreadable) });
         fits
     }
 
@@ -165,8 +167,8 @@ impl Outbox {
             inner.closed = true;
             (std::mem::take(&mut inner.waiting), std::mem::take(&mut inner.written))
         };
-        waiting.into_iter().for_each(|pending| drop(pending.back.send(Err(Failed::Unsent))));
-        written.into_iter().for_each(|written| drop(written.back.send(Err(Failed::Unanswered))));
+        waiting.into_iter().for_each(|pending| drop(pending.response.send(Err(Failed::Unsent))));
+        written.into_iter().for_each(|written| drop(written.response.send(Err(Failed::Unanswered))));
     }
 }
 

@@ -36,7 +36,7 @@ impl Client {
         let permits = context.dir.permits();
         let pending_watch = PendingWatch::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
         // The blocker is recorded and the watch prepared before the permits are read, so that no event is lost.
-        self.set_blocker(claim, own, Blocker::Room { path: permits.clone() });
+        self.set_blocker(claim, own, Blocker::FreePermits { path: permits.clone() });
         let taken =
             match context.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
                 Ok(taken) => taken.len(),
@@ -65,12 +65,13 @@ impl Client {
         steps.extend(paths.iter().map(permit));
         self.set_unsettled(claim, true);
         let sent = self.now();
-        let (did, made) = (context.conn.send(&Multi(steps)), context.conn.send(&Exists { path: &paths[0] }));
-        let did = multi_outcome(did.answer().await);
-        if !matches!(did, Ok(Ok(()))) && !did.as_ref().is_err_and(Failed::is_unknown) {
+        let (outcome, made) =
+            (context.conn.send(&Multi(steps)), context.conn.send(&Exists { path: &paths[0] }));
+        let outcome = multi_outcome(outcome.answer().await);
+        if !matches!(outcome, Ok(Ok(()))) && !outcome.as_ref().is_err_and(Failed::is_unknown) {
             self.set_unsettled(claim, false);
         }
-        match did? {
+        match outcome? {
             Ok(()) => {
                 context.session.facts.confirmed(sent, self.now());
                 let token = made.answer().await?.czxid;
@@ -105,7 +106,7 @@ impl Client {
         let until = now.after(context.session.facts.remaining(now).unwrap_or_default());
         let mut claims = self.claims();
         if let Some(entry) = claims.get(claim.id) {
-            entry.data.looked_for();
+            entry.data.searched();
             if matches!(entry.state, State::Made | State::Waiting { .. }) {
                 claims.hold(claim.id, own, true, (now, until));
             }
@@ -135,8 +136,8 @@ impl Client {
             Err(failed) if failed.is(Code::NO_NODE) => return Ok(None),
             written => written?,
         };
-        let others = taken.answer().await?.iter().any(|name| !keys::is_of(name, claim.id))
-            || queue.iter().any(|name| !keys::is_of(name, claim.id));
+        let others = taken.answer().await?.iter().any(|name| !keys::belongs_to(name, claim.id))
+            || queue.iter().any(|name| !keys::belongs_to(name, claim.id));
         match limit_of(&data) {
             Some(same) if same == limit => return Ok(None),
             Some(other) if others => return Ok(Some(in_use(claim, &format!("a semaphore of {other}")))),

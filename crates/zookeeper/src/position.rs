@@ -26,8 +26,8 @@ pub(crate) const USED_UP_FROM: i32 = i32::MAX - (1 << 20);
 pub(crate) fn refuses(ahead: &[Node], mode: Mode) -> Option<&Node> {
     let is_decided = |at: usize, node: &Node| match mode {
         Mode::Exclusive => true,
-        Mode::Shared => !node.shared && (at == 0 || !node.tries),
-        Mode::Permits { .. } => !node.tries,
+        Mode::Shared => !node.shared && (at == 0 || !node.is_try),
+        Mode::Permits { .. } => !node.is_try,
     };
     ahead.iter().enumerate().find(|(at, node)| is_decided(*at, node)).map(|(_, node)| node)
 }

@@ -8,7 +8,7 @@ const OURS: &str = "leasehold";
 /// The version of this text and of the names of nodes.
 const LAYOUT: &str = "1";
 /// The longest data, in bytes, that is read as a record or as an owner.
-pub(crate) const LONGEST: i32 = 4096;
+pub(crate) const MAX_DATA_BYTES: i32 = 4096;
 /// What Curator's `Revoker` writes to ask a holder to release.
 const REVOKE: &[u8] = b"__REVOKE__";
 

@@ -26,7 +26,7 @@ const BATCH: usize = 128;
 const LATE_REQUEST_LOOKS: [u64; 5] = [200, 800, 2000, 4000, 8000];
 
 /// What is known of a claim that is to be ended.
-struct Known {
+struct EndingClaim {
     session: Arc<Session>,
     name: Name,
     mode: Mode,
@@ -64,7 +64,7 @@ impl Client {
 
     /// R9: a request of the claim was not answered, and it is not known until when it can be applied. Deletes what it
     /// creates later.
-    fn expect_late_request(&self, id: ClaimId, known: Known) {
+    fn expect_late_request(&self, id: ClaimId, known: EndingClaim) {
         let client = Weak::clone(&self.me);
         runtime::spawn(async move {
             for pause in LATE_REQUEST_LOOKS {
@@ -80,19 +80,19 @@ impl Client {
         });
     }
 
-    fn known(&self, id: ClaimId) -> Option<Known> {
+    fn known(&self, id: ClaimId) -> Option<EndingClaim> {
         let mut claims = self.claims();
         let entry = claims.get(id)?;
         let token = match entry.state {
             State::Held { ref own, .. } => Some(own.czxid),
             _ => None,
         };
-        Some(Known {
+        Some(EndingClaim {
             session: Arc::clone(entry.data.slot.session()),
             name: entry.name.clone(),
             mode: entry.mode,
             paths: entry.state.own().map(Own::paths).unwrap_or_default(),
-            unsettled: entry.data.unsettled || entry.data.doubtful,
+            unsettled: entry.data.unsettled || entry.data.may_appear_late,
             token,
         })
     }
@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// The same, also for what an unanswered request may create later.
-    async fn end_for_good(&self, id: ClaimId, known: Known) -> Result<bool, Failed> {
+    async fn end_for_good(&self, id: ClaimId, known: EndingClaim) -> Result<bool, Failed> {
         let there = self.end(id, &known).await?;
         if known.unsettled {
             self.expect_late_request(id, known);
@@ -114,7 +114,7 @@ impl Client {
         Ok(there)
     }
 
-    async fn end(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {
+    async fn end(&self, id: ClaimId, known: &EndingClaim) -> Result<bool, Failed> {
         let session = &known.session;
         // The nodes of an ended session are gone.
         if session.facts.is_gone() {
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    async fn end_on(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {
+    async fn end_on(&self, id: ClaimId, known: &EndingClaim) -> Result<bool, Failed> {
         let session = &known.session;
         // A program that takes a single lock leaves no session behind. A program that takes more locks keeps its next
         // session.

@@ -119,7 +119,7 @@ impl Dial for Dialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again && let Some(handler) = self.handler.upgrade() {
-            handler.connected_again(&self.facts);
+            handler.reconnected(&self.facts);
         }
     }
 }

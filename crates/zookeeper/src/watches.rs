@@ -11,7 +11,7 @@ use crate::{
     claims::{Own, State},
     lock_of,
     session::Facts,
-    wire::{Event, Happened},
+    wire::{Event, EventKind},
 };
 
 /// The claim that a watched node concerns, and how.
@@ -25,10 +25,10 @@ pub(crate) enum Target {
 
 /// Receives the events of watched nodes.
 pub(crate) trait WatchHandler: Send + Sync {
-    fn happened(&self, target: Target, path: &str, happened: Happened);
+    fn on_event(&self, target: Target, path: &str, kind: EventKind);
 
     /// The session has a new connection: events since the last one broke were missed.
-    fn connected_again(&self, session: &Arc<Facts>);
+    fn reconnected(&self, session: &Arc<Facts>);
 }
 
 #[derive(Clone)]
@@ -107,11 +107,11 @@ impl Watches {
         lock_of(&self.known).get(path).is_some_and(|targets| targets.contains(&target))
     }
 
-    pub(crate) fn happened(&self, event: &Event) {
+    pub(crate) fn on_event(&self, event: &Event) {
         let Some(handler) = self.handler.upgrade() else { return };
         let targets = lock_of(&self.known).remove(&event.path).unwrap_or_default();
         for target in targets {
-            handler.happened(target, &event.path, event.happened);
+            handler.on_event(target, &event.path, event.kind);
         }
     }
 }
@@ -124,11 +124,11 @@ mod tests {
     struct Received(Mutex<Vec<Target>>);
 
     impl WatchHandler for Received {
-        fn happened(&self, target: Target, _: &str, _: Happened) {
+        fn on_event(&self, target: Target, _: &str, _: EventKind) {
             lock_of(&self.0).push(target);
         }
 
-        fn connected_again(&self, _: &Arc<Facts>) {}
+        fn reconnected(&self, _: &Arc<Facts>) {}
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         watches.add("/b", one);
         watches.stop_watching("/b", one);
         for path in ["/a", "/a", "/b"] {
-            watches.happened(&Event { happened: Happened::Deleted, path: path.to_owned() });
+            watches.on_event(&Event { kind: EventKind::Deleted, path: path.to_owned() });
         }
         assert_eq!(*lock_of(&received.0), [one, two]);
         assert!(lock_of(&watches.known).is_empty());

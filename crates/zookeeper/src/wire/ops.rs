@@ -61,7 +61,7 @@ const ALL_RIGHTS: i32 = 31;
 /// Everybody has all rights.
 pub(crate) const EVERYBODY: (i32, &str, &str) = (ALL_RIGHTS, "world", "anyone");
 /// The creator has all rights.
-pub(crate) const MAKER: (i32, &str, &str) = (ALL_RIGHTS, "auth", "");
+pub(crate) const CREATOR: (i32, &str, &str) = (ALL_RIGHTS, "auth", "");
 
 impl From<(i32, &str, &str)> for Acl {
     fn from((rights, scheme, id): (i32, &str, &str)) -> Self {

@@ -67,13 +67,13 @@ impl Header {
 /// An event of a watched node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    pub(crate) happened: Happened,
+    pub(crate) kind: EventKind,
     pub(crate) path: String,
 }
 
 /// What happened to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum EventKind {
     Deleted,
     /// Its data or its children changed.
     Changed,
@@ -83,12 +83,12 @@ pub(crate) enum Happened {
 
 impl Event {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let happened = match reader.int()? {
-            2 => Happened::Deleted,
-            3 | 4 => Happened::Changed,
-            _ => Happened::Other,
+        let kind = match reader.int()? {
+            2 => EventKind::Deleted,
+            3 | 4 => EventKind::Changed,
+            _ => EventKind::Other,
         };
         let _state = reader.int()?;
-        Some(Self { happened, path: reader.text()? })
+        Some(Self { kind, path: reader.text()? })
     }
 }

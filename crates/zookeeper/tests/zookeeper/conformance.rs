@@ -35,12 +35,12 @@ impl Harness for Rig {
 }
 
 /// Three servers. Each client uses any of them.
-struct Three {
+struct ThreeServers {
     ensemble: ZookeeperEnsemble,
     config: Config,
 }
 
-impl Harness for Three {
+impl Harness for ThreeServers {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         Box::pin(async {
             Arc::new(ZookeeperEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine>
@@ -60,7 +60,7 @@ impl Harness for Three {
     }
 }
 
-impl Three {
+impl ThreeServers {
     fn forget(&self) {
         until_deleted(|| drop(self.ensemble.command(0, &["deleteall", "/locks"])));
     }
@@ -84,6 +84,6 @@ fn the_zookeeper_engine_conforms() {
 fn the_zookeeper_engine_conforms_on_three_servers() {
     let ensemble = ZookeeperEnsemble::start();
     let config = Config::new(ensemble.ports().map(local).to_vec());
-    let report = suite::engine(&Three { ensemble, config });
+    let report = suite::engine(&ThreeServers { ensemble, config });
     assert!(report.passed.len() > 80, "{report}");
 }

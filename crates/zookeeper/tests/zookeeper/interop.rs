@@ -26,7 +26,7 @@ fn wait_for(request: Request) -> mpsc::Receiver<Guard> {
     rx
 }
 
-fn waiters(rig: &Rig, name: &str, count: usize) {
+fn await_waiters(rig: &Rig, name: &str, count: usize) {
     rig.until("the waiters are queued", || rig.show(name).waiters.len() == count);
 }
 
@@ -43,11 +43,11 @@ fn curator_and_ours_share_one_queue() {
     let first = acquire(&one, "a/b");
     assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "the path for a foreign program");
     curator.send("lock t /locks/a%2Fb");
-    waiters(&rig, "a/b", 1);
+    await_waiters(&rig, "a/b", 1);
     let ours = wait_for(two.mutex("a/b"));
-    waiters(&rig, "a/b", 2);
+    await_waiters(&rig, "a/b", 2);
     curator.send("lock u /locks/a%2Fb");
-    waiters(&rig, "a/b", 3);
+    await_waiters(&rig, "a/b", 3);
     assert!(one.mutex("a/b").blocking().try_acquire().unwrap_err().is_taken());
 
     let token = first.token();
@@ -78,11 +78,11 @@ fn kazoo_and_ours_share_one_queue() {
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     let first = acquire(&one, "k");
     kazoo.send("lock t /locks/k -lock-");
-    waiters(&rig, "k", 1);
+    await_waiters(&rig, "k", 1);
     let ours = wait_for(two.mutex("k"));
-    waiters(&rig, "k", 2);
+    await_waiters(&rig, "k", 2);
     kazoo.send("curator u /locks/k __lock__");
-    waiters(&rig, "k", 3);
+    await_waiters(&rig, "k", 3);
     first.release_blocking().unwrap();
     kazoo.expect_locked("t");
     assert!(ours.recv_timeout(MOMENT).is_err(), "our claim is not at the head yet");
@@ -106,13 +106,13 @@ fn all_three_exclude_each_other_on_one_path() {
         curator.expect_locked("t");
         // The node is named as Curator's nodes are, so that Curator waits for it as well.
         kazoo.send("curator t /locks/x");
-        waiters(&rig, "x", 1);
+        await_waiters(&rig, "x", 1);
         let ours = wait_for(locks.mutex("x"));
-        waiters(&rig, "x", 2);
+        await_waiters(&rig, "x", 2);
         curator.unlock("t");
         kazoo.expect_locked("t");
         curator.send("lock t /locks/x");
-        waiters(&rig, "x", 2);
+        await_waiters(&rig, "x", 2);
         kazoo.unlock("t");
         let guard = ours.recv_timeout(PATIENCE).unwrap();
         assert_eq!(rig.show("x").waiters.len(), 1);
@@ -134,9 +134,9 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     curator.expect_locked("r");
     assert_eq!(rig.show("r").holders.len(), 2);
     let ours = wait_for(two.rw("r").write());
-    waiters(&rig, "r", 1);
+    await_waiters(&rig, "r", 1);
     curator.send("read late /locks/r");
-    waiters(&rig, "r", 2);
+    await_waiters(&rig, "r", 2);
     let late = third.rw("r").read().blocking().acquire_within(MOMENT);
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
     first.release_blocking().unwrap();
@@ -144,11 +144,11 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     curator.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
     curator.send("write w /locks/r");
-    waiters(&rig, "r", 2);
+    await_waiters(&rig, "r", 2);
     writer.release_blocking().unwrap();
     curator.expect_locked("late");
     let reads = wait_for(one.rw("r").read());
-    waiters(&rig, "r", 2);
+    await_waiters(&rig, "r", 2);
     curator.unlock("late");
     curator.expect_locked("w");
     assert!(reads.recv_timeout(MOMENT).is_err(), "Curator writes");
@@ -167,15 +167,15 @@ fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
     kazoo.send("read r /locks/r __WRIT__");
     kazoo.expect_locked("r");
     let ours = wait_for(two.rw("r").write());
-    waiters(&rig, "r", 1);
+    await_waiters(&rig, "r", 1);
     first.release_blocking().unwrap();
     assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo still reads");
     kazoo.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
     kazoo.send("write w /locks/r __WRIT__ __READ__");
-    waiters(&rig, "r", 1);
+    await_waiters(&rig, "r", 1);
     let reads = wait_for(one.rw("r").read());
-    waiters(&rig, "r", 2);
+    await_waiters(&rig, "r", 2);
     writer.release_blocking().unwrap();
     kazoo.expect_locked("w");
     assert!(reads.recv_timeout(MOMENT).is_err(), "kazoo writes");
@@ -194,9 +194,9 @@ fn curator_and_ours_count_the_same_permits() {
     curator.expect_locked("a");
     assert!(two.semaphore("p", 3).blocking().try_acquire().unwrap_err().is_taken());
     let waits = wait_for(two.semaphore("p", 3).permits(2));
-    waiters(&rig, "p", 1);
+    await_waiters(&rig, "p", 1);
     curator.send("permit b /locks/p 3");
-    waiters(&rig, "p", 2);
+    await_waiters(&rig, "p", 2);
     curator.unlock("a");
     assert!(waits.recv_timeout(MOMENT).is_err(), "there is room for one, and two are wanted");
     ours.release_blocking().unwrap();
@@ -205,7 +205,7 @@ fn curator_and_ours_count_the_same_permits() {
     let view = rig.show("p");
     assert_eq!((view.holders.len(), view.mode.unwrap().limit()), (2, Some(3)), "{view:?}");
     let third = wait_for(one.semaphore("p", 3));
-    waiters(&rig, "p", 1);
+    await_waiters(&rig, "p", 1);
     second.release_blocking().unwrap();
     third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     curator.unlock("b");
@@ -226,14 +226,14 @@ fn a_killed_foreign_program_frees_the_name_with_its_session() {
     curator.send("lock t /locks/c");
     curator.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
-    waiters(&rig, "c", 1);
+    await_waiters(&rig, "c", 1);
     curator.kill();
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     let mut kazoo = Program::kazoo(&servers(&rig), SHORT);
     kazoo.send("lock t /locks/c -lock-");
     kazoo.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
-    waiters(&rig, "c", 1);
+    await_waiters(&rig, "c", 1);
     kazoo.kill();
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
 }
@@ -253,7 +253,7 @@ fn our_killed_holder_frees_the_name_for_foreign_programs() {
         assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))), "{answer:?}");
         let foreign = if round == 0 { &mut curator } else { &mut kazoo };
         foreign.send(if round == 0 { "lock t /locks/d" } else { "lock t /locks/d -lock-" });
-        waiters(&rig, "d", 1);
+        await_waiters(&rig, "d", 1);
         drop(dying);
         foreign.expect_locked("t");
         foreign.unlock("t");

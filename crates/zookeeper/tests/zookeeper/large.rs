@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> Vec<u8> {
 /// its session.
 fn create(port: u16, path: &str, length: usize) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let mut say = |request: &[u8]| {
+    let mut exchange = |request: &[u8]| {
         stream.write_all(&text(request)).unwrap();
         let mut length = [0; 4];
         stream.read_exact(&mut length).unwrap();
@@ -27,11 +27,11 @@ fn create(port: u16, path: &str, length: usize) {
         answer
     };
     // The last known change is 0, the timeout is 10 s, and the session is new.
-    say(&[&[0; 12], &10_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
+    exchange(&[&[0; 12], &10_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
     let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
     let data = text(&vec![b'x'; length]);
     let create = [&[0, 0, 0, 1, 0, 0, 0, 1][..], &text(path.as_bytes()), &data, &everybody, &[0; 4]].concat();
-    let answer = say(&create);
+    let answer = exchange(&create);
     assert_eq!(answer[12..16], [0; 4], "the error of the answer");
 }
 

@@ -9,7 +9,7 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, local, release_of};
+use crate::rig::{PATIENCE, Rig, ephemerals, exclusive, local, release_of, release_until_certain};
 
 /// R12: after an error that promises that nothing was applied, the client sends no release.
 #[test]
@@ -33,7 +33,7 @@ fn a_certain_error_leaves_no_node() {
                 assert_eq!(left, None, "{error:?}");
             }
         });
-        rig.run(certain(&engine, &claim));
+        rig.run(release_until_certain(&engine, &claim));
     }
     assert_eq!(rig.nodes(), [""; 0]);
 }

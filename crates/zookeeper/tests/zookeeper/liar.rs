@@ -38,7 +38,7 @@ fn int(bytes: &[u8], at: usize) -> i32 {
 }
 
 /// Gives every client a session with this timeout, and sends these answers.
-fn serves(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
+fn serve(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
     next_message(talk)?;
     let session = 7_i64.to_be_bytes();
     talk.say(&message(&[&[0; 4], &millis.to_be_bytes(), &session, &text("sixteen letters."), &[0]]))?;
@@ -61,11 +61,11 @@ fn honest(code: i32) -> (i32, Vec<u8>) {
 }
 
 /// The result of a claim on such a server.
-fn claimed(
+fn claim_on(
     millis: i32,
     answers: impl Fn(i32) -> (i32, Vec<u8>) + Send + Sync + 'static,
 ) -> Result<Answer, EngineError> {
-    let liar = Liar::start(move |talk| serves(talk, millis, &answers));
+    let liar = Liar::start(move |talk| serve(talk, millis, &answers));
     let config = Config::new(vec![local(liar.port())]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
@@ -76,7 +76,7 @@ fn claimed(
 #[test]
 fn a_node_at_an_unexpected_path_is_refused() {
     for path in ["", "/", "/locks", "/locks/a/", "/locks/b/_c_x-lock-0000000001", "\u{1f512}"] {
-        let answer = claimed(30_000, move |code| match code {
+        let answer = claim_on(30_000, move |code| match code {
             CREATE => (0, [text(path), STAT.to_vec()].concat()),
             code => honest(code),
         });
@@ -90,7 +90,7 @@ fn a_node_at_an_unexpected_path_is_refused() {
 #[test]
 fn an_unknown_error_code_leaves_the_claim_unknown() {
     for code in [-999, 1, -1, i32::MIN] {
-        let answer = claimed(30_000, move |asked| match asked {
+        let answer = claim_on(30_000, move |asked| match asked {
             CREATE => (code, Vec::new()),
             asked => honest(asked),
         });
@@ -106,7 +106,7 @@ fn a_malformed_list_or_a_truncated_answer_is_an_error() {
         let one_child = [vec![0, 0, 0, 1], vec![0x7f; 4]].concat();
         for body in [vec![0x7f, 0xff, 0xff, 0xff], vec![0; 3], one_child, vec![0xff; 64]] {
             let shown = body.clone();
-            let answer = claimed(30_000, move |code| match code {
+            let answer = claim_on(30_000, move |code| match code {
                 code if code == lied => (0, body.clone()),
                 code => honest(code),
             });
@@ -120,7 +120,7 @@ fn a_malformed_list_or_a_truncated_answer_is_an_error() {
 #[test]
 fn a_session_with_a_tiny_timeout_is_refused() {
     for millis in [0, -1, 19, i32::MIN] {
-        let error = claimed(millis, |_| (0, Vec::new())).unwrap_err();
+        let error = claim_on(millis, |_| (0, Vec::new())).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{millis}: {error:?}");
     }
 }

@@ -130,7 +130,7 @@ pub(crate) fn exclusive(name: &str) -> Claim {
 }
 
 /// Releases a claim until the answer is certain.
-pub(crate) async fn certain(engine: &ZookeeperEngine, claim: &Claim) -> Vec<Released> {
+pub(crate) async fn release_until_certain(engine: &ZookeeperEngine, claim: &Claim) -> Vec<Released> {
     loop {
         let reply = engine.release(&release_of(claim)).await;
         if !matches!(reply[..], [Released::Unknown(_)]) {

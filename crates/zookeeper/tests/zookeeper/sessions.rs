@@ -14,11 +14,11 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, acquire, certain, local, release_of};
+use crate::rig::{PATIENCE, Rig, acquire, local, release_of, release_until_certain};
 
 const TTL: Duration = Duration::from_secs(2);
 
-fn short(locks: &Locks, name: &str) -> Guard {
+fn acquire_short(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).ttl(TTL).blocking().acquire_within(PATIENCE).unwrap()
 }
 
@@ -51,10 +51,10 @@ fn an_ended_session_loses_its_holds_and_its_waiters_queue_again() {
     let (proxy, engine) = rig.proxied();
     let (cut, other) = (Locks::builder(engine).build(), rig.locks());
     let blocker = acquire(&other, "c");
-    let (a, b) = (short(&cut, "a"), short(&cut, "b"));
+    let (a, b) = (acquire_short(&cut, "a"), acquire_short(&cut, "b"));
     let (tx, rx) = mpsc::channel();
     let waits = cut.clone();
-    spawn(move || tx.send(short(&waits, "c")));
+    spawn(move || tx.send(acquire_short(&waits, "c")));
     rig.until("it is queued", || rig.show("c").waiters.len() == 1);
     proxy.sever();
     for guard in [&a, &b] {
@@ -177,7 +177,7 @@ fn a_server_without_its_leader_keeps_no_hold_alive() {
         Locks::builder(Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()))).build()
     };
     let (cut, other) = (client(follower), client(leader));
-    let held = short(&cut, "a");
+    let held = acquire_short(&cut, "a");
     ensemble.cut(follower);
     // From the next grant on, the first hold must not count as valid.
     let next = acquire(&other, "a");
@@ -213,7 +213,8 @@ fn a_release_without_a_quorum_is_not_answered() {
         claim_undelivered(&engine, &proxy, [&first, &claim]).await;
         followers.into_iter().for_each(|node| ensemble.pause(node));
         proxy.reset();
-        let answer = tokio::time::timeout(Duration::from_secs(2), certain(&engine, &claim)).await;
+        let answer =
+            tokio::time::timeout(Duration::from_secs(2), release_until_certain(&engine, &claim)).await;
         assert!(answer.is_err(), "one server of three has no quorum: {answer:?}");
         followers.into_iter().for_each(|node| ensemble.resume(node));
         let ended = async {
@@ -234,8 +235,9 @@ fn a_late_node_of_a_released_claim_is_deleted() {
     rig.run(async {
         claim_undelivered(&engine, &proxy, [&first, &claim]).await;
         proxy.reset();
-        let answer =
-            tokio::time::timeout(PATIENCE, certain(&engine, &claim)).await.expect("the server is there");
+        let answer = tokio::time::timeout(PATIENCE, release_until_certain(&engine, &claim))
+            .await
+            .expect("the server is there");
         assert!(matches!(answer[..], [Released::NotThere]), "{answer:?}");
     });
     let id = claim.id.to_string();

@@ -49,7 +49,7 @@ fn a_refused_try_refuses_no_other() {
     held.release_blocking().unwrap();
 }
 
-fn tries_of(mode: impl Fn(u32) -> Mode + Sync) {
+fn check_tries(mode: impl Fn(u32) -> Mode + Sync) {
     let rig = Rig::new();
     let recorders: Vec<Recorder> = (1..=CLIENTS).map(|proc| Recorder::in_memory(1, proc)).collect();
     thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn tries_of(mode: impl Fn(u32) -> Mode + Sync) {
             let (locks, mode) = (rig.locks(), &mode);
             scope.spawn(move || {
                 for number in 0..TRIES {
-                    once(recorder, &locks, mode(number));
+                    try_once(recorder, &locks, mode(number));
                 }
             });
         }
@@ -67,7 +67,7 @@ fn tries_of(mode: impl Fn(u32) -> Mode + Sync) {
     assert_eq!(report.verdict(Invariant::Taken).unwrap().outcome, Outcome::Holds, "{report}");
 }
 
-fn once(recorder: &Recorder, locks: &Locks, mode: Mode) {
+fn try_once(recorder: &Recorder, locks: &Locks, mode: Mode) {
     let attempt = recorder.attempt(0, "a", mode, Some(0));
     match request(locks, mode).blocking().try_acquire() {
         Ok(guard) => {
@@ -94,48 +94,50 @@ fn request(locks: &Locks, mode: Mode) -> Request {
 
 #[test]
 fn concurrent_tries_of_a_mutex_do_not_refuse_each_other() {
-    tries_of(|_| Mode::Exclusive);
+    check_tries(|_| Mode::Exclusive);
 }
 
 #[test]
 fn concurrent_tries_of_readers_and_writers_do_not_refuse_each_other() {
-    tries_of(|number| if number % 3 == 0 { Mode::Exclusive } else { Mode::Shared });
+    check_tries(|number| if number % 3 == 0 { Mode::Exclusive } else { Mode::Shared });
 }
 
 #[test]
 fn concurrent_tries_of_permits_do_not_refuse_each_other() {
-    tries_of(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
+    check_tries(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
 }
 
 /// A session with the node of a try that stopped before its end, behind the head of the queue of a name.
-struct Hung {
+struct HangingTry {
     stream: TcpStream,
     node: Vec<u8>,
 }
 
-impl Hung {
+impl HangingTry {
     fn new(port: u16, name: &str) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         // The number that a sequential node would get.
         let node = format!("/locks/{name}/_c_00000000-0000-0000-0000-000000000000-try-lock-0000000001");
-        let mut hung = Self { stream, node: text(node.as_bytes()) };
+        let mut hanging = Self { stream, node: text(node.as_bytes()) };
         // The last known change is 0, the timeout is 30 s, and the session is new.
-        hung.say(&[&[0; 12], &30_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
+        hanging.exchange(&[&[0; 12], &30_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
         let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
-        hung.done(&[&[0, 0, 0, 1, 0, 0, 0, 1][..], &hung.node, &text(b"x"), &everybody, &[0; 4]].concat());
-        hung
+        hanging.change(
+            &[&[0, 0, 0, 1, 0, 0, 0, 1][..], &hanging.node, &text(b"x"), &everybody, &[0; 4]].concat(),
+        );
+        hanging
     }
 
     fn leave(mut self) {
         let any_version = (-1_i32).to_be_bytes();
-        self.done(&[&[0, 0, 0, 2, 0, 0, 0, 2][..], &self.node, &any_version].concat());
+        self.change(&[&[0, 0, 0, 2, 0, 0, 0, 2][..], &self.node, &any_version].concat());
     }
 
-    fn done(&mut self, request: &[u8]) {
-        assert_eq!(self.say(request)[12..16], [0; 4], "the error of the answer");
+    fn change(&mut self, request: &[u8]) {
+        assert_eq!(self.exchange(request)[12..16], [0; 4], "the error of the answer");
     }
 
-    fn say(&mut self, request: &[u8]) -> Vec<u8> {
+    fn exchange(&mut self, request: &[u8]) -> Vec<u8> {
         self.stream.write_all(&text(request)).unwrap();
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).unwrap();
@@ -160,7 +162,7 @@ fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
     for round in 0.. {
         let name = format!("n{round}");
         let first = read(&holds, &name).unwrap();
-        let hung = Hung::new(rig.server.port(), &name);
+        let hanging = HangingTry::new(rig.server.port(), &name);
         assert!(read(&tries, &name).unwrap_err().is_taken());
         let answered = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -170,7 +172,7 @@ fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
                 answer
             });
             thread::sleep(IN_THE_LAST_PAUSE);
-            hung.leave();
+            hanging.leave();
             let in_time = !answered.load(Ordering::SeqCst);
             match trying.join().unwrap() {
                 Ok(guard) => {
