@@ -39,7 +39,8 @@ pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
     Ok(judge(&report))
 }
 
-/// Asks a server for its report (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html#sc_4lw>). `None` if it gives none.
+/// Asks a server for its report (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html#sc_4lw>). `None` if it
+/// gives none.
 async fn ask(config: &Config, endpoint: &leasehold_core::Endpoint) -> Option<ServerReport> {
     let (read, mut write) = stream::open(config, endpoint).await.ok()?;
     write.write_all(b"srvr").await.ok()?;

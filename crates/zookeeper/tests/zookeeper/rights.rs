@@ -76,7 +76,8 @@ fn a_hidden_name_hides_no_other_name() {
     let hides = locks_of(Config::new(vec![local(rig.server.port())]).login(LOCKER.0, LOCKER.1));
     let (_hidden, held) = (acquire(&hides, "hidden"), acquire(&rig.locks(), "held"));
     rig.server.command_as_super(
-        "create /locks/held/_c_00000000-0000-0000-0000-000000000001-lock-0000000007 me digest:nobody:AAAAAAAAAAAAAAAAAAAAAAAAAAA=:r",
+        "create /locks/held/_c_00000000-0000-0000-0000-000000000001-lock-0000000007 me \
+         digest:nobody:AAAAAAAAAAAAAAAAAAAAAAAAAAA=:r",
     );
     let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
     let views = rig.run(viewer.list("")).unwrap();
