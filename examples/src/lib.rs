@@ -143,13 +143,13 @@ enum Server {
     Mariadb { _end: MariadbServer },
 }
 
-fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
+fn start(engine: Option<String>, boss: Part, worker: Part) -> ExitCode {
     let number = env::var("WORKER").ok().and_then(|number| number.parse().ok());
     let result = match (env::var_os("FLOOR"), env::var("FLOOR_URL"), number) {
         (Some(dir), Ok(url), number @ Some(_)) => worker(&Floor { dir: dir.into(), worker: number, url }),
         _ => tempfile::tempdir().map_err(Failure::from).and_then(|held| {
             let dir = held.path().to_owned();
-            let (url, _server) = open(place.as_deref(), &dir);
+            let (url, _server) = open(engine.as_deref(), &dir);
             boss(&Floor { dir, worker: None, url })
         }),
     };
@@ -163,8 +163,8 @@ fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
 }
 
 /// The URL of the locks for this argument, and the server that is started for it.
-fn open(place: Option<&str>, dir: &Path) -> (String, Server) {
-    match place {
+fn open(engine: Option<&str>, dir: &Path) -> (String, Server) {
+    match engine {
         None => (format!("file://{}", dir.join("locks").display()), Server::None),
         Some("redis") => {
             let server = RedisServer::start(&[]);

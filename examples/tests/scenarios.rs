@@ -1,9 +1,10 @@
-//! Every scenario, as a newcomer runs it. Each checks its own outcome and says so by its exit code.
+//! Every scenario, as a newcomer runs it. Each checks its own outcome and reports it by its exit code.
 
 use std::process::Command;
 
-fn run(program: &str, place: &[&str], expected: &[&str]) {
-    let output = Command::new(program).args(place).output().expect("the example was built with this test");
+fn run(program: &str, arguments: &[&str], expected: &[&str]) {
+    let output =
+        Command::new(program).args(arguments).output().expect("the example was built with this test");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     for line in expected {
@@ -11,7 +12,7 @@ fn run(program: &str, place: &[&str], expected: &[&str]) {
     }
 }
 
-/// On the file engine, and on servers of its own: a test each, for they wait for most of their time.
+/// On the file engine, and on servers that the test starts. Each is a test of its own, because they mostly wait.
 macro_rules! everywhere {
     ($scenario:ident, $expected:expr) => {
         mod $scenario {
@@ -26,10 +27,10 @@ macro_rules! everywhere {
             everywhere!(@ on_mariadb ["mariadb"] $expected);
         }
     };
-    (@ $name:ident $place:tt $expected:expr) => {
+    (@ $name:ident $arguments:tt $expected:expr) => {
         #[test]
         fn $name() {
-            super::run(PROGRAM, &$place, &$expected);
+            super::run(PROGRAM, &$arguments, &$expected);
         }
     };
 }
@@ -40,7 +41,7 @@ everywhere!(one_run_per_schedule, ["node 0 killed", "ran on node"]);
 everywhere!(quota, ["at most 3 at once"]);
 everywhere!(rebuild_cache, ["8 changes"]);
 
-/// What the flash sales print that keep locks, stock and orders in one database.
+/// The output of the flash sales that keep locks, stock and orders in one database.
 const ALL_IN_ONE: [&str; 2] = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
 
 #[test]

@@ -1,25 +1,26 @@
-//! Fencing on the ensemble that holds the locks.
+//! Fencing on the ensemble that stores the locks.
 
 use leasehold_core::ClaimId;
 
 use crate::{ZookeeperEngine, claims::State};
 
-/// The version of a node of ours that nobody wrote into: an operator who breaks a hold does.
+/// The version of one of our nodes as it was created. An operator who breaks a hold changes it.
 const UNTOUCHED: i32 = 0;
 
-/// A lock is held as long as this node is there and nobody broke it: the check for a `multi` of any ZooKeeper client. With it, the
-/// other operations of the multi are done while the lock is held, or not at all, whatever the client believes
+/// The check of a hold for a `multi` of any ZooKeeper client. The hold lasts as long as its node exists and was not
+/// broken. With this check, the other operations of the multi are applied while the lock is held or not at all, even if
+/// the client has not noticed a loss
 /// (<https://zookeeper.apache.org/doc/r3.8.0/apidocs/zookeeper-server/org/apache/zookeeper/Op.html>, `Op.check`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBy {
-    /// The node of the hold, on a connection with the same chroot.
+    /// The path of the hold's node, for a connection with the same chroot.
     pub path: String,
-    /// The version of its data.
+    /// The version of the node's data.
     pub version: i32,
 }
 
 impl ZookeeperEngine {
-    /// The check under which this claim, which was granted by this engine, still holds; `None` if it does not.
+    /// The check under which this claim of this engine holds; `None` if it holds nothing.
     #[must_use]
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
         let mut claims = self.client.claims();

@@ -1,4 +1,4 @@
-//! Making a claim, and asking where it stands: one round trip when the name is free.
+//! Claims: creating one and asking for its state. A free name takes one round trip.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::{
     wire::{Children, Code, Create, Delete, Kind, MultiOp, Sync},
 };
 
-/// How often a claim is tried again because what it depends on changed meanwhile.
+/// How often a claim is tried again because something that it depends on changed.
 const TRIES: u32 = 8;
 
-/// What a claim is made with: valid as long as its connection is.
+/// What a claim works with, as long as its connection lasts.
 pub(crate) struct ClaimContext {
     pub(crate) session: Arc<Session>,
     pub(crate) conn: Arc<Conn>,
@@ -28,37 +28,37 @@ pub(crate) struct ClaimContext {
     pub(crate) dir: Dir,
 }
 
-/// Whether an answer was found, or it is to be tried again.
-pub(crate) enum Tried {
+/// The result of one attempt: an answer, or that the claim has to be tried again.
+pub(crate) enum Attempt {
     Answer(Answer),
     Again,
 }
 
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        let bytes = keys::weigh(claim, &self.dir(&claim.name), &self.acl)?;
-        let place = self.place(claim);
-        if place.is_none() && how == How::Ask {
+        let bytes = keys::claim_bytes(claim, &self.dir(&claim.name), &self.acl)?;
+        let state = self.state_of(claim);
+        if state.is_none() && how == How::Ask {
             return Ok(Answer::Gone);
         }
-        let was_there = matches!(place, Some(State::Waiting { .. } | State::Held { .. }));
+        let was_there = matches!(state, Some(State::Waiting { .. } | State::Held { .. }));
         let mut error = EngineError::new(Fault::Retry, "what the claim depends on changed again and again");
         for _ in 0..TRIES {
             if self.in_flight.is_released(claim.id, self.now()) {
                 return Ok(Answer::Gone);
             }
-            match self.place(claim) {
+            match self.state_of(claim) {
                 Some(State::Gone) => return Ok(Answer::Gone),
                 Some(State::Ending { .. }) => return Ok(Answer::Waiting(Hint::default())),
                 Some(State::Waiting { .. } | State::Held { .. }) if self.session_of(claim).is_none() => {
-                    // What it had is gone with its session.
+                    // The session ended, and the claim's nodes with it.
                     return Ok(self.give_up(claim));
                 }
                 _ => {}
             }
             match self.try_once(claim, bytes).await {
-                Ok(Tried::Answer(answer)) => return Ok(answer),
-                Ok(Tried::Again) => {}
+                Ok(Attempt::Answer(answer)) => return Ok(answer),
+                Ok(Attempt::Again) => {}
                 Err(Failed::Here((fault, message))) => {
                     error = EngineError::new(fault, message);
                     break;
@@ -75,21 +75,22 @@ impl Client {
         Err(if was_there { error } else { self.failed(claim, error).await })
     }
 
-    /// The error of a claim that had nothing before: who hears that it was certainly not applied does not undo it.
+    /// The error of a claim that had no node before. An error that promises that nothing was applied is not followed by
+    /// a release, so such an error is returned only if nothing is left on the server.
     async fn failed(&self, claim: &Claim, error: EngineError) -> EngineError {
         let left =
             self.claims().get(claim.id).map(|entry| entry.data.unsettled || entry.state != State::Made);
         match (left, error.fault) {
             (None, _) | (_, Fault::Unknown) => error,
             (Some(false), _) => {
-                self.leave(claim);
+                self.forget_claim(claim);
                 error
             }
-            // A connection that broke would have to be made first.
+            // Deleting needs a connection, which would have to be made first.
             (Some(true), Fault::Retry) => EngineError::new(Fault::Unknown, error.message),
             (Some(true), _) => match self.end_known(claim.id).await {
                 Ok(_) => {
-                    self.leave(claim);
+                    self.forget_claim(claim);
                     error
                 }
                 Err(_) => EngineError::new(Fault::Unknown, error.message),
@@ -97,34 +98,34 @@ impl Client {
         }
     }
 
-    fn place(&self, claim: &Claim) -> Option<State> {
+    fn state_of(&self, claim: &Claim) -> Option<State> {
         self.claims().get(claim.id).map(|entry| entry.state.clone())
     }
 
-    /// The session of a claim that is known, unless it is over.
+    /// The session of a known claim, unless the session is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
         let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.slot.session()));
         session.filter(|session| !session.facts.is_gone())
     }
 
-    /// Whether a change for this claim may have been done without our knowing.
+    /// Whether a change for this claim may have been applied without an answer.
     pub(crate) fn set_unsettled(&self, claim: &Claim, unsettled: bool) {
         if let Some(entry) = self.claims().get(claim.id) {
             entry.data.unsettled = unsettled;
         }
     }
 
-    async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<Tried, Failed> {
+    async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<Attempt, Failed> {
         let context = self.enter(claim, bytes).await?;
         if self.claims().get(claim.id).is_some_and(|entry| entry.data.unsettled) {
             self.settle(claim, &context).await?;
         }
-        let (closed, place) = {
+        let (closed, state) = {
             let mut claims = self.claims();
             (claims.closed(claim.id), claims.get(claim.id).map(|entry| entry.state.clone()))
         };
-        match (closed, place) {
-            (Some(closed), _) => Ok(Tried::Answer(closed)),
+        match (closed, state) {
+            (Some(closed), _) => Ok(Attempt::Answer(closed)),
             (None, Some(State::Waiting { own, before })) => {
                 self.ask_waiting(claim, &context, &own, &before).await
             }
@@ -133,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
+    /// Records the claim before its first request leaves, so that every outcome can be undone.
     async fn enter(&self, claim: &Claim, bytes: usize) -> Result<ClaimContext, Failed> {
         loop {
             let now = self.now();
@@ -142,7 +143,7 @@ impl Client {
             }
             let session = match self.session_of(claim) {
                 Some(session) => session,
-                // A claim whose session ended begins anew: nothing of it can be there.
+                // A claim whose session ended starts again: the server has none of its nodes.
                 None => {
                     let slot = self.slot(claim.ttl, bytes)?;
                     let session = Arc::clone(slot.session());
@@ -161,18 +162,18 @@ impl Client {
         }
     }
 
-    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<Tried, Failed> {
-        if self.is_worn(claim, context).await? {
-            return Err(worn().into());
+    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<Attempt, Failed> {
+        if self.is_used_up(claim, context).await? {
+            return Err(used_up().into());
         }
-        // An attempt that would only have to be taken back is not made.
-        if !claim.may_queue && !self.looks_free(claim, context).await? {
-            self.leave(claim);
-            return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+        // Creates no node that would have to be deleted again.
+        if !claim.may_queue && !self.may_be_free(claim, context).await? {
+            self.forget_claim(claim);
+            return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
         }
-        let line = context.dir.line(claim.mode);
+        let queue = context.dir.queue_of(claim.mode);
         let create = Create {
-            path: context.dir.place(claim.id, claim.mode, !claim.may_queue, self.config.layout),
+            path: context.dir.node_prefix(claim.id, claim.mode, !claim.may_queue, self.config.layout),
             data: self.record(claim, context).text(),
             acl: self.acl.clone(),
             kind: Kind::Sequential,
@@ -180,8 +181,8 @@ impl Client {
         self.set_unsettled(claim, true);
         let sent = self.now();
         let (created, listed) =
-            (context.conn.send(&create), context.conn.send(&Children { path: &line, watch: false }));
-        // Of what it cannot have made nobody knows what it made.
+            (context.conn.send(&create), context.conn.send(&Children { path: &queue, watch: false }));
+        // An answer with an unexpected path leaves unknown what was created.
         let created =
             created.answer().await.and_then(|made| Own::made(&create.path, made).ok_or(Failed::Unreadable));
         if !created.as_ref().is_err_and(Failed::is_unknown) {
@@ -194,7 +195,7 @@ impl Client {
                 if let Some(limit) = claim.mode.limit() {
                     self.make_semaphore(context, limit).await?;
                 }
-                return Ok(Tried::Again);
+                return Ok(Attempt::Again);
             }
             Err(failed) => return Err(failed),
         };
@@ -206,71 +207,73 @@ impl Client {
             }
         });
         if known.is_none() {
-            // It was given up while the request was under way.
+            // The claim was given up while the request was in flight.
             self.delete_all(&context.session, &context.conn, &[own.path]).await?;
-            return Ok(Tried::Answer(Answer::Gone));
+            return Ok(Attempt::Answer(Answer::Gone));
         }
         let children = listed.answer().await?;
-        self.stand(claim, context, &own, children, true).await
+        self.evaluate_position(claim, context, &own, children, true).await
     }
 
     pub(crate) fn record(&self, claim: &Claim, context: &ClaimContext) -> Record {
-        // Whoever breaks the hold waits for so long. It is granted later than this is written, and often for a little less.
-        let time = context.session.facts.longest().min(claim.ttl) * 15 / 16;
+        // The time that the operator who breaks the hold waits. The grant comes after the record is written, and its
+        // ttl is often a little shorter.
+        let time = context.session.facts.max_validity().min(claim.ttl) * 15 / 16;
         Record { broken: false, time, owner: claim.owner.to_string() }
     }
 
-    /// Whether an attempt may succeed. The server of this connection may be behind what others did: it catches up with its leader
-    /// first, in the same round trip, so that "taken" is true (I13).
-    async fn looks_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
-        let (line, permits) = (context.dir.line(claim.mode), context.dir.permits());
+    /// Whether a try may succeed. The server of this connection may lag behind; so it catches up with its leader first,
+    /// in the same round trip, because "taken" must be true (I13).
+    async fn may_be_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
+        let (queue, permits) = (context.dir.queue_of(claim.mode), context.dir.permits());
         let caught_up = context.conn.send(&Sync { path: context.dir.path() });
-        let listed = context.conn.send(&Children { path: &line, watch: false });
+        let listed = context.conn.send(&Children { path: &queue, watch: false });
         let of_permits = |_| context.conn.send(&Children { path: &permits, watch: false });
         let taken = claim.mode.limit().map(of_permits);
         caught_up.answer().await?;
-        let line = none_if_absent(listed.answer().await)?;
-        let refused = refuses(&keys::line(&line), claim.mode).is_some();
+        let queue = none_if_absent(listed.answer().await)?;
+        let refused = refuses(&keys::queue_nodes(&queue), claim.mode).is_some();
         let (Mode::Permits { count, limit }, Some(taken)) = (claim.mode, taken) else { return Ok(!refused) };
         let taken = none_if_absent(taken.answer().await)?.len();
         if !refused && taken + count as usize <= limit as usize {
             return Ok(true);
         }
-        let clash = self.clash(claim, context, &line).await?;
+        let clash = self.clash(claim, context, &queue).await?;
         clash.map_or(Ok(false), |clash| Err(clash.into()))
     }
 
-    /// Whether the counter of a line is used up, or nearly. Where nobody is in it any more, it is begun anew.
-    async fn is_worn(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
-        let line = context.dir.line(claim.mode);
-        if !lock_of(&self.worn).contains(&line) {
+    /// Whether the counter of a queue is used up, or nearly. Deletes the directory of an empty queue, so that the
+    /// counter starts again.
+    async fn is_used_up(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
+        let queue = context.dir.queue_of(claim.mode);
+        if !lock_of(&self.used_up).contains(&queue) {
             return Ok(false);
         }
-        let there = children(&context.conn, &line).await?;
-        if !keys::line(&there).is_empty() {
+        let there = children(&context.conn, &queue).await?;
+        if !keys::queue_nodes(&there).is_empty() {
             return Ok(true);
         }
-        // A semaphore that nobody uses any more may be below it.
-        let below = there.iter().map(|name| format!("{line}/{name}"));
-        for path in below.chain([line.clone()]) {
+        // The directory may contain the directories of an unused semaphore.
+        let below = there.iter().map(|name| format!("{queue}/{name}"));
+        for path in below.chain([queue.clone()]) {
             match context.conn.send(&Delete { path, version: -1 }).answer().await {
                 Ok(()) | Err(Failed::Refused(Code::NO_NODE)) => {}
-                // The server itself deletes what is empty some time later.
+                // The server itself deletes empty containers some time later.
                 Err(Failed::Refused(Code::NO_AUTH | Code::NOT_EMPTY)) => return Ok(true),
                 Err(failed) => return Err(failed),
             }
         }
-        lock_of(&self.worn).remove(&line);
+        lock_of(&self.used_up).remove(&queue);
         Ok(false)
     }
 
-    /// Nothing of the claim is on the server, nor will be.
-    pub(crate) fn leave(&self, claim: &Claim) {
+    /// The server has nothing of the claim and will not get anything of it.
+    pub(crate) fn forget_claim(&self, claim: &Claim) {
         self.unwatch(claim.id);
         drop(self.claims().remove(claim.id));
     }
 
-    /// Nothing will come of the claim. What is left of it its release removes.
+    /// The claim ends without a hold. Its release deletes what is left of it.
     pub(crate) fn give_up(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
         if let Some(entry) = self.claims().get(claim.id) {
@@ -280,7 +283,7 @@ impl Client {
         Answer::Gone
     }
 
-    /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
+    /// Deletes the node of an attempt that does not wait. Until the deletion is certain, the claim stays unknown.
     pub(crate) async fn take_back(
         &self,
         claim: &Claim,
@@ -288,12 +291,12 @@ impl Client {
         own: &Own,
     ) -> Result<(), Failed> {
         self.delete_all(&context.session, &context.conn, std::slice::from_ref(&own.path)).await?;
-        self.leave(claim);
+        self.forget_claim(claim);
         Ok(())
     }
 
-    /// The same, as long as the node at `before` is there. Nothing if it is not: the attempt may be the first by now, and is to go on
-    /// then, for others are told "taken" because of the first.
+    /// The same, as long as the node at `before` exists. `None` if it does not exist: the attempt may be the head of
+    /// the queue now, and then has to go on, because other tries are refused because of the head.
     pub(crate) async fn take_back_behind(
         &self,
         claim: &Claim,
@@ -305,15 +308,15 @@ impl Client {
         let steps = vec![MultiOp::Check { path: before, version: -1 }, MultiOp::Delete(delete)];
         match self.change(&context.session, &context.conn, steps).await? {
             Err((0, Code::NO_NODE)) => return Ok(None),
-            Ok(()) => self.leave(claim),
-            // It belongs to others, who let nobody look, or its own is gone.
+            Ok(()) => self.forget_claim(claim),
+            // The node ahead is not readable with this login, or the claim's own node is gone.
             Err(_) => self.take_back(claim, context, own).await?,
         }
         Ok(Some(Answer::Taken(Hint::default())))
     }
 }
 
-/// The children of a directory; none if it is not there.
+/// The children of a directory; none if it does not exist.
 pub(crate) async fn children(conn: &Conn, path: &str) -> Result<Vec<String>, Failed> {
     none_if_absent(conn.send(&Children { path, watch: false }).answer().await)
 }
@@ -325,8 +328,7 @@ fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, 
     }
 }
 
-fn worn() -> EngineError {
-    let why =
-        "the counter of its directory is nearly used up, and begins anew when nobody is in line any more";
+fn used_up() -> EngineError {
+    let why = "the counter of its directory is nearly used up: it starts again when no claim holds or waits";
     EngineError::new(Fault::Retry, why)
 }

@@ -1,4 +1,4 @@
-//! What this client knows of its claims: the table of core, with the nodes of each claim.
+//! What this client knows of its claims: the claim table of core, with the nodes of each claim.
 
 use std::sync::Arc;
 
@@ -11,38 +11,38 @@ use crate::{
 
 /// All claims of a client.
 pub(crate) type Claims = ClaimTable<Own, Blocker, OnSession>;
-/// Where a claim stands.
+/// The state of a claim.
 pub(crate) type State = ClaimState<Own, Blocker>;
 
-/// What is known of a claim besides.
+/// Further data of a claim.
 pub(crate) struct OnSession {
     pub(crate) slot: SessionSlot,
-    /// A change for this claim was sent and not answered: what it made is to be looked for.
+    /// A change for this claim was sent and not answered: the node that it may have created has to be looked for.
     pub(crate) unsettled: bool,
-    /// What it made was looked for and not found: it may come all the same.
-    pub(crate) doubtful: bool,
+    /// The node was looked for and not found. It may still be created later.
+    pub(crate) may_appear_late: bool,
 }
 
 impl OnSession {
     pub(crate) const fn new(slot: SessionSlot) -> Self {
-        Self { slot, unsettled: false, doubtful: false }
+        Self { slot, unsettled: false, may_appear_late: false }
     }
 
-    /// What a change made that was not answered was looked for.
-    pub(crate) fn looked_for(&mut self) {
-        self.doubtful |= self.unsettled;
+    /// The node of an unanswered change was looked for.
+    pub(crate) fn searched(&mut self) {
+        self.may_appear_late |= self.unsettled;
         self.unsettled = false;
     }
 }
 
-/// The nodes of a claim: one in line or of a lock, or those of its permits.
+/// The nodes of a claim: the node of a lock or of a queue entry, or the nodes of its permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Own {
-    /// The first one.
+    /// The first node.
     pub(crate) path: String,
-    /// The others.
+    /// The other nodes.
     more: Vec<String>,
-    /// The change that made the first one: the token of a lock.
+    /// The change that created the first node: the token of the hold.
     pub(crate) czxid: i64,
 }
 
@@ -51,7 +51,7 @@ impl Own {
         Self { path, more: Vec::new(), czxid }
     }
 
-    /// Of permits; `None` for none.
+    /// The nodes of permits; `None` if there are none.
     pub(crate) fn permits(mut paths: Vec<String>, czxid: i64) -> Option<Self> {
         let more = paths.split_off(paths.len().min(1));
         Some(Self { path: paths.pop()?, more, czxid })
@@ -61,7 +61,8 @@ impl Own {
         std::iter::once(&self.path).chain(&self.more).cloned().collect()
     }
 
-    /// What a server says that it made, asked to append a number to `asked`. `None` if that cannot be.
+    /// The node that the server reports as created, after a request to append a number to `asked`. `None` if that path
+    /// cannot be the result.
     pub(crate) fn made(asked: &str, Created { path, stat }: Created) -> Option<Self> {
         let number = path.strip_prefix(asked)?;
         let digits = number.strip_prefix('-').unwrap_or(number);
@@ -69,29 +70,29 @@ impl Own {
         is_number.then_some(Self::one(path, stat.czxid))
     }
 
-    /// What it is called in its line.
+    /// The name of its first node within its directory.
     pub(crate) fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
 }
 
-/// What a claim in line waits for.
+/// What a claim in the queue waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    /// That this node is deleted; then it holds if that was the only one, else it is to ask what else came before. So many stand in
-    /// line before it.
+    /// For the deletion of this node, with `ahead` waiters ahead of the claim. If the node is the `sole` one ahead, the
+    /// claim then holds; otherwise it has to ask what else is ahead of it.
     Node { path: String, sole: bool, ahead: u32 },
-    /// That fewer permits are taken: it is the first in line.
-    Room { path: String },
-    /// It is to ask.
+    /// For free permits: the claim is the head of the queue.
+    FreePermits { path: String },
+    /// It has to ask.
     Unknown,
 }
 
 impl Blocker {
-    /// What is watched for it.
+    /// The path that is watched for it.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
-            Self::Node { path, .. } | Self::Room { path } => Some(path),
+            Self::Node { path, .. } | Self::FreePermits { path } => Some(path),
             Self::Unknown => None,
         }
     }
@@ -99,17 +100,18 @@ impl Blocker {
     pub(crate) fn ahead(&self) -> Option<u32> {
         match self {
             Self::Node { ahead, .. } => Some(*ahead),
-            Self::Room { .. } => Some(0),
+            Self::FreePermits { .. } => Some(0),
             Self::Unknown => None,
         }
     }
 }
 
-/// Whether all who are on this session stand in line, with others before them. Then there is nothing to believe in yet.
-pub(crate) fn only_stands_in_line(claims: &Claims, session: &Arc<Session>) -> bool {
-    let stands =
-        |place: &State| matches!(place, State::Waiting { before: Blocker::Node { sole: false, .. }, .. });
+/// Whether all claims of this session wait behind at least two nodes. Then no grant depends on the validity of the
+/// session yet.
+pub(crate) fn only_waits(claims: &Claims, session: &Arc<Session>) -> bool {
+    let waits =
+        |state: &State| matches!(state, State::Waiting { before: Blocker::Node { sole: false, .. }, .. });
     let on_it = claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
     let mut states = on_it.map(|(_, entry)| &entry.state);
-    states.next().is_some_and(stands) && states.all(stands)
+    states.next().is_some_and(waits) && states.all(waits)
 }

@@ -19,18 +19,18 @@ use crate::{
     claims::Claims,
     config::Config,
     conn::Conn,
-    error::{Failed, agreed, unreadable},
+    error::{Failed, multi_outcome, unreadable},
     keys::Dir,
     lock_of, runtime,
-    session::{Facts, over},
+    session::{Facts, session_ended},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
     wire::{Acl, Code, Create, Exists, Kind, Multi, MultiOp},
 };
 
-/// How often a heartbeat is looked for when somebody waits for one.
-const HURRY: Duration = Duration::from_millis(200);
-/// How long the sessions of a client that is gone are tried to be closed.
+/// How long a waiting request sleeps at most before it checks again whether a heartbeat is due.
+const BEAT_WAIT: Duration = Duration::from_millis(200);
+/// The time limit for closing the sessions of a client that was dropped.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the verbs of one engine share.
@@ -42,18 +42,18 @@ pub(crate) struct Client {
     pub(crate) mailbox: Mailbox,
     pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
-    /// Rings when something is due earlier than before.
+    /// Wakes the maintenance task when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     claims: Mutex<Claims>,
-    /// Lines in which the server's counter is nearly used up.
-    pub(crate) worn: Mutex<HashSet<String>>,
-    /// One session is begun at a time, for all who need it.
+    /// The queues in which the server's counter is nearly used up.
+    pub(crate) used_up: Mutex<HashSet<String>>,
+    /// Sessions are created one at a time, for all claims that need one.
     beginning: Mutex<()>,
-    /// Where the tasks of this client run, once there are any.
+    /// The runtime on which the tasks of this client run, once there are any.
     runtime: OnceLock<runtime::Runtime>,
-    /// A second session was wanted soon after the first: they are kept for a while from now on.
+    /// A session was closed with its only claim before. From now on sessions are kept for a while.
     pub(crate) keeps_sessions: AtomicBool,
-    /// The server with which the next session begins: clients and sessions are to be spread over them.
+    /// The server with which the next session begins, so that clients and sessions spread over the servers.
     first: AtomicUsize,
     pub(crate) me: Weak<Client>,
 }
@@ -71,7 +71,7 @@ impl Client {
             sessions: Sessions::default(),
             sooner: Arc::default(),
             claims: Mutex::default(),
-            worn: Mutex::default(),
+            used_up: Mutex::default(),
             beginning: Mutex::default(),
             runtime: OnceLock::new(),
             keeps_sessions: AtomicBool::new(false),
@@ -84,7 +84,7 @@ impl Client {
         Dir::of(&self.config.chroot, &self.config.prefix, name)
     }
 
-    /// The path below which each name has its directory, with the chroot.
+    /// The path that contains the directory of each name, with the chroot.
     pub(crate) fn base(&self) -> String {
         format!("{}{}", self.config.chroot, self.config.prefix)
     }
@@ -97,44 +97,44 @@ impl Client {
         lock_of(&self.claims)
     }
 
-    /// A seat on a session of this timeout, for nodes whose paths have so many bytes. It may have to begin first.
+    /// A slot on a session of this timeout, for nodes with paths of `bytes` bytes. Creates a session if necessary.
     pub(crate) fn slot(&self, ttl: Duration, bytes: usize) -> Result<SessionSlot, EngineError> {
         let _one_at_a_time = lock_of(&self.beginning);
-        let (slot, pays) = self.sessions.slot(ttl, bytes);
+        let (slot, wants_another) = self.sessions.slot(ttl, bytes);
         if let Some(slot) = slot {
-            if pays {
+            if wants_another {
                 self.begin(ttl);
             }
             return Ok(slot);
         }
-        SessionSlot::take(&self.begin(ttl), bytes).ok_or_else(over)
+        SessionSlot::take(&self.begin(ttl), bytes).ok_or_else(session_ended)
     }
 
-    /// A new session.
+    /// Creates a session.
     fn begin(&self, ttl: Duration) -> Arc<Session> {
         let first = self.first.fetch_add(1, Ordering::Relaxed);
-        let hears: Weak<dyn WatchHandler> = Weak::clone(&self.me) as _;
+        let handler: Weak<dyn WatchHandler> = Weak::clone(&self.me) as _;
         let facts = Facts::new(ttl, self.now(), Arc::clone(&self.sooner));
         let session = Session::new(
             Arc::clone(&self.config),
             Arc::clone(&self.clock),
-            hears,
+            handler,
             facts,
             first,
             self.contact.clone(),
         );
         let session = Arc::new(session);
         self.sessions.add(Arc::clone(&session));
-        let kept = Arc::clone(&session);
-        let mended = move || {
-            let kept = Arc::clone(&kept);
+        let maintained = Arc::clone(&session);
+        let maintain = move || {
+            let maintained = Arc::clone(&maintained);
             async move {
-                // Who waits for it hears of an error; it is tried again for who comes later.
-                let _ = kept.conn().await;
-                kept.mend().await;
+                // The requests that wait for the connection get the error. Later requests try again.
+                let _ = maintained.conn().await;
+                maintained.mend().await;
             }
         };
-        runtime::spawn(leasehold_core::lasting("session", mended, || (), runtime::sleep));
+        runtime::spawn(leasehold_core::lasting("session", maintain, || (), runtime::sleep));
         if self.runtime.set(runtime::runtime()).is_ok() {
             leasehold_core::maintain(
                 Weak::clone(&self.me),
@@ -146,13 +146,13 @@ impl Client {
         session
     }
 
-    /// Waits until the session was confirmed lately.
+    /// Waits until the session was confirmed recently.
     pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
         loop {
             let mut changed = std::pin::pin!(session.facts.changed.notified());
             changed.as_mut().enable();
             if session.facts.is_gone() {
-                return Err(over());
+                return Err(session_ended());
             }
             if session.facts.is_fresh(self.now()) {
                 return Ok(());
@@ -162,28 +162,28 @@ impl Client {
                 return Ok(());
             }
             if session.facts.beat_now(self.now()) {
-                // Nothing of who waits for it has left yet.
-                self.beat(session, &conn).await.map_err(|failed| unbeaten(&failed))?;
+                // No request of the caller has left yet.
+                self.beat(session, &conn).await.map_err(|failed| heartbeat_failed(&failed))?;
                 continue;
             }
-            // An answer may be lost with its connection.
-            runtime::within(HURRY, changed).await;
+            // The answer may be lost with its connection.
+            runtime::within(BEAT_WAIT, changed).await;
         }
     }
 
-    /// A change that changes nothing: only a quorum can answer it.
+    /// Sends a heartbeat: a change that changes nothing, because only a quorum can answer it.
     pub(crate) async fn beat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
         let check = MultiOp::Check { path: self.base(), version: -1 };
-        // That it failed was agreed upon as well.
-        let agreed = self.change(session, conn, vec![check]).await;
-        if agreed.as_ref().is_err_and(Failed::is_expired) {
+        // A check that fails was agreed upon by a quorum, too.
+        let outcome = self.change(session, conn, vec![check]).await;
+        if outcome.as_ref().is_err_and(Failed::is_expired) {
             session.facts.end();
         }
-        agreed.map(drop)
+        outcome.map(drop)
     }
 
-    /// What tells tokens of this ensemble from those of another, or of one whose data was thrown away: when the directory of all
-    /// locks was made. Makes that directory.
+    /// The time at which the directory of all locks was created. It distinguishes the tokens of this ensemble from
+    /// those of another one, and from those before its data was deleted. Creates that directory if necessary.
     pub(crate) async fn lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
         match self.known_lineage(session, conn).await {
             Err(failed) if failed.is(Code::NO_NODE) => {
@@ -194,7 +194,7 @@ impl Client {
         }
     }
 
-    /// The same; refused where there is no such directory.
+    /// The same, with an error if the directory does not exist.
     pub(crate) async fn known_lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
         if let Some(lineage) = session.facts.lineage() {
             return Ok(lineage);
@@ -205,7 +205,7 @@ impl Client {
         Ok(lineage)
     }
 
-    /// Makes a directory, with those above it, unless it is there.
+    /// Creates a directory and its parents, unless they exist.
     pub(crate) async fn make(
         &self,
         conn: &Conn,
@@ -219,7 +219,7 @@ impl Client {
             let kind = if next == path { kind } else { Kind::Persistent };
             let data = if next == path { data.clone() } else { Vec::new() };
             let create = Create { path: next.to_owned(), data, acl: self.acl.clone(), kind };
-            match agreed(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
+            match multi_outcome(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
                 Ok(_) | Err((_, Code::NODE_EXISTS)) => match above.pop() {
                     Some(below) => next = below,
                     None => return Ok(()),
@@ -237,7 +237,7 @@ impl Client {
         }
     }
 
-    /// Changes that are one step. That a quorum answered, whatever it was, confirms the session.
+    /// Applies changes in one step. Every answer of a quorum confirms the session.
     pub(crate) async fn change(
         &self,
         session: &Session,
@@ -245,28 +245,28 @@ impl Client {
         steps: Vec<MultiOp>,
     ) -> Result<Result<(), (usize, Code)>, Failed> {
         let sent = self.now();
-        let did = agreed(conn.send(&Multi(steps)).answer().await)?;
+        let outcome = multi_outcome(conn.send(&Multi(steps)).answer().await)?;
         session.facts.confirmed(sent, self.now());
-        Ok(did)
+        Ok(outcome)
     }
 
-    /// Nothing of this claim is watched any more.
+    /// Ends all watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         let mut claims = self.claims();
         let Some(entry) = claims.get(id) else { return };
         if let Some(conn) = entry.data.slot.session().link.live() {
-            conn.watches.leave_all(id, &entry.state);
+            conn.watches.stop_watching_all(id, &entry.state);
         }
     }
 }
 
-/// A grant: how the hold before it ended the server does not tell.
+/// A grant. The server does not report how the previous hold ended.
 pub(crate) fn grant(lineage: Lineage, czxid: i64, ttl: Duration) -> Result<Grant, EngineError> {
     let number = u64::try_from(czxid).map_err(|_| unreadable())?;
     Ok(Grant { token: Token { lineage, number }, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown })
 }
 
-fn unbeaten(failed: &Failed) -> EngineError {
+fn heartbeat_failed(failed: &Failed) -> EngineError {
     let error = EngineError::from(failed.clone());
     let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
     EngineError::new(fault, error.message)
@@ -277,7 +277,7 @@ impl Drop for Client {
         for session in self.sessions.all() {
             session.facts.end();
             let Some(runtime) = self.runtime.get() else { return };
-            // Its nodes are gone with it. If it does not arrive, the session ends by itself.
+            // Closing deletes the session's nodes. If the request is lost, the session times out.
             runtime::spawn_on(runtime, async move {
                 let _ = runtime::within(CLOSE_LIMIT, session.close()).await;
             });

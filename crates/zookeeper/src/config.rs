@@ -1,50 +1,50 @@
-//! Where the servers are, who we are there, and where locks are kept.
+//! The configuration: the servers, the login, and the path of the locks.
 
 use std::{fmt, time::Duration};
 
 use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl};
 
-use crate::wire::{Acl, EVERYBODY, MAKER};
+use crate::wire::{Acl, CREATOR, EVERYBODY};
 
-/// Where locks are kept, unless the URL says otherwise.
+/// The path of the locks, unless the URL names another one.
 pub const DEFAULT_PREFIX: &str = "/locks";
-/// The port of a server without one.
+/// The port of a server for which none is given.
 const DEFAULT_PORT: u16 = 2181;
-/// The longest prefix and the longest chroot: names have up to 512 bytes besides.
+/// The longest prefix and the longest chroot. A name adds up to 512 bytes.
 const MAX_PATH_BYTES: usize = 128;
-/// The most servers a URL names: ensembles have a handful.
+/// The most servers in a URL. Ensembles have a handful.
 const MAX_SERVERS: usize = 64;
 /// The most entries of an access list.
 const MAX_ACL: usize = 32;
 
-/// What exclusive claims are called, so that programs with other recipes see them.
+/// How the nodes of exclusive claims are named, so that programs with other recipes recognise them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// As by Curator's `InterProcessMutex`.
+    /// As in Curator's `InterProcessMutex`.
     #[default]
     Mutex,
-    /// As by the writers of Curator's `InterProcessReadWriteLock`.
+    /// As for the writers of Curator's `InterProcessReadWriteLock`.
     ReadWrite,
 }
 
-/// Where the servers of an ensemble are, who we are there, and where locks are kept. Its `Debug` shows no password.
+/// The servers of an ensemble, the login there, and the path of the locks. Its `Debug` output contains no password.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) servers: Vec<Endpoint>,
-    /// Before every path: empty, or a path.
+    /// The beginning of every path: empty, or a path.
     pub(crate) chroot: String,
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
     pub(crate) layout: Layout,
-    /// Who else may do what with the nodes that we make.
+    /// The rights of other users on the nodes that this client creates.
     others: Vec<Acl>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
 
 impl Config {
-    /// The ensemble of these servers, at least one, with all else by default.
+    /// A configuration for these servers, at least one, with defaults for everything else.
     #[must_use]
     pub fn new(servers: Vec<Endpoint>) -> Self {
         Self {
@@ -60,11 +60,11 @@ impl Config {
         }
     }
 
-    /// Reads what follows the scheme `zookeeper` or `zookeepers` (then give `tls` too) in a URL, up to the query, as it stands there:
+    /// Parses the part of a URL between the scheme, `zookeeper` or `zookeepers` (then set `tls` too), and the query:
     /// `//[user:password@]host[:port][,host[:port]...][/chroot]`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error contains a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
         let url = ServersUrl { scheme, example: "://host:2181,host:2181/chroot" };
         let (login, servers, chroot) = url.split(rest)?;
@@ -81,7 +81,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The same, of an ensemble of other servers.
+    /// The same configuration for an ensemble of other servers.
     #[must_use]
     pub fn servers(mut self, servers: Vec<Endpoint>) -> Self {
         self.servers = servers;
@@ -89,49 +89,52 @@ impl Config {
     }
 
     leasehold_core::server_options! {
-        /// Who we are there, by the scheme `digest`. What we make is then ours alone, but for [`acl`](Self::acl).
+        /// The login, by the scheme `digest`. The nodes that this client creates are then accessible to this login
+        /// only, and to the entries of [`acl`](Self::acl).
     }
 
-    /// What exclusive claims are called.
+    /// How the nodes of exclusive claims are named.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// The path below which each name has its directory; [`DEFAULT_PREFIX`] by default.
+    /// The path that contains the directory of each name; [`DEFAULT_PREFIX`] by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for what is no path, is the root or `/zookeeper`, or has more than 128 bytes.
+    /// [`is_misconfigured`](Error::is_misconfigured) if it is no path, is the root or `/zookeeper`, or has more than
+    /// 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if !is_path(prefix) || prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") {
             return Err(Error::misconfigured(format!(
-                "the prefix is to be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of /zookeeper"
+                "the prefix must be a path like {DEFAULT_PREFIX} with at most {MAX_PATH_BYTES} bytes, outside of \
+                 /zookeeper"
             )));
         }
         prefix.clone_into(&mut self.prefix);
         Ok(self)
     }
 
-    /// Who else may do what with the nodes that we make: entries with commas between them, each as ZooKeeper writes it,
-    /// `scheme:id:rights`, with rights out of `cdrwa`.
+    /// The rights of other users on the nodes that this client creates: entries separated by commas, each as ZooKeeper
+    /// writes it, `scheme:id:rights`, with rights out of `cdrwa`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for what is written otherwise.
+    /// [`is_misconfigured`](Error::is_misconfigured) if it is malformed.
     pub fn acl(mut self, list: &str) -> Result<Self, Error> {
         let read: Option<Vec<Acl>> = list.split(',').map(entry).collect();
         let read = read.filter(|read| read.len() <= MAX_ACL);
         self.others = read.ok_or_else(|| {
-            Error::misconfigured("the access list is to be written like world:anyone:r,ip:10.0.0.0/8:cdrwa")
+            Error::misconfigured("the access list must have the form world:anyone:r,ip:10.0.0.0/8:cdrwa")
         })?;
         Ok(self)
     }
 
-    /// Who may do what with the nodes that we make.
+    /// The access list of the nodes that this client creates.
     pub(crate) fn acls(&self) -> Vec<Acl> {
         let own = match self.login {
-            Some(_) => MAKER.into(),
-            // Without a login, who is not let in by anything else would be locked out of what they made.
+            Some(_) => CREATOR.into(),
+            // Without a login there is no creator to give rights to: without other entries everybody has all rights.
             None => EVERYBODY.into(),
         };
         let own = (self.login.is_some() || self.others.is_empty()).then_some(own);
@@ -139,7 +142,7 @@ impl Config {
     }
 }
 
-/// `/a`, `/a/b`, within bounds.
+/// Whether this is a path like `/a` or `/a/b`, within bounds.
 fn is_path(text: &str) -> bool {
     let segment = |segment: &str| {
         !matches!(segment, "" | "." | "..") && !segment.chars().any(crate::keys::is_no_path_character)
@@ -173,16 +176,16 @@ mod tests {
 
     use super::*;
 
-    fn place(host: &str, port: u16) -> Endpoint {
+    fn endpoint(host: &str, port: u16) -> Endpoint {
         Endpoint { host: host.to_owned(), port }
     }
 
     #[test]
-    fn urls_are_read() {
+    fn urls_are_parsed() {
         let read = |rest: &str| Config::from_url("zookeeper", rest).unwrap();
-        assert_eq!(read("//a.example").servers, [place("a.example", 2181)]);
+        assert_eq!(read("//a.example").servers, [endpoint("a.example", 2181)]);
         let full = read("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b/apps/one/");
-        assert_eq!(full.servers, [place("a", 1), place("::1", 2), place("b", 2181)]);
+        assert_eq!(full.servers, [endpoint("a", 1), endpoint("::1", 2), endpoint("b", 2181)]);
         let (user, password) = full.login.unwrap();
         let password = password.read().now_or_never().unwrap().unwrap();
         assert_eq!((user.as_str(), password.as_str()), ("us@er", "p:a/s:s"));
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_without_showing_a_password() {
+    fn a_malformed_url_is_refused_without_showing_a_password() {
         for rest in [
             "h:2181",
             "//",
@@ -209,7 +212,7 @@ mod tests {
             assert!(error.is_misconfigured());
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
-        let config = Config::new(vec![place("h", 1)]).login("u", "hunter2");
+        let config = Config::new(vec![endpoint("h", 1)]).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         for prefix in ["", "/", "a", "/a/", "/a\nb", "/zookeeper", "/zookeeper/x", &"/x".repeat(65)] {
             assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
@@ -217,15 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn what_we_make_is_everybodys_or_ours_and_that_of_those_who_are_named() {
-        let open = Config::new(vec![place("h", 1)]);
+    fn access_lists_depend_on_the_login_and_the_option() {
+        let open = Config::new(vec![endpoint("h", 1)]);
         assert_eq!(open.acls(), [EVERYBODY.into()]);
         let ours = open.clone().login("u", "p");
-        assert_eq!(ours.acls(), [MAKER.into()]);
+        assert_eq!(ours.acls(), [CREATOR.into()]);
         let read = ours.acl("world:anyone:r,digest:v:x=:cdrwa").unwrap();
         assert_eq!(
             read.acls(),
-            [MAKER, (1, "world", "anyone"), (31, "digest", "v:x=")].map(Acl::from),
+            [CREATOR, (1, "world", "anyone"), (31, "digest", "v:x=")].map(Acl::from),
             "besides"
         );
         assert_eq!(open.clone().acl("ip:::1:rw").unwrap().acls(), [Acl::from((3, "ip", "::1"))]);

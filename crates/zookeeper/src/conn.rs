@@ -24,41 +24,41 @@ use crate::{
     wire::{Event, Header, Hello, Op, Reader, Welcome, XID_EVENT},
 };
 
-/// The longest welcome: it has some forty bytes.
-const MAX_WELCOME: usize = 1024;
-/// The shortest timeout of a session that a server grants, in milliseconds: two ticks, and no clock ticks faster. It would be kept
-/// alive without a rest.
+/// The longest welcome message. A real one has some forty bytes.
+const MAX_WELCOME_BYTES: usize = 1024;
+/// The shortest session timeout that is accepted, in milliseconds. A server grants at least two ticks, and no server
+/// ticks faster than that. With a shorter timeout heartbeats would follow each other without a pause.
 const SHORTEST_TIMEOUT: i32 = 20;
-/// More room than this is not kept for what is read.
-const KEPT_ROOM: usize = 256 * 1024;
+/// A receive buffer larger than this is freed when it is empty.
+const MAX_IDLE_BUFFER: usize = 256 * 1024;
 
-/// One connection. Dropping it closes it, and leaves its session as it is.
+/// One connection. Dropping it closes the connection and does not end the session.
 pub(crate) struct Conn {
-    pub(crate) place: Endpoint,
+    pub(crate) endpoint: Endpoint,
     pub(crate) watches: Watches,
     clock: Arc<dyn Clock>,
     outbox: Arc<Outbox>,
-    life: Arc<Life>,
+    state: Arc<ConnState>,
     _alive: oneshot::Sender<()>,
 }
 
-struct Life {
+struct ConnState {
     dead: AtomicBool,
-    /// The newest change that the server said it knows of.
+    /// The newest change that the server reported on this connection.
     zxid: AtomicI64,
-    /// The same, of all connections of the session.
+    /// The newest change that was reported on any connection of the session.
     seen: Arc<AtomicI64>,
 }
 
 impl Conn {
-    /// Connects, and says which session this is.
+    /// Connects, and requests or resumes a session.
     pub(crate) async fn greet(
         config: &Config,
-        place: &Endpoint,
+        endpoint: &Endpoint,
         hello: &Hello<'_>,
     ) -> Result<(Bytes, Welcome), EngineError> {
         let failed = |error: std::io::Error| {
-            // Also one that goes on answering those who say that they only read.
+            // A server with a read-only mode also closes the connection of a client that does not ask for that mode.
             let what = match error.kind() {
                 ErrorKind::UnexpectedEof => {
                     "it hung up at once, as a server without a quorum does".to_owned()
@@ -66,85 +66,85 @@ impl Conn {
                 _ => error.to_string(),
             };
             let hint = stream::wants_tls(config);
-            EngineError::new(Fault::Retry, format!("cannot connect to {place}: {what}{hint}"))
+            EngineError::new(Fault::Retry, format!("cannot connect to {endpoint}: {what}{hint}"))
         };
-        let (mut read, mut write) = stream::open(config, place).await?;
+        let (mut read, mut write) = stream::open(config, endpoint).await?;
         write.write_all(&hello.message()).await.map_err(failed)?;
         write.flush().await.map_err(failed)?;
-        let stranger =
-            || EngineError::new(Fault::Misconfigured, format!("what listens at {place} is no ZooKeeper"));
+        let not_zookeeper =
+            || EngineError::new(Fault::Misconfigured, format!("what listens at {endpoint} is no ZooKeeper"));
         let length = usize::try_from(read.read_u32().await.map_err(failed)?).unwrap_or(usize::MAX);
-        if length > MAX_WELCOME {
-            return Err(stranger());
+        if length > MAX_WELCOME_BYTES {
+            return Err(not_zookeeper());
         }
         let mut message = vec![0; length];
         read.read_exact(&mut message).await.map_err(failed)?;
-        let welcome = Welcome::read(&message).ok_or_else(stranger)?;
+        let welcome = Welcome::read(&message).ok_or_else(not_zookeeper)?;
         if welcome.session != 0 && welcome.timeout_millis < SHORTEST_TIMEOUT {
-            return Err(stranger());
+            return Err(not_zookeeper());
         }
         Ok(((read, write), welcome))
     }
 
-    /// Begins to use a connection of a session. A server that does not answer for `silence` is taken for gone. `broken` rings
-    /// when the connection is.
+    /// Starts to use a connection of a session. A server that leaves a request unanswered for `silence` counts as dead.
+    /// `broken` is notified when the connection is gone.
     pub(crate) fn begin(
         (read, write): Bytes,
-        place: Endpoint,
+        endpoint: Endpoint,
         silence: Duration,
         (seen, xids): (Arc<AtomicI64>, Arc<AtomicI32>),
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn WatchHandler>,
+        handler: Weak<dyn WatchHandler>,
         broken: Arc<Notify>,
     ) -> Self {
-        let (outbox, life) = (Arc::new(Outbox::new(xids)), Arc::new(Life::new(seen)));
+        let (outbox, state) = (Arc::new(Outbox::new(xids)), Arc::new(ConnState::new(seen)));
         let (alive, gone) = oneshot::channel();
-        let watches = Watches::new(hears);
-        let (inner, lives, watched, time) =
-            (Arc::clone(&outbox), Arc::clone(&life), watches.clone(), Arc::clone(&clock));
+        let watches = Watches::new(handler);
+        let (inner, task_state, watched, time) =
+            (Arc::clone(&outbox), Arc::clone(&state), watches.clone(), Arc::clone(&clock));
         runtime::spawn(async move {
-            let over = Over(&inner, &lives, &broken);
+            let on_end = OnEnd(&inner, &task_state, &broken);
             tokio::select! {
-                why = hear(read, &inner, &lives, &watched) => tracing::debug!(why, "the connection broke"),
+                why = receive(read, &inner, &task_state, &watched) => tracing::debug!(why, "the connection broke"),
                 error = write_all(write, &inner, &*time) => tracing::debug!(%error, "the connection broke"),
-                () = watch_over(&inner, &*time, silence) => tracing::debug!("the server does not answer"),
+                () = until_silent(&inner, &*time, silence) => tracing::debug!("the server does not answer"),
                 _ = gone => {}
             }
-            drop(over);
+            drop(on_end);
         });
-        Self { place, watches, clock, outbox, life, _alive: alive }
+        Self { endpoint, watches, clock, outbox, state, _alive: alive }
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.life.dead.load(Ordering::Relaxed)
+        self.state.dead.load(Ordering::Relaxed)
     }
 
-    /// The newest change that the server said it knows of.
+    /// The newest change that the server reported.
     pub(crate) fn zxid(&self) -> i64 {
-        self.life.zxid.load(Ordering::Relaxed)
+        self.state.zxid.load(Ordering::Relaxed)
     }
 
-    /// How many requests are under way.
+    /// The number of unanswered requests.
     pub(crate) fn load(&self) -> usize {
         self.outbox.load()
     }
 
-    /// Hands a request in. Requests are done in the order in which they are handed in.
+    /// Queues a request. The server applies requests in the order in which they were queued.
     pub(crate) fn send<O: Op>(&self, op: &O) -> Sent<O> {
         self.outbox.send(op, &*self.clock)
     }
 }
 
-impl Life {
+impl ConnState {
     const fn new(seen: Arc<AtomicI64>) -> Self {
         Self { dead: AtomicBool::new(false), zxid: AtomicI64::new(0), seen }
     }
 }
 
-/// However the task of a connection ends, those who wait for it are told.
-struct Over<'a>(&'a Outbox, &'a Life, &'a Notify);
+/// However the task of a connection ends, all waiting requests get an answer.
+struct OnEnd<'a>(&'a Outbox, &'a ConnState, &'a Notify);
 
-impl Drop for Over<'_> {
+impl Drop for OnEnd<'_> {
     fn drop(&mut self) {
         self.1.dead.store(true, Ordering::Relaxed);
         self.0.close();
@@ -152,47 +152,47 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Hears what the server says, until it hangs up or says something unexpected.
-async fn hear(
+/// Receives messages until the server closes the connection or sends something unexpected. Returns the reason.
+async fn receive(
     mut read: impl AsyncRead + Unpin,
     outbox: &Outbox,
-    life: &Life,
+    state: &ConnState,
     watches: &Watches,
 ) -> &'static str {
-    let mut heard = Vec::with_capacity(16 * 1024);
+    let mut received = Vec::with_capacity(16 * 1024);
     loop {
-        match read.read_buf(&mut heard).await {
+        match read.read_buf(&mut received).await {
             Ok(0) | Err(_) => return "the server hung up",
             Ok(_) => {}
         }
-        let mut rest = &heard[..];
+        let mut rest = &received[..];
         while let Some((length, after)) = rest.split_first_chunk::<4>() {
             let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
             if length > LONGEST_REPLY {
                 return "an answer is too long";
             }
             let Some((message, after)) = after.split_at_checked(length) else { break };
-            if !understood(message, outbox, life, watches) {
+            if !dispatch(message, outbox, state, watches) {
                 return "the server said something unexpected";
             }
             rest = after;
         }
-        let read = heard.len() - rest.len();
-        heard.drain(..read);
-        if heard.is_empty() && heard.capacity() > KEPT_ROOM {
-            heard = Vec::with_capacity(16 * 1024);
+        let read = received.len() - rest.len();
+        received.drain(..read);
+        if received.is_empty() && received.capacity() > MAX_IDLE_BUFFER {
+            received = Vec::with_capacity(16 * 1024);
         }
     }
 }
 
-fn understood(message: &[u8], outbox: &Outbox, life: &Life, watches: &Watches) -> bool {
+fn dispatch(message: &[u8], outbox: &Outbox, state: &ConnState, watches: &Watches) -> bool {
     let mut reader = Reader::new(message);
     let Some(header) = Header::read(&mut reader) else { return false };
     if header.xid == XID_EVENT {
-        return Event::read(&mut reader).map(|event| watches.happened(&event)).is_some();
+        return Event::read(&mut reader).map(|event| watches.on_event(&event)).is_some();
     }
-    life.zxid.fetch_max(header.zxid, Ordering::Relaxed);
-    life.seen.fetch_max(header.zxid, Ordering::Relaxed);
+    state.zxid.fetch_max(header.zxid, Ordering::Relaxed);
+    state.seen.fetch_max(header.zxid, Ordering::Relaxed);
     outbox.answered(header, reader.rest())
 }
 
@@ -209,8 +209,8 @@ async fn write_all(mut write: impl AsyncWrite + Unpin, outbox: &Outbox, clock: &
     }
 }
 
-/// Returns when a request has waited for too long.
-async fn watch_over(outbox: &Outbox, clock: &dyn Clock, silence: Duration) {
+/// Returns when a request has been unanswered for too long.
+async fn until_silent(outbox: &Outbox, clock: &dyn Clock, silence: Duration) {
     loop {
         runtime::sleep(silence / 4).await;
         let now: Instant = clock.now();

@@ -7,11 +7,11 @@ use leasehold_core::{Breaking, Contact, Env, Profile};
 
 use crate::{client::Client, config::Config};
 
-/// The paces at which waiting claims are asked. Grants are heard of, so this is a net.
+/// The bounds of the poll interval. Watches report grants, so polls only make up for lost notifications.
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
-/// The ttl is the timeout of a session, which the server puts within bounds of its own: 4 to 40 s by default.
+/// The ttl is the timeout of a session. The server puts it within its own bounds, 4 to 40 s by default.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
-/// How long after it was sent a request may still be done.
+/// How long after it was sent a request may still be applied.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
 /// Locks on one ZooKeeper ensemble.
@@ -21,9 +21,9 @@ pub struct ZookeeperEngine {
 }
 
 impl ZookeeperEngine {
-    /// A client of the ensemble. It is contacted at the first request, not here.
+    /// A client of the ensemble. It connects at the first request, not here.
     ///
-    /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+    /// The futures of this engine need a tokio runtime with timers and I/O, as the keeper's runtime has.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let contact = Contact::default();

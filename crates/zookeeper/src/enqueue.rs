@@ -1,84 +1,86 @@
-//! Where a claim stands.
+//! The position of a claim in its queue, and what follows from it.
 //!
-//! Who is before a claim can only become fewer, so an old answer is never too good: it is true in that the claim holds, and late at worst.
-//! Whether its own node is still there no answer can tell for the time after it; that is what the session is for.
+//! Nodes ahead of a claim can only disappear, so a stale answer can delay a grant and never cause a wrong one. No
+//! answer proves that the claim's own node exists after the answer; the validity of the session does.
 
 use leasehold_core::{
     Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, lock_state::MAX_WAITERS,
 };
 
 use crate::{
-    claim::{ClaimContext, Tried, children},
+    claim::{Attempt, ClaimContext, children},
     claims::{Blocker, Own, State},
     client::{Client, grant},
     error::Failed,
-    keys::{self, LINE, PERMITS},
+    keys::{self, PERMITS, PERMITS_QUEUE},
     lock_of,
     position::{position, refuses},
     record::is_broken,
     runtime,
-    session::over,
-    watches::{Expecting, Target},
+    session::session_ended,
+    watches::{PendingWatch, Target},
     wire::{Children, Code, Data, Exists},
 };
 
-/// How often it is looked again because the one before it went while it was looked for.
+/// How often the queue is read again because the node ahead disappeared before it was watched.
 const TRIES: u32 = 8;
-/// How often a claim that does not wait looks what became of those before it that do not either, for a second in all, and the first
-/// pause between its looks. Who takes longer hangs, and is in the way as others are: it may be the first any time, and hold.
-const LOOKS: u32 = 10;
+/// How often a try reads what became of the tries ahead of it, for a second in all, and the first pause between two
+/// reads. A try that takes longer hangs, and refuses others as a waiter does: it may become the head of the queue at
+/// any time, and hold.
+const TRY_LOOKS: u32 = 10;
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-/// How often a claim asks that may not watch the node before it.
-const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(250);
+/// The poll interval of a claim that may not watch the node ahead of it.
+const UNWATCHED_POLL: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl Client {
-    /// Where the claim stands by what is in its line; watches what it has to wait for. One that is `new` also looks whether the name
-    /// is used otherwise: who came first is not to care about who came later.
-    pub(crate) async fn stand(
+    /// Decides by the position of the claim in its queue: it holds, is refused, or watches the node that it waits for.
+    /// A `new` claim also checks whether the name is in use as another kind of lock. Earlier claims do not check that,
+    /// because a later claim must not refuse them.
+    pub(crate) async fn evaluate_position(
         &self,
         claim: &Claim,
         context: &ClaimContext,
         own: &Own,
         mut children: Vec<String>,
         new: bool,
-    ) -> Result<Tried, Failed> {
-        let line = context.dir.line(claim.mode);
-        for look in 0..if claim.may_queue { TRIES } else { LOOKS + TRIES } {
+    ) -> Result<Attempt, Failed> {
+        let queue = context.dir.queue_of(claim.mode);
+        for look in 0..if claim.may_queue { TRIES } else { TRY_LOOKS + TRIES } {
             self.delete_strays(claim, context, own, &mut children).await?;
-            let nodes = keys::line(&children);
+            let nodes = keys::queue_nodes(&children);
             let Some(position) = position(&nodes, own.name(), claim.mode) else {
-                return Ok(Tried::Answer(self.give_up(claim)));
+                return Ok(Attempt::Answer(self.give_up(claim)));
             };
             if new && let Some(clash) = self.clash(claim, context, &children).await? {
                 self.take_back(claim, context, own).await?;
                 return Err(clash.into());
             }
-            if position.worn {
+            if position.used_up {
                 self.take_back(claim, context, own).await?;
-                lock_of(&self.worn).insert(line);
-                return Ok(Tried::Again);
+                lock_of(&self.used_up).insert(queue);
+                return Ok(Attempt::Again);
             }
             let Some((before, sole)) = position.before else {
                 return match claim.mode {
                     Mode::Permits { count, limit } => {
                         self.take_permits(claim, context, own, (count, limit)).await
                     }
-                    _ => self.holds(claim, context, own.clone()).map(Tried::Answer),
+                    _ => self.record_hold(claim, context, own.clone()).map(Attempt::Answer),
                 };
             };
             if !claim.may_queue {
                 let at = nodes.iter().position(|node| node.name == own.name()).unwrap_or(nodes.len());
-                let hangs = Some(&before).filter(|_| look >= LOOKS);
+                let hangs = Some(&before).filter(|_| look >= TRY_LOOKS);
                 match refuses(&nodes[..at], claim.mode).map(|other| &other.name).or(hangs) {
                     Some(other) => {
-                        let before = format!("{line}/{other}");
+                        let before = format!("{queue}/{other}");
                         if let Some(taken) = self.take_back_behind(claim, context, own, before).await? {
-                            return Ok(Tried::Answer(taken));
+                            return Ok(Attempt::Answer(taken));
                         }
                     }
                     None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(look)).await,
                 }
-                children = self::children(&context.conn, &line).await?;
+                children = self::children(&context.conn, &queue).await?;
                 continue;
             }
             if position.ahead as usize > MAX_WAITERS {
@@ -86,28 +88,29 @@ impl Client {
                 return Err(EngineError::new(Fault::Refused, "too many claims stand in line already").into());
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
-            let path = format!("{line}/{before}");
+            let path = format!("{queue}/{before}");
             match self
-                .wait_for(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
+                .watch_blocker(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
                 .await?
             {
-                Some(answer) => return Ok(Tried::Answer(answer)),
+                Some(answer) => return Ok(Attempt::Answer(answer)),
                 None if sole => {
-                    return self.holds(claim, context, own.clone()).map(Tried::Answer);
+                    return self.record_hold(claim, context, own.clone()).map(Attempt::Answer);
                 }
-                None => children = self::children(&context.conn, &line).await?,
+                None => children = self::children(&context.conn, &queue).await?,
             }
         }
         if !claim.may_queue {
             self.take_back(claim, context, own).await?;
-            return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+            return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
         }
-        // Nothing is watched for it now.
+        // No watch is set for the claim now.
         self.mailbox.push(Notification::Recheck { name: claim.name.clone(), id: claim.id });
-        Ok(Tried::Answer(self.waiting(claim)))
+        Ok(Attempt::Answer(self.waiting_answer(claim)))
     }
 
-    /// A request of the claim that was given up was done all the same: it is not to stand in line behind itself.
+    /// Deletes other nodes of the claim. A request that was given up may have been applied all the same, and the claim
+    /// would wait for its own node.
     async fn delete_strays(
         &self,
         claim: &Claim,
@@ -115,18 +118,18 @@ impl Client {
         own: &Own,
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
-        let line = context.dir.line(claim.mode);
-        let is_stray = |name: &mut String| keys::is_of(name, claim.id) && own.name() != name.as_str();
+        let queue = context.dir.queue_of(claim.mode);
+        let is_stray = |name: &mut String| keys::belongs_to(name, claim.id) && own.name() != name.as_str();
         let strays: Vec<String> =
-            children.extract_if(.., is_stray).map(|name| format!("{line}/{name}")).collect();
+            children.extract_if(.., is_stray).map(|name| format!("{queue}/{name}")).collect();
         if strays.is_empty() {
             return Ok(());
         }
         self.delete_all(&context.session, &context.conn, &strays).await.map(drop)
     }
 
-    /// Watches what the claim waits for. Nothing if that is not there any more.
-    async fn wait_for(
+    /// Watches what the claim waits for. `None` if that does not exist any more.
+    async fn watch_blocker(
         &self,
         claim: &Claim,
         context: &ClaimContext,
@@ -135,32 +138,32 @@ impl Client {
     ) -> Result<Option<Answer>, Failed> {
         let Some(path) = before.path().map(str::to_owned) else { return Ok(None) };
         let target = Target::Blocker(claim.id);
-        let last = match self.waits(claim, own, before) {
+        let last = match self.set_blocker(claim, own, before) {
             Some(last) => last,
-            None => return Ok(Some(self.waiting(claim))),
+            None => return Ok(Some(self.waiting_answer(claim))),
         };
         if let Some(last) = last.path().filter(|last| *last != path) {
-            context.conn.watches.leave(last, target);
+            context.conn.watches.stop_watching(last, target);
         }
-        let expecting = Expecting::new(&context.conn.watches, &path, target);
-        // Unlike a look at its data, this tells nothing when that changes.
+        let pending_watch = PendingWatch::new(&context.conn.watches, &path, target);
+        // A watch on the children, unlike one on the data, does not report changes of the data.
         match context.conn.send(&Children { path: &path, watch: true }).answer().await {
             Ok(_) => {
-                expecting.keep();
-                Ok(Some(self.waiting(claim)))
+                pending_watch.confirm();
+                Ok(Some(self.waiting_answer(claim)))
             }
             Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
-            // It belongs to others, who let nobody look. That it is gone the list tells.
+            // The node is not readable with this login. The list of the directory shows when it is gone.
             Err(failed) if failed.is(Code::NO_AUTH) => {
-                self.waits(claim, own, Blocker::Unknown);
-                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED), ..Hint::default() })))
+                self.set_blocker(claim, own, Blocker::Unknown);
+                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
             }
             Err(failed) => Err(failed),
         }
     }
 
-    /// Writes down what a claim that waits waits for; answers what it was before. Nothing if it does not wait.
-    pub(crate) fn waits(&self, claim: &Claim, own: &Own, before: Blocker) -> Option<Blocker> {
+    /// Records what a waiting claim waits for and returns the previous value. `None` if the claim does not wait.
+    pub(crate) fn set_blocker(&self, claim: &Claim, own: &Own, before: Blocker) -> Option<Blocker> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(claim.id)?;
@@ -170,7 +173,7 @@ impl Client {
         Some(last)
     }
 
-    pub(crate) fn waiting(&self, claim: &Claim) -> Answer {
+    pub(crate) fn waiting_answer(&self, claim: &Claim) -> Answer {
         let mut claims = self.claims();
         match claims.get(claim.id).map(|entry| &entry.state) {
             Some(State::Waiting { before, .. }) => {
@@ -187,14 +190,14 @@ impl Client {
         context: &ClaimContext,
         own: &Own,
         before: &Blocker,
-    ) -> Result<Tried, Failed> {
+    ) -> Result<Attempt, Failed> {
         if let Blocker::Node { path, .. } = before
             && context.conn.watches.has(path, Target::Blocker(claim.id))
         {
             let (own_there, before_there) =
                 (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
             if own_there.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
-                return Ok(Tried::Answer(self.give_up(claim)));
+                return Ok(Attempt::Answer(self.give_up(claim)));
             }
             match before_there.answer().await {
                 Ok(_) => {
@@ -202,14 +205,14 @@ impl Client {
                     if let Some(entry) = self.claims().get(claim.id) {
                         entry.speaks(now);
                     }
-                    return Ok(Tried::Answer(self.waiting(claim)));
+                    return Ok(Attempt::Answer(self.waiting_answer(claim)));
                 }
                 Err(failed) if failed.is(Code::NO_NODE) => {}
                 Err(failed) => return Err(failed),
             }
         }
-        let children = children(&context.conn, &context.dir.line(claim.mode)).await?;
-        self.stand(claim, context, own, children, false).await
+        let children = children(&context.conn, &context.dir.queue_of(claim.mode)).await?;
+        self.evaluate_position(claim, context, own, children, false).await
     }
 
     pub(crate) async fn ask_held(
@@ -217,20 +220,25 @@ impl Client {
         claim: &Claim,
         context: &ClaimContext,
         own: Own,
-    ) -> Result<Tried, Failed> {
+    ) -> Result<Attempt, Failed> {
         match context.conn.send(&Data { path: &own.path, watch: false }).answer().await {
-            Ok((data, _)) if is_broken(&data) => Ok(Tried::Answer(self.give_up(claim))),
-            Ok(_) => self.holds(claim, context, own).map(Tried::Answer),
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(Tried::Answer(self.give_up(claim))),
+            Ok((data, _)) if is_broken(&data) => Ok(Attempt::Answer(self.give_up(claim))),
+            Ok(_) => self.record_hold(claim, context, own).map(Attempt::Answer),
+            Err(failed) if failed.is(Code::NO_NODE) => Ok(Attempt::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }
 
-    /// Writes down that the claim holds, and answers it. What was done while the answer was under way counts more.
-    pub(crate) fn holds(&self, claim: &Claim, context: &ClaimContext, own: Own) -> Result<Answer, Failed> {
+    /// Records that the claim holds and returns the answer. A release that arrived meanwhile takes precedence.
+    pub(crate) fn record_hold(
+        &self,
+        claim: &Claim,
+        context: &ClaimContext,
+        own: Own,
+    ) -> Result<Answer, Failed> {
         let now = self.now();
-        let Some(ttl) = context.session.facts.left(now).map(|left| left.min(claim.ttl)) else {
-            return Err(if context.session.facts.is_gone() { over() } else { unconfirmed() }.into());
+        let Some(ttl) = context.session.facts.remaining(now).map(|left| left.min(claim.ttl)) else {
+            return Err(if context.session.facts.is_gone() { session_ended() } else { unconfirmed() }.into());
         };
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
@@ -243,18 +251,18 @@ impl Client {
         Ok(Answer::Held(grant(context.lineage, token, ttl)?))
     }
 
-    /// Another kind of lock, or another limit, in the directory of the claim.
+    /// The error if the claim's directory is in use as another kind of lock, or with another limit.
     pub(crate) async fn clash(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        line: &[String],
+        queue: &[String],
     ) -> Result<Option<EngineError>, Failed> {
         if let Some(limit) = claim.mode.limit() {
-            return self.clash_of_permits(claim, context, limit, line).await;
+            return self.clash_of_permits(claim, context, limit, queue).await;
         }
-        for name in [LINE, PERMITS] {
-            if line.iter().any(|child| child == name)
+        for name in [PERMITS_QUEUE, PERMITS] {
+            if queue.iter().any(|child| child == name)
                 && !children(&context.conn, &context.dir.below(name)).await?.is_empty()
             {
                 return Ok(Some(in_use(claim, "a semaphore")));
@@ -263,16 +271,16 @@ impl Client {
         Ok(None)
     }
 
-    /// Looks for what a change made that was not answered. What a quorum had agreed upon before this connection is done by now;
-    /// what is done later all the same is deleted as a stray, or after the release.
+    /// Looks for the node that an unanswered change may have created. Everything that a quorum agreed upon before this
+    /// connection is applied by now. A node that is created later is deleted as a stray or after the release.
     pub(crate) async fn settle(&self, claim: &Claim, context: &ClaimContext) -> Result<(), Failed> {
         if claim.mode.limit().is_some() && self.find_permits(claim, context).await? {
             return Ok(());
         }
-        let own = self.find(claim.id, context, &context.dir.line(claim.mode)).await?;
+        let own = self.find(claim.id, context, &context.dir.queue_of(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
-            entry.data.looked_for();
+            entry.data.searched();
             match own {
                 Some(own) if entry.state == State::Made => entry.waits(own, Blocker::Unknown, now),
                 Some(_) => {}
@@ -283,11 +291,11 @@ impl Client {
         Ok(())
     }
 
-    /// The node of a claim in this directory, if this session has it there.
+    /// The claim's node in this directory, if it belongs to this session.
     async fn find(&self, id: ClaimId, context: &ClaimContext, path: &str) -> Result<Option<Own>, Failed> {
         for path in self.nodes_of(&context.conn, path, id).await? {
             match context.conn.send(&Exists { path: &path }).answer().await {
-                // One of a session that is over is on its way out.
+                // A node of an ended session is about to be deleted.
                 Ok(stat) if stat.owner == context.session.facts.id() => {
                     return Ok(Some(Own::one(path, stat.czxid)));
                 }
@@ -299,7 +307,7 @@ impl Client {
         Ok(None)
     }
 
-    /// The paths of all nodes in this directory that were made for the claim.
+    /// The paths of all nodes in this directory that were created for the claim.
     pub(crate) async fn nodes_of(
         &self,
         conn: &crate::conn::Conn,
@@ -307,7 +315,7 @@ impl Client {
         id: ClaimId,
     ) -> Result<Vec<String>, Failed> {
         let mut names = children(conn, path).await?;
-        names.retain(|name| keys::is_of(name, id));
+        names.retain(|name| keys::belongs_to(name, id));
         names.sort();
         Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
     }

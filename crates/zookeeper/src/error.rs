@@ -1,21 +1,21 @@
-//! Sorts what the server and the connection say into what it means for a request.
+//! Maps errors of the server and of the connection to their meaning for a request.
 
 use leasehold_core::{EngineError, Fault};
 
 use crate::wire::Code;
 
-/// Why a request has no answer, or not the one that it wanted.
+/// Why a request failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
-    /// It did not leave.
+    /// The request did not leave.
     Unsent,
-    /// It may have left, and may have been done.
+    /// It may have left, and may have been applied.
     Unanswered,
-    /// The server answered that it was not done.
+    /// The server answered that it was not applied.
     Refused(Code),
-    /// It was done, and the answer is none that we know.
+    /// It was applied, and the answer cannot be parsed.
     Unreadable,
-    /// It could not be asked at all.
+    /// It could not be sent for another reason.
     Here((Fault, String)),
 }
 
@@ -23,15 +23,15 @@ impl Failed {
     pub(crate) const NO_NODE: Self = Self::Refused(Code::NO_NODE);
 
     pub(crate) fn is(&self, code: Code) -> bool {
-        matches!(self, Self::Refused(said) if *said == code)
+        matches!(self, Self::Refused(answered) if *answered == code)
     }
 
-    /// The session is over: nothing of it is there any more.
+    /// Whether the session is over: all its nodes are gone.
     pub(crate) fn is_expired(&self) -> bool {
         self.is(Code::SESSION_EXPIRED)
     }
 
-    /// Whether the request may have been done, or may still be done.
+    /// Whether the request may have been applied, or may still be applied.
     pub(crate) fn is_unknown(&self) -> bool {
         match self {
             Self::Unanswered | Self::Unreadable => true,
@@ -62,8 +62,9 @@ impl From<EngineError> for Failed {
     }
 }
 
-/// What a multi came to: the end of the session is told as an error of its first step.
-pub(crate) fn agreed(
+/// The outcome of a multi. The server reports the end of the session as an error of the first step; here it is an error
+/// of the whole request.
+pub(crate) fn multi_outcome(
     answer: Result<Result<(), (usize, Code)>, Failed>,
 ) -> Result<Result<(), (usize, Code)>, Failed> {
     match answer {
@@ -88,7 +89,7 @@ fn meaning(code: Code) -> (Fault, &'static str) {
         ),
         Code::INVALID_ACL => (
             Fault::Misconfigured,
-            "the server knows no such access list: acl= is to name schemes and ids that it has",
+            "the server knows no such access list: acl= must name schemes and ids that it has",
         ),
         Code::UNIMPLEMENTED => {
             (Fault::Misconfigured, "the server lacks a request: ZooKeeper 3.5.3 or newer is needed")
@@ -102,28 +103,28 @@ fn meaning(code: Code) -> (Fault, &'static str) {
             (Fault::Retry, "the session ended while it was needed")
         }
         Code::NO_NODE => (Fault::Retry, "the directory was deleted meanwhile"),
-        // Where one of these is expected it is not an error.
+        // A caller that expects one of these handles it before this conversion.
         Code::BAD_VERSION | Code::NODE_EXISTS | Code::NOT_EMPTY => {
             (Fault::Retry, "the directory was changed meanwhile")
         }
         Code::NO_CHILDREN => (
             Fault::Misconfigured,
-            "a node on the way to the directory ends with somebody's session: delete it, or use another prefix=",
+            "a node on the path to the directory is ephemeral: delete it, or use another prefix=",
         ),
         Code::LOCAL_SESSION => (
             Fault::Misconfigured,
-            "the server gives sessions of its own, by which nothing is held: set localSessionsUpgradingEnabled",
+            "the server gives local sessions, which cannot hold locks: set localSessionsUpgradingEnabled",
         ),
         Code::BAD_ARGUMENTS | Code::MARSHALLING => (
             Fault::Misconfigured,
             "the server does not understand the request: is it ZooKeeper 3.5.3 or newer?",
         ),
-        Code::DATA_INCONSISTENCY => (Fault::Refused, "the server says that its data is corrupt"),
+        Code::DATA_INCONSISTENCY => (Fault::Refused, "the server reports that its data is corrupt"),
         Code::CONNECTION_LOSS | Code::TIMEOUT | Code::REQUEST_TIMEOUT => {
-            (Fault::Unknown, "the server does not know what became of it")
+            (Fault::Unknown, "the server does not know whether it was applied")
         }
-        // A newer server may say so of anything.
-        _ => (Fault::Unknown, "the server answered with an error that is not known here"),
+        // A newer server may use unknown codes, also where the request was applied.
+        _ => (Fault::Unknown, "the server answered with an error that leasehold does not know"),
     }
 }
 
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_certainly_not_done_is_told_from_what_may_have_been() {
+    fn unapplied_and_unknown_requests_have_different_errors() {
         for (failed, fault) in [
             (Failed::Unsent, Fault::Retry),
             (Failed::Unanswered, Fault::Unknown),

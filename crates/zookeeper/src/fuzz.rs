@@ -1,4 +1,4 @@
-//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! The parsers of foreign bytes, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
 use leasehold_core::{ClaimId, Mode};
 
@@ -10,7 +10,7 @@ use crate::{
     wire::{Children, Create, Created, Data, Event, Exists, Header, Multi, Op, Reader, Stat, Welcome},
 };
 
-/// A message of the server, behind a byte that says of which kind.
+/// A message of the server, after a byte that says of which kind it is.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let reader = &mut Reader::new(bytes);
@@ -18,7 +18,7 @@ pub fn answer(bytes: &[u8]) {
         0 => drop(Welcome::read(bytes)),
         1 => drop(Header::read(reader).and_then(|_| Event::read(reader))),
         2 => drop(Create::read(reader)),
-        3 => stands(&Children::read(reader).unwrap_or_default()),
+        3 => positions(&Children::read(reader).unwrap_or_default()),
         4 => {
             if let Some((data, _)) = Data::read(reader) {
                 value(&data);
@@ -30,7 +30,7 @@ pub fn answer(bytes: &[u8]) {
     }
 }
 
-/// The name of a node, a line end, and its data.
+/// The name of a node, a line end, and the data of the node.
 pub fn node(bytes: &[u8]) {
     let (name, data) = bytes
         .iter()
@@ -42,7 +42,7 @@ pub fn node(bytes: &[u8]) {
         assert!(name.ends_with(|last: char| last.is_ascii_digit()), "{node:?}");
         assert!(name.contains(&node.number.unsigned_abs().to_string()), "{node:?}");
     }
-    let _ = keys::is_of(name, ClaimId([0xab; 16]));
+    let _ = keys::belongs_to(name, ClaimId([0xab; 16]));
     if let Some(known) = keys::name_of(name) {
         let dir = keys::Dir::of("", "/locks", &known);
         assert_eq!(dir.shown().strip_prefix("/locks/"), Some(name));
@@ -61,8 +61,8 @@ fn value(data: &[u8]) {
     }
 }
 
-fn stands(children: &[String]) {
-    let nodes = keys::line(children);
+fn positions(children: &[String]) {
+    let nodes = keys::queue_nodes(children);
     let _ = holders(&nodes);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
         for own in children.iter().take(3) {

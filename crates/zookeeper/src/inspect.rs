@@ -1,4 +1,4 @@
-//! What operators ask: who holds, who waits, break a hold, what is promised.
+//! The requests of operators: show and list names, break a hold, state the guarantee.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,21 +12,21 @@ use crate::{
     conn::Conn,
     error::Failed,
     guarantee,
-    keys::{self, Dir, LINE, PERMITS},
-    record::{LONGEST, Record, limit},
+    keys::{self, Dir, PERMITS, PERMITS_QUEUE},
+    record::{MAX_DATA_BYTES, Record, limit},
     sessions::SessionSlot,
-    view::{Seen, There},
+    view::{DirContents, StoredNode},
     wire::{Code, Data, Delete, Exists, MultiOp, SetData, Sync},
 };
 
-/// The timeout of a session of who only looks.
-const VISIT: Duration = Duration::from_secs(4);
-/// Stands for what is written in a node that this login may not read.
+/// The session timeout of an operator's request.
+const VISIT_TIMEOUT: Duration = Duration::from_secs(4);
+/// Shown in place of the data of a node that this login may not read.
 const HIDDEN: &[u8] = b"not readable with this login";
-/// So many names are looked at together.
+/// The number of names that are read at the same time.
 const BATCH: usize = 64;
 
-/// Somebody who only looks.
+/// The session and connection of an operator's request.
 struct Visit {
     slot: SessionSlot,
     conn: Arc<Conn>,
@@ -34,30 +34,30 @@ struct Visit {
 
 impl Client {
     async fn visit(&self) -> Result<Visit, EngineError> {
-        let slot = self.slot(VISIT, 0)?;
+        let slot = self.slot(VISIT_TIMEOUT, 0)?;
         let conn = slot.session().conn().await?;
-        // A server may be behind what others did.
+        // The server may lag behind its leader.
         conn.send(&Sync { path: &self.base() }).answer().await?;
         Ok(Visit { slot, conn })
     }
 
-    /// The last one leaves no session behind.
+    /// Ends the request. Closes the session if nothing else uses it.
     async fn end_visit(&self, visit: Visit) {
         let session = Arc::clone(visit.slot.session());
         if session.facts.close_after_last() {
             self.sessions.forget(&session);
-            // If it does not arrive, the session ends by itself.
+            // If the request is lost, the session times out.
             let _ = session.close().await;
         }
     }
 
-    /// Whoever locks may read the prefix: the server tells of a wrong password in no other way.
+    /// Reads the prefix, which every login that locks may read: a wrong password shows in no other way.
     async fn ping(&self) -> Result<(), EngineError> {
         let visit = self.visit().await?;
         let read = visit.conn.send(&Data { path: &self.base(), watch: false }).answer().await;
         self.end_visit(visit).await;
         match read {
-            // The first claim makes it.
+            // The first claim creates the prefix.
             Err(failed) if failed.is(Code::NO_NODE) => Ok(()),
             read => Ok(read.map(drop)?),
         }
@@ -66,9 +66,9 @@ impl Client {
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let visit = self.visit().await?;
         let dir = self.dir(name);
-        let there = self.look(&visit, &dir).await;
+        let contents = self.look(&visit, &dir).await;
         self.end_visit(visit).await;
-        Ok(there?.view(name.clone(), &dir))
+        Ok(contents?.view(name.clone(), &dir))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
@@ -89,8 +89,8 @@ impl Client {
             let looks = names.iter().map(|name| async move {
                 let dir = self.dir(name);
                 match self.look(visit, &dir).await {
-                    Ok(there) => Ok(there.view(name.clone(), &dir)),
-                    // Its directory is of others, who hide it. The rest is to be seen all the same.
+                    Ok(contents) => Ok(contents.view(name.clone(), &dir)),
+                    // The directory is not readable with this login. All other names are shown.
                     Err(failed) if failed.is(Code::NO_AUTH) => {
                         Ok(View::unreadable(name.clone(), dir.shown(), &failed.into()))
                     }
@@ -101,42 +101,42 @@ impl Client {
                 views.push(view?);
             }
         }
-        // Directories outlive their claims for a while.
+        // Directories exist for a while after their last claim.
         views.retain(|view| !(view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none()));
         Ok(views)
     }
 
-    /// What stands in the directory of a name.
-    async fn look(&self, visit: &Visit, dir: &Dir) -> Result<There, Failed> {
+    /// Reads the directory of a name.
+    async fn look(&self, visit: &Visit, dir: &Dir) -> Result<DirContents, Failed> {
         let conn = &visit.conn;
-        let beside = children(conn, dir.path()).await?;
-        let mut there = There::default();
-        if !beside.is_empty() {
-            there.lineage = Some(self.known_lineage(visit.slot.session(), conn).await?);
+        let entries = children(conn, dir.path()).await?;
+        let mut contents = DirContents::default();
+        if !entries.is_empty() {
+            contents.lineage = Some(self.known_lineage(visit.slot.session(), conn).await?);
         }
-        let nodes = keys::line(&beside);
-        let seen = join_all(nodes.iter().map(|node| see(conn, dir.path(), &node.name))).await;
+        let nodes = keys::queue_nodes(&entries);
+        let seen = join_all(nodes.iter().map(|node| read_node(conn, dir.path(), &node.name))).await;
         for (node, seen) in nodes.into_iter().zip(seen) {
-            there.line.extend(seen?.map(|seen| (node, seen)));
+            contents.locks.extend(seen?.map(|seen| (node, seen)));
         }
-        if beside.iter().any(|name| name == LINE) {
-            let path = dir.queue();
-            let nodes = keys::line(&children(conn, &path).await?);
-            for seen in join_all(nodes.iter().map(|node| see(conn, &path, &node.name))).await {
-                there.queue.extend(seen?);
+        if entries.iter().any(|name| name == PERMITS_QUEUE) {
+            let path = dir.permits_queue();
+            let nodes = keys::queue_nodes(&children(conn, &path).await?);
+            for seen in join_all(nodes.iter().map(|node| read_node(conn, &path, &node.name))).await {
+                contents.queue.extend(seen?);
             }
         }
-        if beside.iter().any(|name| name == PERMITS) {
+        if entries.iter().any(|name| name == PERMITS) {
             let path = dir.permits();
             let mut permits = children(conn, &path).await?;
-            // Each node counts, whoever made it. The first of a claim is the one that its holder watches.
+            // Each node counts, whichever program created it. The holder watches the first node of its claim.
             permits.sort();
-            for seen in join_all(permits.iter().map(|name| see(conn, &path, name))).await {
-                there.permits.extend(seen?);
+            for seen in join_all(permits.iter().map(|name| read_node(conn, &path, name))).await {
+                contents.permits.extend(seen?);
             }
-            there.limit = see(conn, dir.path(), PERMITS).await?.and_then(|seen| limit(&seen.data));
+            contents.limit = read_node(conn, dir.path(), PERMITS).await?.and_then(|seen| limit(&seen.data));
         }
-        Ok(there)
+        Ok(contents)
     }
 
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
@@ -153,18 +153,19 @@ impl Client {
         token: u64,
         force: bool,
     ) -> Result<Broken, EngineError> {
-        let there = self.look(visit, &self.dir(name)).await?;
-        let held = there.held();
-        let of_token = |seen: &Seen| seen.token() == Some(token);
+        let contents = self.look(visit, &self.dir(name)).await?;
+        let held = contents.held();
+        let of_token = |seen: &StoredNode| seen.token() == Some(token);
         let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|seen| of_token(seen)))
         else {
             return Ok(Broken::NotHeld);
         };
         let steps = if force {
-            let delete = |seen: &&Seen| MultiOp::Delete(Delete { path: seen.path.clone(), version: -1 });
+            let delete =
+                |seen: &&StoredNode| MultiOp::Delete(Delete { path: seen.path.clone(), version: -1 });
             held.nodes.iter().map(delete).collect()
         } else {
-            // The first node is the one that its holder watches.
+            // The holder watches the first node.
             let Some(first) = held.nodes.first() else { return Ok(Broken::NotHeld) };
             if first.is_broken() {
                 return Ok(Broken::Done);
@@ -184,22 +185,22 @@ impl Client {
     }
 }
 
-/// A node with what is written in it, if that can be a card or an owner; nothing if it is gone meanwhile.
-async fn see(conn: &Conn, directory: &str, name: &str) -> Result<Option<Seen>, Failed> {
+/// A node with its data, unless that is too long for a record or an owner. `None` if the node is gone.
+async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<StoredNode>, Failed> {
     let path = format!("{directory}/{name}");
     let read = async {
         let stat = conn.send(&Exists { path: &path }).answer().await?;
-        if stat.length > LONGEST {
+        if stat.length > MAX_DATA_BYTES {
             return Ok((Vec::new(), stat));
         }
         match conn.send(&Data { path: &path, watch: false }).answer().await {
-            // Everybody may know that a node is there.
+            // Without the right to read, a client may still learn that the node exists.
             Err(failed) if failed.is(Code::NO_AUTH) => Ok((HIDDEN.to_vec(), stat)),
             read => read,
         }
     };
     match read.await {
-        Ok((data, stat)) => Ok(Some(Seen { path, data, stat })),
+        Ok((data, stat)) => Ok(Some(StoredNode { path, data, stat })),
         Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
         Err(failed) => Err(failed),
     }

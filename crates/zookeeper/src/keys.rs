@@ -1,7 +1,7 @@
 //! The names of nodes.
 //!
-//! A name has a directory, `<prefix>/<name>`, a container with one node for each claim, as Curator has it: the node with the
-//! smallest number holds, the others wait
+//! Each name has a directory, `<prefix>/<name>`: a container with one node for each claim, as in Curator. The node with
+//! the smallest number holds, the others wait
 //! (<https://github.com/apache/curator/tree/apache-curator-5.4.0/curator-recipes/src/main/java/org/apache/curator/framework/recipes/locks>).
 //!
 //! | node below the directory | what it is |
@@ -9,27 +9,28 @@
 //! | `_c_<uuid>-lock-<number>` | an exclusive claim, as by Curator's `InterProcessMutex` |
 //! | `_c_<uuid>-__WRIT__<number>` | the same with `layout=rw`, as by the writers of `InterProcessReadWriteLock` |
 //! | `_c_<uuid>-__READ__<number>` | a shared claim, as by its readers |
-//! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in line, as by `InterProcessSemaphoreV2` |
+//! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, likewise |
 //!
-//! The uuid is our claim id. That of a claim that does not wait is followed by `try-`: others that do not wait are told "taken" because
-//! of what holds or waits, not because of what tries as they do.
+//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows it. So a try is refused
+//! because of holders and waiters, not because of other tries.
 //!
-//! Of other programs we know `<anything>-lock-<number>`, `<anything>__lock__<number>` and `<anything>__rlock__<number>`, as kazoo has them
-//! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`. Every other node
-//! with such a number, like the `lock-<number>` of recipes written by hand, is an exclusive claim of a kind that we do not know:
-//! whoever made it counts on its place in line
+//! Known nodes of other programs are `<anything>-lock-<number>`, `<anything>__lock__<number>` and
+//! `<anything>__rlock__<number>`, as kazoo names them
+//! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`. Every
+//! other node with such a number, like the `lock-<number>` of recipes written by hand, is an exclusive claim of an
+//! unknown kind, because its program relies on its position in the queue
 //! (<https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks>).
 //!
-//! The number comes from the server, which counts what was ever made in the directory, in 32 bits.
+//! The server appends the number: it counts all nodes that were ever created in the directory, in 32 bits.
 
 use leasehold_core::{Claim, ClaimId, EngineError, Fault, Mode, Name};
 use percent_encoding::percent_decode_str;
 
 use crate::{config::Layout, session::MAX_BYTES, wire::Acl};
 
-/// The directories of a semaphore, below that of its name.
-pub(crate) const LINE: &str = "locks";
+/// The directories of a semaphore, within the directory of its name.
+pub(crate) const PERMITS_QUEUE: &str = "locks";
 pub(crate) const PERMITS: &str = "leases";
 
 const MUTEX: &str = "-lock-";
@@ -37,42 +38,43 @@ const WRITER: &str = "__WRIT__";
 const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
 const TRY: &str = "try-";
-/// How nodes of a line may end before their number, and whether their claims are shared. The longer ones of those that end alike
-/// come first.
+/// The words before the number, and whether they belong to shared claims. Where one word ends with another one, the
+/// longer comes first.
 const WORDS: [(&str, bool); 5] =
     [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
 
-/// A node of a line, by its name.
+/// A node of a queue, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) shared: bool,
     pub(crate) number: i32,
-    /// Of a program that we know.
+    /// The node has the form of a known program.
     pub(crate) known: bool,
-    /// Of a claim of ours that does not wait: it holds soon, or is gone.
-    pub(crate) tries: bool,
+    /// The node belongs to a try of ours: it holds soon or is gone.
+    pub(crate) is_try: bool,
 }
 
 impl Node {
-    /// `None` for what stands in no line.
+    /// `None` if the node is not in a queue.
     pub(crate) fn read(name: &str) -> Option<Self> {
         let (start, number) = split_number(name)?;
         let word = WORDS.into_iter().find(|(word, _)| start.ends_with(word));
         let shared = word.is_some_and(|(_, shared)| shared);
-        let tries = id_of(name).and(name.get(OWN..)).is_some_and(|own| own.starts_with(TRY));
-        Some(Self { name: name.to_owned(), shared, number, known: word.is_some(), tries })
+        let is_try = id_of(name).and(name.get(PREFIX_LENGTH..)).is_some_and(|own| own.starts_with(TRY));
+        Some(Self { name: name.to_owned(), shared, number, known: word.is_some(), is_try })
     }
 }
 
-/// The nodes of a line, those that were made first before the others, as long as the server's counter tells.
-pub(crate) fn line<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<Node> {
+/// The nodes of a queue in the order of their numbers: the order of their creation, as long as the server's counter
+/// does not overflow.
+pub(crate) fn queue_nodes<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<Node> {
     let mut nodes: Vec<Node> = children.into_iter().filter_map(|name| Node::read(name)).collect();
     nodes.sort_by(|one, other| (one.number, &one.name).cmp(&(other.number, &other.name)));
     nodes
 }
 
-/// What stands before the number at the end, and the number, which Java writes with `%010d`.
+/// The part before the number, and the number, which Java writes with `%010d`.
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let split = |length| name.len().checked_sub(length).and_then(|at| name.split_at_checked(at));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -84,8 +86,8 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     if !digits(number) {
         return None;
     }
-    // Eleven characters where the number is far below zero: the sign is not the end of the word. A word that we do not know ends
-    // with it, unless the number is too large for one.
+    // A number far below zero has eleven characters: then the minus sign is not the end of the word. An unknown word
+    // keeps it, unless the number is too large without it.
     let below_zero = split(11).filter(|(_, number)| number.starts_with('-'));
     let at_zero = number.parse().ok().map(|number| (start, number));
     match below_zero {
@@ -94,25 +96,25 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     }
 }
 
-/// Where a node's own words begin: behind `_c_<uuid>-`.
-const OWN: usize = 40;
+/// The length of `_c_<uuid>-`. What follows it depends on the kind of the node.
+const PREFIX_LENGTH: usize = 40;
 
 pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
     let uuid = name.strip_prefix("_c_")?.get(..36)?;
     ClaimId::read(&uuid.replace('-', ""))
 }
 
-/// Whether the node was made for this claim.
-pub(crate) fn is_of(name: &str, id: ClaimId) -> bool {
+/// Whether the node was created for this claim.
+pub(crate) fn belongs_to(name: &str, id: ClaimId) -> bool {
     id_of(name) == Some(id)
 }
 
 /// The directory of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dir {
-    /// With the chroot.
+    /// The path with the chroot.
     path: String,
-    /// How long the chroot is.
+    /// The length of the chroot.
     chroot: usize,
 }
 
@@ -121,7 +123,7 @@ impl Dir {
         Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot: chroot.len() }
     }
 
-    /// What a program of others is given for this name, on a connection with the same chroot.
+    /// The path that another program is given for this name, for a connection with the same chroot.
     pub(crate) fn shown(&self) -> String {
         self.path[self.chroot..].to_owned()
     }
@@ -130,20 +132,20 @@ impl Dir {
         &self.path
     }
 
-    /// Where the line of these claims is.
-    pub(crate) fn line(&self, mode: Mode) -> String {
+    /// The path of the queue for claims of this mode.
+    pub(crate) fn queue_of(&self, mode: Mode) -> String {
         match mode {
-            Mode::Permits { .. } => self.queue(),
+            Mode::Permits { .. } => self.permits_queue(),
             _ => self.path.clone(),
         }
     }
 
-    /// Where those stand in line who want permits.
-    pub(crate) fn queue(&self) -> String {
-        self.below(LINE)
+    /// The path of the queue for permits.
+    pub(crate) fn permits_queue(&self) -> String {
+        self.below(PERMITS_QUEUE)
     }
 
-    /// Where the permits that are held are.
+    /// The path of the permits that are held.
     pub(crate) fn permits(&self) -> String {
         self.below(PERMITS)
     }
@@ -152,18 +154,18 @@ impl Dir {
         format!("{}/{name}", self.path)
     }
 
-    /// What the server is to append a number to, for a node in line.
-    pub(crate) fn place(&self, id: ClaimId, mode: Mode, tries: bool, layout: Layout) -> String {
+    /// The path of a new node in the queue, to which the server appends a number.
+    pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, is_try: bool, layout: Layout) -> String {
         let word = match (mode, layout) {
             (Mode::Shared, _) => READER,
             (Mode::Exclusive, Layout::ReadWrite) => WRITER,
             (Mode::Exclusive, Layout::Mutex) | (Mode::Permits { .. }, _) => &MUTEX[1..],
         };
-        let tries = if tries { TRY } else { "" };
-        format!("{}/_c_{}-{tries}{word}", self.line(mode), uuid(id))
+        let try_word = if is_try { TRY } else { "" };
+        format!("{}/_c_{}-{try_word}{word}", self.queue_of(mode), uuid(id))
     }
 
-    /// The node of one of the permits that are held by a claim. Their numbers mean nothing to anybody.
+    /// The node of one permit that a claim holds. Its number has no meaning.
     pub(crate) fn permit(&self, id: ClaimId, number: u32) -> String {
         format!("{}/_c_{}{PERMIT}{number:010}", self.permits(), uuid(id))
     }
@@ -174,15 +176,16 @@ fn uuid(id: ClaimId) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The name of a directory below the prefix; `None` if it is that of no name.
+/// The name whose directory this is; `None` if it is the directory of no name.
 pub(crate) fn name_of(directory: &str) -> Option<Name> {
     let name = Name::new(&percent_decode_str(directory).decode_utf8().ok()?).ok()?;
-    // What is written in another way than ours is not its directory.
+    // A directory that is escaped in another way is not the directory of the name.
     (escape(name.as_str()) == directory).then_some(name)
 }
 
-/// What no path may have (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server
-/// counts in 16 bits, so that everything beyond them is among what it calls surrogates.
+/// Whether a path cannot contain this character
+/// (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server counts in 16 bits,
+/// so it refuses everything beyond them as surrogates.
 pub(crate) fn is_no_path_character(c: char) -> bool {
     c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
@@ -203,14 +206,15 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Whether another node may be made in its place when this one goes: Curator's writers, from 5.5 on, go on as readers
-/// (<https://issues.apache.org/jira/browse/CURATOR-621>).
+/// Whether another node of the same claim may replace this node when it is deleted: Curator's writers, from 5.5 on,
+/// continue as readers (<https://issues.apache.org/jira/browse/CURATOR-621>).
 pub(crate) fn may_be_followed(name: &str) -> bool {
     name.contains(WRITER)
 }
 
-/// How many bytes the nodes of a claim have on the server. A permit is a node, and all that a claim takes are made in one step.
-pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
+/// The total length of the paths of a claim's nodes. An error if its permits do not fit into one request: a permit is a
+/// node, and all permits of a claim are created in one step.
+pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
     let permits = match claim.mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode)));
@@ -218,7 +222,7 @@ pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, Engi
         Mode::Permits { count, .. } => count as usize,
         Mode::Exclusive | Mode::Shared => 0,
     };
-    let path = dir.path().len() + NODE_BYTES;
+    let path = dir.path().len() + MAX_NODE_BYTES;
     let acl: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
     if permits * (path + claim.owner.len() + RECORD_BYTES + acl) > MAX_BYTES {
         let why = format!(
@@ -230,9 +234,9 @@ pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, Engi
     Ok((permits + 1) * path)
 }
 
-/// How long the longest node is beside its directory: a word, a uuid, a number and the directory of permits.
-const NODE_BYTES: usize = 70;
-/// What else of a card and of an entry of an access list there is, at most.
+/// The longest part of a node's path after its directory: a word, a uuid, a number and the directory of permits.
+const MAX_NODE_BYTES: usize = 70;
+/// The most further bytes of a record, and of an entry of an access list.
 const RECORD_BYTES: usize = 64;
 const ACL_BYTES: usize = 12;
 
@@ -247,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_called_as_curator_has_it() {
+    fn nodes_are_named_as_in_curator() {
         let dir = dir("a/b%");
         assert_eq!(dir.shown(), "/locks/a%2Fb%25");
-        let of = |mode, layout| dir.place(ID, mode, false, layout);
+        let of = |mode, layout| dir.node_prefix(ID, mode, false, layout);
         let start = "/apps/locks/a%2Fb%25";
         let uuid = "abababab-abab-abab-abab-abababababab";
         assert_eq!(of(Mode::Exclusive, Layout::Mutex), format!("{start}/_c_{uuid}-lock-"));
@@ -258,13 +262,13 @@ mod tests {
         assert_eq!(of(Mode::Shared, Layout::Mutex), format!("{start}/_c_{uuid}-__READ__"));
         let permits = Mode::Permits { count: 1, limit: 2 };
         assert_eq!(of(permits, Layout::ReadWrite), format!("{start}/locks/_c_{uuid}-lock-"));
-        let tried = dir.place(ID, permits, true, Layout::Mutex);
+        let tried = dir.node_prefix(ID, permits, true, Layout::Mutex);
         assert_eq!(tried, format!("{start}/locks/_c_{uuid}-try-lock-"));
         assert_eq!(dir.permit(ID, 2), format!("{start}/leases/_c_{uuid}-lease-0000000002"));
     }
 
     #[test]
-    fn every_node_with_a_number_is_a_claim_and_nothing_else_is() {
+    fn only_a_node_with_a_number_is_a_claim() {
         let uuid = "_c_abababab-abab-abab-abab-abababababab";
         for (name, shared, number) in [
             (format!("{uuid}-lock-0000000007"), false, 7),
@@ -282,8 +286,8 @@ mod tests {
         ] {
             let node = Node::read(&name).unwrap();
             assert_eq!((node.shared, node.number, node.known), (shared, number, true), "{name}");
-            assert_eq!(node.tries, name.contains("-try-"), "{name}");
-            assert_eq!(is_of(&name, ID), name.starts_with("_c_"));
+            assert_eq!(node.is_try, name.contains("-try-"), "{name}");
+            assert_eq!(belongs_to(&name, ID), name.starts_with("_c_"));
         }
         for (name, number) in [
             ("lock-0000000007", 7),
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_readable_and_are_paths() {
+    fn names_are_escaped_as_readable_paths() {
         for (name, shown) in [
             ("läuft ✓", "läuft ✓"),
             (".", "%2E"),

@@ -1,8 +1,8 @@
 //! The ZooKeeper engine: locks on one ensemble.
 //!
-//! A lock is what Apache Curator's recipes make of it, and what kazoo's see: who made its node first in the directory of a name holds, the
-//! others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
-//! `docs/engines/zookeeper.md`.
+//! A lock has the nodes of Apache Curator's recipes, which kazoo can be configured to recognise: the claim with the
+//! first node in the directory of a name holds, the other claims wait for the nodes ahead of them. So claims of these
+//! programs and ours exclude each other, in one queue. Documentation for users: `docs/engines/zookeeper.md`.
 
 mod check;
 mod claim;
@@ -44,6 +44,6 @@ pub use engine::ZookeeperEngine;
 pub use leasehold_tls::Tls;
 
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code can panic half-way through a change under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

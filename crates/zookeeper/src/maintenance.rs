@@ -1,5 +1,5 @@
-//! What a client does by itself while it has sessions: keeps them alive, watches what is held for long, and ends claims for which nobody
-//! spoke in time.
+//! The background upkeep of a client while it has sessions: it keeps the sessions alive, watches holds that last, and
+//! ends claims that sent no request in time.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    claims::only_stands_in_line, client::Client, engine::REQUEST_TIMEOUT, runtime, session::Want, wire::Ping,
+    claims::only_waits, client::Client, engine::REQUEST_TIMEOUT, runtime, session::SessionStep, wire::Ping,
 };
 
 impl Maintain for Client {
@@ -17,22 +17,22 @@ impl Maintain for Client {
     }
 
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.end_silent(id))
+        Box::pin(self.end_expired(id))
     }
 
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.facts.step(now) {
-                Want::Nothing(at) => next = next.min(at),
-                Want::Beat => {
-                    // Without a connection there is one made already.
+                SessionStep::Nothing(at) => next = next.min(at),
+                SessionStep::Beat => {
+                    // Without a connection the link is already reconnecting.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
-                        let believes = !only_stands_in_line(&self.claims(), &session);
+                        let needs_proof = !only_waits(&self.claims(), &session);
                         runtime::spawn(async move {
                             let beat = async {
-                                if believes {
+                                if needs_proof {
                                     client.beat(&session, &conn).await
                                 } else {
                                     conn.send(&Ping).answer().await
@@ -44,14 +44,14 @@ impl Maintain for Client {
                         });
                     }
                 }
-                Want::Close => {
+                SessionStep::Close => {
                     self.sessions.forget(&session);
                     runtime::spawn(async move {
-                        // If it does not arrive, the session ends by itself.
+                        // If the request is lost, the session times out.
                         let _ = runtime::within(REQUEST_TIMEOUT, session.close()).await;
                     });
                 }
-                Want::Forget => self.session_is_gone(&session),
+                SessionStep::Forget => self.session_is_gone(&session),
             }
         }
         let (overdue, lasting) = {

@@ -1,4 +1,4 @@
-//! What comes without a request, and what it means for the claims of this client.
+//! Events that the server pushes, and their effect on the claims of this client.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::{
     session::Facts,
     sessions::Session,
     watches::{Target, WatchHandler},
-    wire::Happened,
+    wire::EventKind,
 };
 
 impl WatchHandler for Client {
-    fn happened(&self, target: Target, path: &str, happened: Happened) {
+    fn on_event(&self, target: Target, path: &str, kind: EventKind) {
         match target {
-            Target::Blocker(id) => self.happened_before(id, path, happened),
-            Target::Own(id) => self.happened_to(id, happened),
+            Target::Blocker(id) => self.on_blocker_event(id, path, kind),
+            Target::Own(id) => self.on_own_event(id, kind),
         }
     }
 
-    fn connected_again(&self, session: &Arc<Facts>) {
+    fn reconnected(&self, session: &Arc<Facts>) {
         let now = self.now();
         let lost = |before: &mut Blocker| *before = Blocker::Unknown;
         self.claims().watch_anew(now, |entry| Arc::ptr_eq(&entry.data.slot.session().facts, session), lost);
@@ -32,9 +32,9 @@ impl WatchHandler for Client {
 }
 
 impl Client {
-    /// What the claim waits for is deleted, or changed. If nothing else came before it, it holds from now on: that what came before is
-    /// gone is true for ever, whoever tells it, so it needs no other answer.
-    fn happened_before(&self, id: ClaimId, path: &str, happened: Happened) {
+    /// The node that the claim waits for was deleted or changed. If a deleted node was the only one ahead, the claim
+    /// holds from now on. A deleted node never comes back, so no other answer is needed, whichever server reports it.
+    fn on_blocker_event(&self, id: ClaimId, path: &str, kind: EventKind) {
         let now = self.now();
         let mut claims = self.claims();
         let Some(entry) = claims.get(id) else { return };
@@ -42,13 +42,13 @@ impl Client {
         if before.path() != Some(path) {
             return;
         }
-        let sole = matches!(before, Blocker::Node { sole: true, .. }) && happened == Happened::Deleted;
+        let sole = matches!(before, Blocker::Node { sole: true, .. }) && kind == EventKind::Deleted;
         let own = own.clone();
         *before = Blocker::Unknown;
         let session = Arc::clone(entry.data.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
-        // Its session has to stand for it.
-        let left = session.facts.left(now).filter(|_| sole).zip(session.facts.lineage());
+        // The grant is valid only as long as the session.
+        let left = session.facts.remaining(now).filter(|_| sole).zip(session.facts.lineage());
         let granted = left.and_then(|(left, lineage)| grant(lineage, own.czxid, left.min(ttl)).ok());
         let Some(grant) = granted else {
             drop(claims);
@@ -61,11 +61,11 @@ impl Client {
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// The claim's own node was deleted, or somebody wrote into it.
-    fn happened_to(&self, id: ClaimId, happened: Happened) {
+    /// The claim's own node was deleted or changed.
+    fn on_own_event(&self, id: ClaimId, kind: EventKind) {
         let name = self.claims().get(id).map(|entry| entry.name.clone());
         let Some(name) = name else { return };
-        if happened == Happened::Deleted {
+        if kind == EventKind::Deleted {
             self.lost(name, id, Loss::Gone);
         } else if let Some(client) = self.me.upgrade() {
             runtime::spawn(async move { client.watch_hold(id).await });
@@ -76,7 +76,7 @@ impl Client {
         self.mailbox.push(Notification::Lost { name, id, loss });
     }
 
-    /// The server ended a session, and with it all nodes of it.
+    /// The server ended a session, and with it all its nodes.
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();

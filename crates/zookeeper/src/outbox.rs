@@ -1,5 +1,5 @@
-//! Requests of one connection: those that wait to be written, and those that wait for their answers. The server answers in the
-//! order in which they were written.
+//! The requests of one connection: those that wait to be written, and those that wait for their answers. The server
+//! answers in the order in which the requests were written.
 
 use std::{
     collections::VecDeque,
@@ -21,17 +21,18 @@ use crate::{
 
 /// The most requests that wait to be written.
 const MAX_WAITING: usize = 65_536;
-/// As much is written at once.
+/// The number of bytes from which on a batch is written.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// What comes back for a request: its answer, or why there is none.
-type Back = Result<(Header, Vec<u8>), Failed>;
+/// The result of a request: its answer, or the reason why there is none.
+type Response = Result<(Header, Vec<u8>), Failed>;
 
 /// The requests of one connection.
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     filled: Notify,
-    /// The last number of a request of this session: a server tells its requests apart by that, whatever connection they came on.
+    /// The number of the last request of this session. A server distinguishes the session's requests by their numbers,
+    /// across connections.
     xids: Arc<AtomicI32>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Outbox {
 struct Inner {
     waiting: VecDeque<PendingRequest>,
     written: VecDeque<Written>,
-    /// Nothing is taken any more.
+    /// No request is accepted any more.
     closed: bool,
 }
 
@@ -47,25 +48,25 @@ struct PendingRequest {
     message: Vec<u8>,
     code: i32,
     since: Instant,
-    back: oneshot::Sender<Back>,
+    response: oneshot::Sender<Response>,
 }
 
 struct Written {
     xid: i32,
     since: Instant,
-    back: oneshot::Sender<Back>,
+    response: oneshot::Sender<Response>,
 }
 
-/// A request that was handed in. If it is dropped before it was written, it is not written.
+/// A queued request. If it is dropped before it was written, it is not written.
 #[must_use = "what is answered may be that it was not done"]
 pub(crate) struct Sent<O> {
-    back: oneshot::Receiver<Back>,
+    response: oneshot::Receiver<Response>,
     op: PhantomData<fn() -> O>,
 }
 
 impl<O: Op> Sent<O> {
     pub(crate) async fn answer(self) -> Result<O::Answer, Failed> {
-        let (header, body) = self.back.await.unwrap_or(Err(Failed::Unanswered))?;
+        let (header, body) = self.response.await.unwrap_or(Err(Failed::Unanswered))?;
         if header.error != 0 {
             return Err(Failed::Refused(Code(header.error)));
         }
@@ -78,26 +79,27 @@ impl Outbox {
         Self { inner: Mutex::default(), filled: Notify::new(), xids }
     }
 
-    /// Hands a request in, after all that were handed in before.
+    /// Queues a request behind all earlier ones.
     pub(crate) fn send<O: Op>(&self, op: &O, clock: &dyn Clock) -> Sent<O> {
         let mut writer = Writer::new();
         writer.int(0).int(O::CODE);
         op.write(&mut writer);
-        let (back, answer) = oneshot::channel();
-        let pending = PendingRequest { message: writer.finish(), code: O::CODE, since: clock.now(), back };
+        let (response, answer) = oneshot::channel();
+        let pending =
+            PendingRequest { message: writer.finish(), code: O::CODE, since: clock.now(), response };
         let mut inner = lock_of(&self.inner);
         if inner.closed || inner.waiting.len() >= MAX_WAITING {
             drop(inner);
-            let _ = pending.back.send(Err(Failed::Unsent));
+            let _ = pending.response.send(Err(Failed::Unsent));
         } else {
             inner.waiting.push_back(pending);
             drop(inner);
             self.filled.notify_one();
         }
-        Sent { back: answer, op: PhantomData }
+        Sent { response: answer, op: PhantomData }
     }
 
-    /// What is to be written next, once there is something. From then on it counts as written.
+    /// Waits until there is something to write, and returns it. The returned requests count as written.
     pub(crate) async fn next(&self, clock: &dyn Clock) -> Vec<u8> {
         loop {
             let filled = self.filled.notified();
@@ -114,37 +116,38 @@ impl Outbox {
         let mut inner = lock_of(&self.inner);
         while batch.len() < BATCH_BYTES {
             let Some(mut pending) = inner.waiting.pop_front() else { break };
-            // Who asked does not wait any more: it is not to be done.
-            if pending.back.is_closed() {
+            // The caller has gone, so the request must not be applied.
+            if pending.response.is_closed() {
                 continue;
             }
             let xid = match pending.code {
                 Ping::CODE => XID_PING,
                 Auth::CODE => XID_AUTH,
-                // Those below zero mean something else.
+                // Negative numbers have a special meaning.
                 _ => self.xids.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX,
             };
             pending.message[4..8].copy_from_slice(&xid.to_be_bytes());
             batch.append(&mut pending.message);
-            inner.written.push_back(Written { xid, since: now, back: pending.back });
+            inner.written.push_back(Written { xid, since: now, response: pending.response });
         }
         batch
     }
 
-    /// The server answered. False if that is not what was to be answered next.
+    /// Passes on an answer of the server. False if it is not the next expected answer.
     pub(crate) fn answered(&self, header: Header, body: &[u8]) -> bool {
         let mut inner = lock_of(&self.inner);
-        // Pings and logins are answered out of turn.
+        // Pings and logins are answered out of order.
         let at =
             if header.xid < 0 { inner.written.iter().position(|one| one.xid == header.xid) } else { Some(0) };
         let Some(written) = at.and_then(|at| inner.written.remove(at)) else { return false };
         drop(inner);
         let fits = written.xid == header.xid;
-        let _ = written.back.send(if fits { Ok((header, body.to_vec())) } else { Err(Failed::Unreadable) });
+        let _ =
+            written.response.send(if fits { Ok((header, body.to_vec())) } else { Err(Failed::Unreadable) });
         fits
     }
 
-    /// How many requests have no answer yet.
+    /// The number of unanswered requests.
     pub(crate) fn load(&self) -> usize {
         let inner = lock_of(&self.inner);
         inner.waiting.len() + inner.written.len()
@@ -157,15 +160,15 @@ impl Outbox {
         oldest.into_iter().flatten().min()
     }
 
-    /// The connection is gone.
+    /// The connection is gone: all requests fail.
     pub(crate) fn close(&self) {
         let (waiting, written) = {
             let mut inner = lock_of(&self.inner);
             inner.closed = true;
             (std::mem::take(&mut inner.waiting), std::mem::take(&mut inner.written))
         };
-        waiting.into_iter().for_each(|pending| drop(pending.back.send(Err(Failed::Unsent))));
-        written.into_iter().for_each(|written| drop(written.back.send(Err(Failed::Unanswered))));
+        waiting.into_iter().for_each(|pending| drop(pending.response.send(Err(Failed::Unsent))));
+        written.into_iter().for_each(|written| drop(written.response.send(Err(Failed::Unanswered))));
     }
 }
 
@@ -191,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_the_order_of_the_requests_but_for_pings() {
+    fn answers_come_in_order_except_pings() {
         let outbox = Outbox::new(Arc::default());
         let (one, ping, two) = (delete(&outbox), outbox.send(&Ping, &Zero), delete(&outbox));
         assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
         assert_eq!(outbox.waiting_since(), Some(Instant::from_nanos(1)));
         assert!(outbox.answered(header(1, 0), &[]));
-        assert!(!outbox.answered(header(-4, 0), &[]), "nobody logged in");
+        assert!(!outbox.answered(header(-4, 0), &[]), "no login was sent");
         assert!(outbox.answered(header(-2, 0), &[]));
         assert!(outbox.answered(header(2, -101), &[]));
         assert!(!outbox.answered(header(3, 0), &[]) && outbox.waiting_since().is_none());
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_written_and_what_was_not_written_was_not_done() {
+    fn a_dropped_request_is_not_written_and_an_unwritten_one_is_unsent() {
         let outbox = Outbox::new(Arc::default());
         drop(delete(&outbox));
         assert!(outbox.take(Instant::from_nanos(1)).is_empty());

@@ -1,38 +1,38 @@
-//! Where a claim stands in a line: who has to go before it holds.
+//! The position of a claim in its queue: which nodes have to go before it holds.
 
 use leasehold_core::Mode;
 
 use crate::keys::Node;
 
-/// What comes before a claim.
+/// What is ahead of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuePosition {
-    /// The newest node that it has to wait for, and whether that is the only one. `None`: it is the first.
+    /// The newest node that the claim has to wait for, and whether it is the only one. `None`: there is none.
     pub(crate) before: Option<(String, bool)>,
-    /// How many stand in line before it, those that hold left out.
+    /// The number of nodes ahead, without those that hold.
     pub(crate) ahead: u32,
-    /// Its number is so large that those after it may not be told to be after it.
-    pub(crate) worn: bool,
+    /// The number of the node is so large that later nodes may not get a larger one.
+    pub(crate) used_up: bool,
 }
 
-/// Numbers from here on are not stood in line with. The server counts in 32 bits; beyond them it goes on below zero, and servers
-/// from 3.6 on give the largest number again and again
+/// No claim of ours waits with a number from here on. The server counts in 32 bits. After the largest number it
+/// continues below zero, and servers from 3.6 on assign the largest number again and again
 /// (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/DataTree.java>,
-/// `createNode`). Those who are still in line may use as many as are left.
-pub(crate) const WORN: i32 = i32::MAX - (1 << 20);
+/// `createNode`). The remaining numbers are for claims that are created before the queue is empty.
+pub(crate) const USED_UP_FROM: i32 = i32::MAX - (1 << 20);
 
-/// What refuses a claim that does not wait and comes behind these: who holds or waits. Of those that try as it does, the first in a
-/// line of locks holds; what becomes of the others it has to wait for.
+/// The node that refuses a try behind these nodes: a holder or a waiter. Of several tries only the head of a lock's
+/// queue counts as a holder; the outcome of the others has to be awaited.
 pub(crate) fn refuses(ahead: &[Node], mode: Mode) -> Option<&Node> {
     let is_decided = |at: usize, node: &Node| match mode {
         Mode::Exclusive => true,
-        Mode::Shared => !node.shared && (at == 0 || !node.tries),
-        Mode::Permits { .. } => !node.tries,
+        Mode::Shared => !node.shared && (at == 0 || !node.is_try),
+        Mode::Permits { .. } => !node.is_try,
     };
     ahead.iter().enumerate().find(|(at, node)| is_decided(*at, node)).map(|(_, node)| node)
 }
 
-/// How many of a line hold.
+/// How many nodes of a queue hold.
 pub(crate) fn holders(nodes: &[Node]) -> usize {
     match nodes.first() {
         None => 0,
@@ -41,22 +41,22 @@ pub(crate) fn holders(nodes: &[Node]) -> usize {
     }
 }
 
-/// Where the node of this name stands in the line; `None` if it is not there.
+/// The position of the node with this name; `None` if the node is not in the queue.
 pub(crate) fn position(nodes: &[Node], own: &str, mode: Mode) -> Option<QueuePosition> {
     let at = nodes.iter().position(|node| node.name == own)?;
     let mut blockers = nodes[..at].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
     let before = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
-    // Of a semaphore, nobody in line holds.
+    // No node in the queue of a semaphore holds.
     let holding = if mode.limit().is_some() { 0 } else { holders(nodes).min(at) };
     let ahead = u32::try_from(at - holding).unwrap_or(u32::MAX);
-    let worn = !(0..WORN).contains(&nodes[at].number);
-    Some(QueuePosition { before, ahead, worn })
+    let used_up = !(0..USED_UP_FROM).contains(&nodes[at].number);
+    Some(QueuePosition { before, ahead, used_up })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::line;
+    use crate::keys::queue_nodes;
 
     const PERMITS: Mode = Mode::Permits { count: 1, limit: 2 };
 
@@ -66,10 +66,10 @@ mod tests {
             't' => format!("_c_00000000-0000-0000-0000-000000000000-try-lock-{number:010}"),
             _ => format!("x-lock-{number:010}"),
         };
-        line(&words.chars().enumerate().map(name).collect::<Vec<_>>())
+        queue_nodes(&words.chars().enumerate().map(name).collect::<Vec<_>>())
     }
 
-    fn stands(words: &str, at: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
+    fn positions(words: &str, at: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
         let nodes = nodes(words);
         let position = position(&nodes, &nodes[at].name, mode).unwrap();
         let before = position
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_is_refused_by_who_holds_or_waits() {
+    fn a_try_is_refused_by_holders_and_waiters_only() {
         for (words, mode, expected) in [
             ("", Mode::Exclusive, None),
             ("t", Mode::Exclusive, Some(0)),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_waits_for_the_one_before_it_and_a_reader_for_the_last_writer() {
+    fn a_writer_waits_for_the_node_ahead_and_a_reader_for_the_last_writer() {
         for (words, at, mode, expected) in [
             ("w", 0, Mode::Exclusive, (None, 0)),
             ("ww", 1, Mode::Exclusive, (Some((0, true)), 0)),
@@ -111,7 +111,7 @@ mod tests {
             ("w", 0, PERMITS, (None, 0)),
             ("ww", 1, PERMITS, (Some((0, true)), 1)),
         ] {
-            assert_eq!(stands(words, at, mode), expected, "{at} of {words}");
+            assert_eq!(positions(words, at, mode), expected, "{at} of {words}");
         }
         assert_eq!(position(&nodes("ww"), "x", Mode::Exclusive), None);
         assert_eq!(["", "w", "ww", "rrw", "rr"].map(|words| holders(&nodes(words))), [0, 1, 1, 2, 2]);

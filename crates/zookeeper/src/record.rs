@@ -1,23 +1,23 @@
-//! What is written in the node of a claim: `leasehold <layout> <state> <milliseconds> <owner>`. Other programs write what they like:
+//! The data of a claim's node: `leasehold <layout> <state> <milliseconds> <owner>`. Other programs write other data:
 //! Curator an address, kazoo any text.
 
 use std::time::Duration;
 
-/// What our data begins with.
+/// The beginning of our data.
 const OURS: &str = "leasehold";
 /// The version of this text and of the names of nodes.
 const LAYOUT: &str = "1";
-/// No card is as long, in bytes, nor what others write of themselves.
-pub(crate) const LONGEST: i32 = 4096;
-/// What Curator's `Revoker` writes to ask a holder to let go.
+/// The longest data, in bytes, that is read as a record or as an owner.
+pub(crate) const MAX_DATA_BYTES: i32 = 4096;
+/// What Curator's `Revoker` writes to ask a holder to release.
 const REVOKE: &[u8] = b"__REVOKE__";
 
-/// What stands in a node of ours.
+/// The data of one of our nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// An operator broke the hold.
     pub(crate) broken: bool,
-    /// For how long it lasts without a word of its client: the timeout of its session, or less.
+    /// How long the hold lasts after the last request of its client: the timeout of its session, or less.
     pub(crate) time: Duration,
     pub(crate) owner: String,
 }
@@ -28,7 +28,7 @@ impl Record {
         format!("{OURS} {LAYOUT} {state} {} {}", self.time.as_millis(), self.owner).into_bytes()
     }
 
-    /// `None` for what is not ours.
+    /// `None` if the data is not ours.
     pub(crate) fn read(data: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(data).ok()?.splitn(5, ' ');
         if words.next()? != OURS || words.next()? != LAYOUT {
@@ -44,19 +44,19 @@ impl Record {
     }
 }
 
-/// Whether the holder of this node is to let go.
+/// Whether the holder of this node has to release it.
 pub(crate) fn is_broken(data: &[u8]) -> bool {
     data == REVOKE || Record::read(data).is_some_and(|record| record.broken)
 }
 
-/// What the directory of permits says of their number; nothing if others made it.
+/// The limit in the data of the directory of permits; `None` if another program created it.
 pub(crate) fn limit(data: &[u8]) -> Option<u32> {
     let mut words = std::str::from_utf8(data).ok()?.split(' ');
     let ours = words.next()? == OURS && words.next()? == LAYOUT && words.next()? == "limit";
     ours.then(|| words.next()?.parse().ok())?
 }
 
-/// The same, to be written.
+/// The data of the directory of permits.
 pub(crate) fn limit_text(limit: u32) -> Vec<u8> {
     format!("{OURS} {LAYOUT} limit {limit}").into_bytes()
 }

@@ -1,4 +1,4 @@
-//! Ending claims.
+//! The end of claims.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
@@ -21,18 +21,19 @@ use crate::{
 
 /// How many nodes are deleted in one step.
 const BATCH: usize = 128;
-/// The pauses, in milliseconds, after which it is looked again for what a request made that was given up: as long as one lives.
+/// The pauses, in milliseconds, between the checks for a late node of an unanswered request. Together they are as long
+/// as a request lives.
 const LATE_REQUEST_LOOKS: [u64; 5] = [200, 800, 2000, 4000, 8000];
 
-/// A claim that is to be ended, as far as it is known here.
-struct Known {
+/// What is known of a claim that is to be ended.
+struct EndingClaim {
     session: Arc<Session>,
     name: Name,
     mode: Mode,
     paths: Vec<String>,
-    /// More may be there than the paths say.
+    /// The claim may have more nodes than `paths`.
     unsettled: bool,
-    /// Of a hold.
+    /// The token, if the claim holds.
     token: Option<i64>,
 }
 
@@ -43,10 +44,10 @@ impl Client {
 
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
-        // From now on nothing is sent for it any more.
+        // From now on no request of the claim is sent.
         self.in_flight.release(release.id, 0, now, now.after(REQUEST_LIFE));
         self.unwatch(release.id);
-        // What is not known here was never made here.
+        // This client has created nothing for an unknown claim.
         let Some(known) = self.known(release.id) else { return Released::NotThere };
         let held = known.token;
         match self.end_for_good(release.id, known).await {
@@ -61,8 +62,9 @@ impl Client {
         }
     }
 
-    /// R9: a request of the claim was not answered, and nobody tells when it can be done no more. What it makes later is deleted.
-    fn expect_late_request(&self, id: ClaimId, known: Known) {
+    /// R9: a request of the claim was not answered, and it is not known until when it can be applied. Deletes what it
+    /// creates later.
+    fn expect_late_request(&self, id: ClaimId, known: EndingClaim) {
         let client = Weak::clone(&self.me);
         runtime::spawn(async move {
             for pause in LATE_REQUEST_LOOKS {
@@ -78,24 +80,24 @@ impl Client {
         });
     }
 
-    fn known(&self, id: ClaimId) -> Option<Known> {
+    fn known(&self, id: ClaimId) -> Option<EndingClaim> {
         let mut claims = self.claims();
         let entry = claims.get(id)?;
         let token = match entry.state {
             State::Held { ref own, .. } => Some(own.czxid),
             _ => None,
         };
-        Some(Known {
+        Some(EndingClaim {
             session: Arc::clone(entry.data.slot.session()),
             name: entry.name.clone(),
             mode: entry.mode,
             paths: entry.state.own().map(Own::paths).unwrap_or_default(),
-            unsettled: entry.data.unsettled || entry.data.doubtful,
+            unsettled: entry.data.unsettled || entry.data.may_appear_late,
             token,
         })
     }
 
-    /// Leaves nothing of the claim; true if something was there.
+    /// Deletes all that the claim has on the server. True if there was something.
     pub(crate) async fn end_known(&self, id: ClaimId) -> Result<bool, Failed> {
         match self.known(id) {
             Some(known) => self.end_for_good(id, known).await,
@@ -103,8 +105,8 @@ impl Client {
         }
     }
 
-    /// The same, and of what may still be made of it later.
-    async fn end_for_good(&self, id: ClaimId, known: Known) -> Result<bool, Failed> {
+    /// The same, also for what an unanswered request may create later.
+    async fn end_for_good(&self, id: ClaimId, known: EndingClaim) -> Result<bool, Failed> {
         let there = self.end(id, &known).await?;
         if known.unsettled {
             self.expect_late_request(id, known);
@@ -112,9 +114,9 @@ impl Client {
         Ok(there)
     }
 
-    async fn end(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {
+    async fn end(&self, id: ClaimId, known: &EndingClaim) -> Result<bool, Failed> {
         let session = &known.session;
-        // What was made by a session that the server ended is gone.
+        // The nodes of an ended session are gone.
         if session.facts.is_gone() {
             return Ok(false);
         }
@@ -128,9 +130,10 @@ impl Client {
         }
     }
 
-    async fn end_on(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {
+    async fn end_on(&self, id: ClaimId, known: &EndingClaim) -> Result<bool, Failed> {
         let session = &known.session;
-        // A program that takes one lock in its life leaves no session behind. One that takes more keeps the next.
+        // A program that takes a single lock leaves no session behind. A program that takes more locks keeps its next
+        // session.
         if !known.unsettled
             && !self.keeps_sessions.load(Ordering::Relaxed)
             && session.facts.close_after_only_use()
@@ -141,8 +144,9 @@ impl Client {
         let mut paths = known.paths.clone();
         if known.unsettled {
             let dir = self.dir(&known.name);
-            for path in
-                [Some(dir.line(known.mode)), known.mode.limit().map(|_| dir.permits())].into_iter().flatten()
+            for path in [Some(dir.queue_of(known.mode)), known.mode.limit().map(|_| dir.permits())]
+                .into_iter()
+                .flatten()
             {
                 paths.extend(self.nodes_of(&conn, &path, id).await?);
             }
@@ -152,10 +156,10 @@ impl Client {
         self.delete_all(session, &conn, &paths).await
     }
 
-    /// Ends the session, which has nothing but these nodes; true if they were there.
+    /// Closes the session, which has no other nodes. True if all these nodes existed.
     async fn end_with_session(&self, session: &Arc<Session>, paths: &[String]) -> Result<bool, Failed> {
-        // What was sent to close it may arrive at any time from then on, also on an old connection: nobody is let in any more,
-        // and if it is not answered the release is sent again.
+        // From now on the request to close may arrive at any time, also on an old connection. So no other claim may use
+        // the session, and an unanswered release is sent again.
         let conn = session.link.conn().await?;
         let looks: Vec<_> = paths.iter().map(|path| conn.send(&Exists { path })).collect();
         let closed = conn.send(&Close);
@@ -170,7 +174,7 @@ impl Client {
         Ok(there)
     }
 
-    /// Deletes these nodes, as far as they are there; true if one was.
+    /// Deletes those of these nodes that exist. True if at least one existed.
     pub(crate) async fn delete_all(
         &self,
         session: &Session,
@@ -206,8 +210,8 @@ impl Client {
         Ok(any)
     }
 
-    /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
-    pub(crate) async fn end_silent(&self, id: ClaimId) -> Result<(), EngineError> {
+    /// Ends a claim that sent no request in time. The caller repeats this until it succeeds.
+    pub(crate) async fn end_expired(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
         self.end_known(id).await?;
         let now: Instant = self.now();

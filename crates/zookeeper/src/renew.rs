@@ -1,5 +1,5 @@
-//! Renewals. The session is kept by itself; a renewal lets a hold go on by it, and looks whether its node is still there: an operator may
-//! have broken it.
+//! Renewals. The maintenance task keeps the session alive. A renewal extends a hold within the validity of the session,
+//! and checks its node, because an operator may have broken the hold.
 
 use std::sync::Arc;
 
@@ -13,17 +13,18 @@ use crate::{
     error::Failed,
     record::is_broken,
     sessions::Session,
-    watches::{Expecting, Target},
+    watches::{PendingWatch, Target},
     wire::{Code, Data, Stat},
 };
 
 impl Client {
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let held: Vec<Option<(Arc<Session>, String)>> = holds.iter().map(|hold| self.held_by(hold)).collect();
+        let held: Vec<Option<(Arc<Session>, String)>> =
+            holds.iter().map(|hold| self.session_of_hold(hold)).collect();
         let mut sessions: Vec<&Arc<Session>> = held.iter().flatten().map(|(session, _)| session).collect();
         sessions.sort_unstable_by_key(|session| Arc::as_ptr(session));
         sessions.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        // A server that answers a change knows all that was changed before: what is read after it is not older than the renewal.
+        // A server that answers a change knows all earlier changes, so later reads are not older than the renewal.
         join_all(sessions.into_iter().map(|session| async move {
             let conn = session.conn().await?;
             self.beat(session, &conn).await
@@ -34,8 +35,8 @@ impl Client {
 
     async fn renew_one(&self, hold: &Hold, held: Option<(Arc<Session>, String)>) -> Renewed {
         let Some((session, path)) = held else { return Renewed::Lost(Loss::Gone) };
-        match self.look_at(hold, &session, &path).await {
-            Ok(Some(belief)) => self.renewed(hold, belief),
+        match self.check_node(hold, &session, &path).await {
+            Ok(Some(valid_until)) => self.renewed(hold, valid_until),
             Ok(None) => Renewed::Lost(Loss::Broken),
             Err(failed) if failed.is(Code::NO_NODE) => Renewed::Lost(Loss::Gone),
             Err(_) if session.facts.is_gone() => Renewed::Lost(Loss::Gone),
@@ -43,8 +44,9 @@ impl Client {
         }
     }
 
-    /// The session by which it is held, if it is, and one of its nodes. A renewal is a sign of life, so it does not lapse meanwhile.
-    fn held_by(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
+    /// The session of a hold and one of its nodes; `None` if it does not hold any more. A renewal counts as a request
+    /// of the claim, so the claim does not expire meanwhile.
+    fn session_of_hold(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
@@ -57,33 +59,38 @@ impl Client {
         if session.facts.is_gone() {
             return None;
         }
-        let until = now.after(session.facts.left(now).unwrap_or_default().min(hold.ttl));
+        let until = now.after(session.facts.remaining(now).unwrap_or_default().min(hold.ttl));
         let path = own.path.clone();
         claims.hold(hold.id, own, spoken, (now, until));
         Some((session, path))
     }
 
-    /// Until when the session was known to live before its node was read; `None` if it was broken.
-    async fn look_at(&self, hold: &Hold, session: &Session, path: &str) -> Result<Option<Instant>, Failed> {
+    /// Until when the session was valid before its node was read; `None` if the hold was broken.
+    async fn check_node(
+        &self,
+        hold: &Hold,
+        session: &Session,
+        path: &str,
+    ) -> Result<Option<Instant>, Failed> {
         self.freshen(session).await?;
-        let belief = session.facts.belief();
+        let valid_until = session.facts.valid_until();
         let conn = session.conn().await?;
         let (data, stat) = self.watch_own(&conn, hold.id, path).await?;
         if stat.owner != session.facts.id() {
             return Err(Failed::NO_NODE);
         }
-        Ok((!is_broken(&data)).then_some(belief))
+        Ok((!is_broken(&data)).then_some(valid_until))
     }
 
-    /// Reads a node of a hold, and hears from now on when it changes or ends.
+    /// Reads a node of a hold and watches it.
     async fn watch_own(&self, conn: &Conn, id: ClaimId, path: &str) -> Result<(Vec<u8>, Stat), Failed> {
-        let expecting = Expecting::new(&conn.watches, path, Target::Own(id));
+        let pending_watch = PendingWatch::new(&conn.watches, path, Target::Own(id));
         let read = conn.send(&Data { path, watch: true }).answer().await?;
-        expecting.keep();
+        pending_watch.confirm();
         Ok(read)
     }
 
-    /// A hold has lasted for a while: it is watched from now on.
+    /// Watches a hold that has lasted for a while.
     pub(crate) async fn watch_hold(&self, id: ClaimId) {
         let known = {
             let mut claims = self.claims();
@@ -97,18 +104,18 @@ impl Client {
         let Some((conn, path, name)) = known else { return };
         match self.watch_own(&conn, id, &path).await {
             Ok((data, _)) if is_broken(&data) => self.lost(name, id, Loss::Broken),
-            // Unless it was released meanwhile.
+            // A released node is no loss.
             Err(failed) if failed.is(Code::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
                 self.lost(name, id, Loss::Gone);
             }
-            // Its renewal finds out.
+            // The next renewal finds the loss.
             Ok(_) | Err(_) => {}
         }
     }
 
-    fn renewed(&self, hold: &Hold, belief: Instant) -> Renewed {
+    fn renewed(&self, hold: &Hold, valid_until: Instant) -> Renewed {
         let now = self.now();
-        let ttl = belief.since(now).min(hold.ttl);
+        let ttl = valid_until.since(now).min(hold.ttl);
         if ttl.is_zero() {
             return Renewed::Unknown(EngineError::new(
                 Fault::Unknown,

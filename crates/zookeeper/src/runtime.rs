@@ -1,16 +1,16 @@
-//! How this crate reaches the runtime: what it spawns, waits for and bounds in time. All else takes the time as an argument.
+//! The access of this crate to the runtime: spawn, sleep and time limits. All other code gets the time as an argument.
 
 pub(crate) use leasehold_core::runtime::{sleep, spawn, within};
 
-/// Where tasks run.
+/// A runtime for tasks.
 pub(crate) type Runtime = tokio::runtime::Handle;
 
-/// Where this task runs.
+/// The runtime of this task.
 pub(crate) fn runtime() -> Runtime {
     Runtime::current()
 }
 
-/// Runs `work` there, from wherever this is. If it runs no longer, neither does the work.
+/// Runs `work` on that runtime, from any thread. If the runtime has stopped, the work does not run.
 pub(crate) fn spawn_on(runtime: &Runtime, work: impl Future<Output = ()> + Send + 'static) {
     drop(runtime.spawn(work));
 }

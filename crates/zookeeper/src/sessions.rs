@@ -1,5 +1,5 @@
-//! The sessions of a client, each with its connection. All claims of one ttl share one, or a few when there is much to do: a server does
-//! the requests of one session one after the other.
+//! The sessions of a client, each with its own connection. All claims of one ttl share a session, or a few sessions
+//! under load, because a server handles the requests of one session one after the other.
 
 use std::{
     sync::{Arc, Mutex, Weak, atomic::Ordering},
@@ -15,20 +15,22 @@ use zeroize::Zeroizing;
 use crate::{
     config::Config,
     conn::Conn,
-    error::{Failed, agreed},
+    error::{Failed, multi_outcome},
     lock_of, runtime,
-    session::{Facts, over},
+    session::{Facts, session_ended},
     watches::WatchHandler,
     wire::{Auth, Close, Hello, Multi, MultiOp, Sync},
 };
 
-/// A server that answers nothing for so long is taken for gone; or for a third of a shorter timeout.
-const SILENCE: Duration = Duration::from_secs(3);
-/// How long it takes at most that those who hold by a session hear of its end.
-const TOLD: Duration = Duration::from_millis(200);
-/// The most sessions for claims of one ttl, and how many requests are under way on the least busy one when another pays.
-const MOST_ALIKE: usize = 4;
-const BUSY: usize = 12;
+/// A server that leaves a request unanswered for this long counts as dead; with a shorter session, for a third of the
+/// timeout.
+const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+/// The pause before a session is closed, in which its holders are notified that it is over.
+const NOTIFY_PAUSE: Duration = Duration::from_millis(200);
+/// The most sessions for claims of one ttl, and the number of requests in flight on the least busy session from which
+/// on another session is worth its cost.
+const MAX_SESSIONS_PER_TTL: usize = 4;
+const BUSY_REQUESTS: usize = 12;
 
 /// One session and its connection.
 pub(crate) struct Session {
@@ -36,21 +38,21 @@ pub(crate) struct Session {
     pub(crate) link: Link<Dialer>,
 }
 
-/// Connects to the servers, for one session.
+/// Connects one session to the servers.
 pub(crate) struct Dialer {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     facts: Arc<Facts>,
-    hears: Weak<dyn WatchHandler>,
+    handler: Weak<dyn WatchHandler>,
     rotation: Rotation,
 }
 
 impl Session {
-    /// A session that begins when it is first used.
+    /// A session that is created on the server at its first use.
     pub(crate) fn new(
         config: Arc<Config>,
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn WatchHandler>,
+        handler: Weak<dyn WatchHandler>,
         facts: Facts,
         first: usize,
         contact: Contact,
@@ -60,23 +62,23 @@ impl Session {
             config,
             clock: Arc::clone(&clock),
             facts: Arc::clone(&facts),
-            hears,
+            handler,
             rotation: Rotation::new(first),
         };
         Self { facts, link: Link::new(dialer, clock, contact) }
     }
 
-    /// Its connection; an error if it is over.
+    /// Its connection, or an error if the session is over.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         if self.facts.is_gone() {
-            return Err(over());
+            return Err(session_ended());
         }
         self.link.conn().await
     }
 
-    /// Keeps its connection as long as it lasts.
+    /// Reconnects whenever the connection breaks, until the session is over.
     pub(crate) async fn mend(&self) {
-        let mending = async {
+        let ended = async {
             loop {
                 let mut changed = std::pin::pin!(self.facts.changed.notified());
                 changed.as_mut().enable();
@@ -87,12 +89,12 @@ impl Session {
             }
         };
         tokio::select! {
-            () = mending => {}
+            () = ended => {}
             () = self.link.mend() => {}
         }
     }
 
-    /// Ends it on the server, with all its nodes.
+    /// Closes the session on the server, which deletes all its nodes.
     pub(crate) async fn close(&self) -> Result<(), Failed> {
         self.facts.end();
         let Some(conn) = self.link.live() else { return Err(Failed::Unsent) };
@@ -104,7 +106,7 @@ impl Dial for Dialer {
     type Conn = Conn;
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
-        Box::pin(self.first_that_serves(broken))
+        Box::pin(self.connect_any(broken))
     }
 
     fn is_dead(conn: &Conn) -> bool {
@@ -112,53 +114,54 @@ impl Dial for Dialer {
     }
 
     fn place(conn: &Conn) -> String {
-        conn.place.to_string()
+        conn.endpoint.to_string()
     }
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
-        if again && let Some(hears) = self.hears.upgrade() {
-            hears.connected_again(&self.facts);
+        if again && let Some(handler) = self.handler.upgrade() {
+            handler.reconnected(&self.facts);
         }
     }
 }
 
 impl Dialer {
-    /// The first server, from the next one on, that serves; else what the last one that can be reached said.
-    async fn first_that_serves(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    /// Connects to the first server that works, beginning with the next one of the rotation. If none works, returns the
+    /// last error of a server that could be reached.
+    async fn connect_any(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let servers = &self.config.servers;
-        // Until it has caught up.
+        // The limit for each attempt, until the server has caught up.
         let limit = dial_limit(self.config.connect_timeout, servers.len());
-        let dial = async |place| {
-            let dialed = runtime::within(limit, self.dial_one(place, Arc::clone(&broken))).await;
+        let dial = async |endpoint| {
+            let dialed = runtime::within(limit, self.dial_one(endpoint, Arc::clone(&broken))).await;
             dialed.unwrap_or_else(|| {
                 Err(EngineError::new(
                     Fault::Retry,
-                    format!("cannot connect to {place}: no answer within {limit:?}"),
+                    format!("cannot connect to {endpoint}: no answer within {limit:?}"),
                 ))
             })
         };
         self.rotation.connect(servers, dial, || self.facts.is_gone()).await
     }
 
-    async fn dial_one(&self, place: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    async fn dial_one(&self, endpoint: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let (session, password) = self.facts.identity();
         let asked = i32::try_from(self.facts.asked.as_millis()).unwrap_or(i32::MAX);
         let sent = self.clock.now();
         let hello = Hello { timeout_millis: asked, session, password: &password };
-        let (bytes, welcome) = Conn::greet(&self.config, place, &hello).await?;
-        if !self.facts.welcomed(welcome, (sent, self.clock.now())) {
-            return Err(over());
+        let (bytes, welcome) = Conn::greet(&self.config, endpoint, &hello).await?;
+        if !self.facts.accepted(welcome, (sent, self.clock.now())) {
+            return Err(session_ended());
         }
         let seen = Arc::clone(&self.facts.seen);
         let before = seen.load(Ordering::Relaxed);
-        let silence = SILENCE.min(self.facts.timeout() / 3);
-        let (clock, hears) = (Arc::clone(&self.clock), Weak::clone(&self.hears));
+        let silence = SILENCE_LIMIT.min(self.facts.timeout() / 3);
+        let (clock, handler) = (Arc::clone(&self.clock), Weak::clone(&self.handler));
         let known = (seen, Arc::clone(&self.facts.xids));
-        let conn = Conn::begin(bytes, place.clone(), silence, known, clock, hears, broken);
+        let conn = Conn::begin(bytes, endpoint.clone(), silence, known, clock, handler, broken);
         let failed = |failed: Failed| {
             let error = EngineError::from(failed);
             let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
-            EngineError::new(fault, format!("cannot connect to {place}: {}", error.message))
+            EngineError::new(fault, format!("cannot connect to {endpoint}: {}", error.message))
         };
         if let Some((user, password)) = &self.config.login {
             let password = password.read().await?;
@@ -170,30 +173,31 @@ impl Dialer {
             conn.send(&Sync { path }).answer().await.map_err(failed)?;
             return Ok(conn);
         }
-        // What this client did already, the server may not know yet; and what it asked for on another connection may be agreed upon
-        // and not done. A `sync` does not tell: who led before answers it by itself. A change that changes nothing does.
+        // The server may not know yet what this client did before. A request that left on an earlier connection may be
+        // agreed upon and not applied yet. A `sync` proves nothing here: a former leader answers it by itself. A change
+        // that changes nothing needs a quorum.
         let check = MultiOp::Check { path: path.to_owned(), version: -1 };
-        let _ = agreed(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
+        let _ = multi_outcome(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
         if conn.zxid() < before {
-            self.went_back(&conn).await.map_err(failed)?;
+            self.end_rolled_back(&conn).await.map_err(failed)?;
         }
         Ok(conn)
     }
 
-    /// A quorum knows of less than a server said before: they were given older data, in which claims stand that are over. They end
-    /// with their session.
-    async fn went_back(&self, conn: &Conn) -> Result<(), Failed> {
-        tracing::warn!(place = %conn.place, "the data of the servers went back: all holds are lost");
+    /// A quorum has less data than a server reported before, so the servers were given older data. It may contain
+    /// claims that have ended. They end with the session.
+    async fn end_rolled_back(&self, conn: &Conn) -> Result<(), Failed> {
+        tracing::warn!(endpoint = %conn.endpoint, "the data of the servers went back: all holds are lost");
         self.facts.end();
-        // Its holders are told before others are let in.
-        runtime::sleep(TOLD).await;
-        // If it does not arrive, the session ends by itself.
+        // The holders are notified before other claims can be granted.
+        runtime::sleep(NOTIFY_PAUSE).await;
+        // If the request is lost, the session times out.
         let _ = conn.send(&Close).answer().await;
-        Err(over().into())
+        Err(session_ended().into())
     }
 }
 
-/// A claim's place on a session.
+/// The slot of a claim on a session.
 pub(crate) struct SessionSlot {
     session: Arc<Session>,
     bytes: usize,
@@ -220,19 +224,20 @@ impl Drop for SessionSlot {
 pub(crate) struct Sessions(Mutex<Vec<Arc<Session>>>);
 
 impl Sessions {
-    /// A seat on a session of this timeout, the least busy one with room, if there is one; and whether another session pays.
+    /// A slot on the least busy session of this timeout that has room, if there is one; and whether another session is
+    /// worth its cost.
     pub(crate) fn slot(&self, asked: Duration, bytes: usize) -> (Option<SessionSlot>, bool) {
         let known = lock_of(&self.0);
-        let mut alike: Vec<_> = known
+        let mut same_ttl: Vec<_> = known
             .iter()
             .filter(|session| session.facts.asked == asked && !session.facts.is_gone())
             .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
             .collect();
-        alike.sort_by_key(|(load, _)| *load);
-        let pays = alike.len() < MOST_ALIKE
-            && alike.first().is_none_or(|(load, _)| (BUSY..usize::MAX).contains(load));
-        let slot = alike.into_iter().find_map(|(_, session)| SessionSlot::take(session, bytes));
-        (slot, pays)
+        same_ttl.sort_by_key(|(load, _)| *load);
+        let wants_another = same_ttl.len() < MAX_SESSIONS_PER_TTL
+            && same_ttl.first().is_none_or(|(load, _)| (BUSY_REQUESTS..usize::MAX).contains(load));
+        let slot = same_ttl.into_iter().find_map(|(_, session)| SessionSlot::take(session, bytes));
+        (slot, wants_another)
     }
 
     pub(crate) fn add(&self, session: Arc<Session>) {

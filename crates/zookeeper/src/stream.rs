@@ -1,14 +1,14 @@
-//! The bytes under a connection: TCP, or TLS.
+//! The byte stream of a connection: TCP or TLS.
 
 use leasehold_core::{Endpoint, EngineError};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
 
-/// What a connection reads and writes.
+/// The two halves of a byte stream.
 pub(crate) type Bytes = (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>);
 
-/// What to try where a server closes the connection before its first answer.
+/// A hint for the error of a server that closes the connection before its first answer.
 pub(crate) fn wants_tls(config: &Config) -> &'static str {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {
@@ -19,22 +19,22 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
     ": if the server wants TLS, write zookeepers:// instead of zookeeper://"
 }
 
-pub(crate) async fn open(config: &Config, place: &Endpoint) -> Result<Bytes, EngineError> {
-    let stream = place.connect().await?;
+pub(crate) async fn open(config: &Config, endpoint: &Endpoint) -> Result<Bytes, EngineError> {
+    let stream = endpoint.connect().await?;
     #[cfg(feature = "tls")]
     if let Some(tls) = &config.tls {
         use leasehold_core::Fault;
         use leasehold_tls::TlsError;
 
-        return match tls.connect(stream, &place.host, &[]).await {
+        return match tls.connect(stream, &endpoint.host, &[]).await {
             Ok(stream) => {
                 let (read, write) = tokio::io::split(stream);
                 Ok((Box::new(read), Box::new(write)))
             }
-            Err(TlsError::Broken(error)) => Err(place.unreachable(&error)),
+            Err(TlsError::Broken(error)) => Err(endpoint.unreachable(&error)),
             Err(TlsError::Wrong(what)) => Err(EngineError::new(
                 Fault::Misconfigured,
-                format!("cannot connect to {place} by TLS: {what}"),
+                format!("cannot connect to {endpoint} by TLS: {what}"),
             )),
         };
     }

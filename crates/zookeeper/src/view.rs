@@ -9,36 +9,36 @@ use crate::{
     wire::Stat,
 };
 
-/// One node of a line, or one permit, with what is written in it.
+/// A node of a queue, or a permit, with its data.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StoredNode {
     pub(crate) path: String,
     pub(crate) data: Vec<u8>,
     pub(crate) stat: Stat,
 }
 
-/// What stands in the directory of a name.
+/// The contents of the directory of a name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct There {
-    /// The claims of a lock, those that were made first before the others.
-    pub(crate) line: Vec<(Node, Seen)>,
-    /// The claims in line for permits, in order.
-    pub(crate) queue: Vec<Seen>,
+pub(crate) struct DirContents {
+    /// The claims of a lock, in the order of the queue.
+    pub(crate) locks: Vec<(Node, StoredNode)>,
+    /// The queue entries for permits, in order.
+    pub(crate) queue: Vec<StoredNode>,
     /// The permits that are held.
-    pub(crate) permits: Vec<Seen>,
-    /// How many permits there are, if that is known.
+    pub(crate) permits: Vec<StoredNode>,
+    /// The limit of permits, if it is known.
     pub(crate) limit: Option<u32>,
     pub(crate) lineage: Option<Lineage>,
 }
 
-/// A hold: its nodes, of which all but those of permits have one.
+/// A hold and its nodes: one for each permit, otherwise one.
 #[derive(Clone, Debug)]
 pub(crate) struct Held<'a> {
     pub(crate) mode: Mode,
-    pub(crate) nodes: Vec<&'a Seen>,
+    pub(crate) nodes: Vec<&'a StoredNode>,
 }
 
-impl Seen {
+impl StoredNode {
     fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
@@ -55,7 +55,7 @@ impl Seen {
         is_broken(&self.data)
     }
 
-    /// The claim, if it is one of ours.
+    /// The claim id, if the node is ours.
     fn claim(&self) -> Option<ClaimId> {
         self.record().and_then(|_| id_of(self.name()))
     }
@@ -64,7 +64,7 @@ impl Seen {
         self.claim().map_or_else(|| self.name().to_owned(), |id| id.to_string())
     }
 
-    /// What others write of themselves is an address or a text, if anything.
+    /// Other programs write an address or a text, if anything.
     fn owner(&self) -> String {
         let said = || std::str::from_utf8(&self.data).ok().filter(|said| !said.chars().any(char::is_control));
         match self.record() {
@@ -92,19 +92,19 @@ impl Seen {
     }
 }
 
-impl There {
-    /// Who holds.
+impl DirContents {
+    /// The holds.
     pub(crate) fn held(&self) -> Vec<Held<'_>> {
-        let nodes: Vec<Node> = self.line.iter().map(|(node, _)| node.clone()).collect();
+        let nodes: Vec<Node> = self.locks.iter().map(|(node, _)| node.clone()).collect();
         let mode = |node: &Node| if node.shared { Mode::Shared } else { Mode::Exclusive };
-        let locks = self.line[..holders(&nodes)].iter();
+        let locks = self.locks[..holders(&nodes)].iter();
         let mut held: Vec<Held<'_>> =
             locks.map(|(node, seen)| Held { mode: mode(node), nodes: vec![seen] }).collect();
-        let mut of_permits: Vec<Vec<&Seen>> = Vec::new();
+        let mut of_permits: Vec<Vec<&StoredNode>> = Vec::new();
         for permit in &self.permits {
             let claim = permit.claim();
-            // All permits of one claim were made in one step.
-            let same = |all: &&mut Vec<&Seen>| {
+            // All permits of one claim were created in one step.
+            let same = |all: &&mut Vec<&StoredNode>| {
                 claim.is_some() && all.first().is_some_and(|one| one.claim() == claim)
             };
             match of_permits.iter_mut().find(same) {
@@ -133,8 +133,8 @@ impl There {
                 view.add_holder(held.mode, first.holder());
             }
         }
-        let waiters = self.line[locks..].iter().map(|(_, seen)| seen).chain(&self.queue);
-        view.waiters = waiters.map(Seen::waiter).collect();
+        let waiters = self.locks[locks..].iter().map(|(_, seen)| seen).chain(&self.queue);
+        view.waiters = waiters.map(StoredNode::waiter).collect();
         view
     }
 }

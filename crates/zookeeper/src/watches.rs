@@ -1,4 +1,4 @@
-//! What is watched over one connection. A watch ends with its connection, and when it has told something.
+//! The watches of one connection. A watch ends with its connection or after its first event.
 
 use std::{
     collections::HashMap,
@@ -11,68 +11,68 @@ use crate::{
     claims::{Own, State},
     lock_of,
     session::Facts,
-    wire::{Event, Happened},
+    wire::{Event, EventKind},
 };
 
-/// Whom a watched node concerns.
+/// The claim that a watched node concerns, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// The claim waits for its end, or for it to change.
+    /// The claim waits until the node is deleted or changes.
     Blocker(ClaimId),
-    /// It is the claim's own.
+    /// The node is the claim's own.
     Own(ClaimId),
 }
 
-/// Hears what happened to nodes that are watched.
+/// Receives the events of watched nodes.
 pub(crate) trait WatchHandler: Send + Sync {
-    fn happened(&self, target: Target, path: &str, happened: Happened);
+    fn on_event(&self, target: Target, path: &str, kind: EventKind);
 
-    /// A connection of this session was made again: what happened meanwhile was not told.
-    fn connected_again(&self, session: &Arc<Facts>);
+    /// The session has a new connection: events since the last one broke were missed.
+    fn reconnected(&self, session: &Arc<Facts>);
 }
 
 #[derive(Clone)]
 pub(crate) struct Watches {
-    hears: Weak<dyn WatchHandler>,
+    handler: Weak<dyn WatchHandler>,
     known: Arc<Mutex<HashMap<String, Vec<Target>>>>,
 }
 
-/// What is to be watched by a request that is under way. If that is given up, nothing is.
+/// A watch that a request in flight sets. If the request fails or is dropped, nothing is watched.
 #[must_use]
-pub(crate) struct Expecting<'a> {
+pub(crate) struct PendingWatch<'a> {
     watches: &'a Watches,
     path: &'a str,
     target: Target,
-    kept: bool,
+    confirmed: bool,
 }
 
-impl<'a> Expecting<'a> {
-    /// To be made before the request leaves.
+impl<'a> PendingWatch<'a> {
+    /// To be created before the request leaves.
     pub(crate) fn new(watches: &'a Watches, path: &'a str, target: Target) -> Self {
-        watches.expect(path, target);
-        Self { watches, path, target, kept: false }
+        watches.add(path, target);
+        Self { watches, path, target, confirmed: false }
     }
 
-    /// The server watches it.
-    pub(crate) fn keep(mut self) {
-        self.kept = true;
+    /// The server has set the watch.
+    pub(crate) fn confirm(mut self) {
+        self.confirmed = true;
     }
 }
 
-impl Drop for Expecting<'_> {
+impl Drop for PendingWatch<'_> {
     fn drop(&mut self) {
-        if !self.kept {
-            self.watches.leave(self.path, self.target);
+        if !self.confirmed {
+            self.watches.stop_watching(self.path, self.target);
         }
     }
 }
 
 impl Watches {
-    pub(crate) fn new(hears: Weak<dyn WatchHandler>) -> Self {
-        Self { hears, known: Arc::default() }
+    pub(crate) fn new(handler: Weak<dyn WatchHandler>) -> Self {
+        Self { handler, known: Arc::default() }
     }
 
-    fn expect(&self, path: &str, target: Target) {
+    fn add(&self, path: &str, target: Target) {
         let mut known = lock_of(&self.known);
         let targets = known.entry(path.to_owned()).or_default();
         if !targets.contains(&target) {
@@ -80,8 +80,8 @@ impl Watches {
         }
     }
 
-    /// It is of no interest any more, or the server does not watch it. What it tells is left unheard.
-    pub(crate) fn leave(&self, path: &str, target: Target) {
+    /// The claim needs the watch no more, or the server did not set it. An event that still arrives is ignored.
+    pub(crate) fn stop_watching(&self, path: &str, target: Target) {
         let mut known = lock_of(&self.known);
         if let Some(targets) = known.get_mut(path) {
             targets.retain(|one| *one != target);
@@ -91,15 +91,15 @@ impl Watches {
         }
     }
 
-    /// The same for all that is watched for a claim.
-    pub(crate) fn leave_all(&self, id: ClaimId, place: &State) {
-        if let State::Waiting { before, .. } = place
+    /// The same for all watches of a claim.
+    pub(crate) fn stop_watching_all(&self, id: ClaimId, state: &State) {
+        if let State::Waiting { before, .. } = state
             && let Some(path) = before.path()
         {
-            self.leave(path, Target::Blocker(id));
+            self.stop_watching(path, Target::Blocker(id));
         }
-        for path in place.own().map(Own::paths).unwrap_or_default() {
-            self.leave(&path, Target::Own(id));
+        for path in state.own().map(Own::paths).unwrap_or_default() {
+            self.stop_watching(&path, Target::Own(id));
         }
     }
 
@@ -107,11 +107,11 @@ impl Watches {
         lock_of(&self.known).get(path).is_some_and(|targets| targets.contains(&target))
     }
 
-    pub(crate) fn happened(&self, event: &Event) {
-        let Some(hears) = self.hears.upgrade() else { return };
+    pub(crate) fn on_event(&self, event: &Event) {
+        let Some(handler) = self.handler.upgrade() else { return };
         let targets = lock_of(&self.known).remove(&event.path).unwrap_or_default();
         for target in targets {
-            hears.happened(target, &event.path, event.happened);
+            handler.on_event(target, &event.path, event.kind);
         }
     }
 }
@@ -121,30 +121,30 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Heard(Mutex<Vec<Target>>);
+    struct Received(Mutex<Vec<Target>>);
 
-    impl WatchHandler for Heard {
-        fn happened(&self, target: Target, _: &str, _: Happened) {
+    impl WatchHandler for Received {
+        fn on_event(&self, target: Target, _: &str, _: EventKind) {
             lock_of(&self.0).push(target);
         }
 
-        fn connected_again(&self, _: &Arc<Facts>) {}
+        fn reconnected(&self, _: &Arc<Facts>) {}
     }
 
     #[test]
-    fn all_who_expect_it_hear_it_once() {
-        let heard: Arc<Heard> = Arc::default();
-        let watches = Watches::new(Arc::downgrade(&heard) as _);
+    fn each_target_is_notified_once() {
+        let received: Arc<Received> = Arc::default();
+        let watches = Watches::new(Arc::downgrade(&received) as _);
         let [one, two] = [Target::Blocker(ClaimId([1; 16])), Target::Own(ClaimId([2; 16]))];
-        watches.expect("/a", one);
-        watches.expect("/a", one);
-        watches.expect("/a", two);
-        watches.expect("/b", one);
-        watches.leave("/b", one);
+        watches.add("/a", one);
+        watches.add("/a", one);
+        watches.add("/a", two);
+        watches.add("/b", one);
+        watches.stop_watching("/b", one);
         for path in ["/a", "/a", "/b"] {
-            watches.happened(&Event { happened: Happened::Deleted, path: path.to_owned() });
+            watches.on_event(&Event { kind: EventKind::Deleted, path: path.to_owned() });
         }
-        assert_eq!(*lock_of(&heard.0), [one, two]);
+        assert_eq!(*lock_of(&received.0), [one, two]);
         assert!(lock_of(&watches.known).is_empty());
     }
 }

@@ -57,8 +57,8 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
 }
 
 fn is_fenced(failure: &Failure) -> bool {
-    let said = failure.downcast_ref::<leasehold::Error>();
-    said.is_some_and(|error| error.kind() == ErrorKind::Fenced)
+    let error = failure.downcast_ref::<leasehold::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::Fenced)
 }
 
 fn worker(floor: &Floor) -> Result<(), Failure> {
@@ -91,7 +91,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
 
 /// 2,400 orders, 600 of them twice, in an order that mixes them well: 1867 has no common factor with 3000.
 fn orders() -> impl Iterator<Item = String> {
-    (0..ORDERS).map(|place| format!("order-{:04}", place * 1867 % ORDERS % (ORDERS - REPEATS)))
+    (0..ORDERS).map(|index| format!("order-{:04}", index * 1867 % ORDERS % (ORDERS - REPEATS)))
 }
 
 /// The shop as one desk sees it: a connection of its own, and the fence in the row of the item.

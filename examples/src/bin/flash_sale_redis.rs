@@ -49,8 +49,8 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     println!("the holder that overslept was refused");
     check(failures(workers)? == 0, "a worker failed")?;
 
-    let said = ask(&[&["GET", STOCK], &["SCARD", SOLD], &["GET", REPEATED]])?;
-    let (left, sold, repeats) = (number(&said[0])?, number(&said[1])?, number(&said[2])?);
+    let replies = ask(&[&["GET", STOCK], &["SCARD", SOLD], &["GET", REPEATED]])?;
+    let (left, sold, repeats) = (number(&replies[0])?, number(&replies[1])?, number(&replies[2])?);
     println!("{sold} of {PIECES} pieces sold, {left} left, {repeats} repeated clicks recognised");
     check(sold == PIECES && left == 0, "the shelves are wrong")
 }
@@ -83,7 +83,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
 
 /// 2,400 orders, 600 of them twice, in an order that mixes them well: 1867 has no common factor with 3000.
 fn orders() -> impl Iterator<Item = String> {
-    (0..ORDERS).map(|place| format!("order-{:04}", place * 1867 % ORDERS % (ORDERS - REPEATS)))
+    (0..ORDERS).map(|index| format!("order-{:04}", index * 1867 % ORDERS % (ORDERS - REPEATS)))
 }
 
 /// One order, under the lock. All its writes are one step, so a killed worker leaves nothing half done.
@@ -106,8 +106,8 @@ fn fence(locks: &Locks) -> Result<RedisFence, Failure> {
     locks.redis_fence(ITEM).ok_or_else(|| "these locks are not on Redis".into())
 }
 
-fn number(said: &Reply) -> Result<usize, Failure> {
-    match said {
+fn number(reply: &Reply) -> Result<usize, Failure> {
+    match reply {
         Reply::Number(number) => Ok(usize::try_from(*number)?),
         Reply::Nothing => Ok(0),
         other => Ok(other.text().ok_or("no number")?.parse()?),

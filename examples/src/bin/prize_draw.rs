@@ -1,5 +1,5 @@
 //! Prize draw: 100 clients in 4 processes draw at the same time from a pot of 10 prizes. Exactly 10 win, the pot ends
-//! empty, every other client is told that it has not won or that its time is up, and no client hangs.
+//! empty, every other client learns that it has not won or that its time is up, and no client hangs.
 
 use std::{fs::OpenOptions, io::Write, process::ExitCode, time::Duration};
 
@@ -20,13 +20,13 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     let workers = (0..WORKERS).map(|number| floor.start(number)).collect::<Result<_, _>>()?;
     check(failures(workers)? == 0, "a worker failed")?;
 
-    let told = floor.lines("told.log")?;
-    let count = |word: &str| told.iter().filter(|line| line.ends_with(word)).count();
+    let results = floor.lines("results.log")?;
+    let count = |word: &str| results.iter().filter(|line| line.ends_with(word)).count();
     let (won, empty, timed_out) = (count("won"), count("empty"), count("timed out"));
     let left = floor.number("pot")?;
     println!("{won} won, {empty} found the pot empty, {timed_out} timed out, {left} prizes left");
     check(won as u64 == PRIZES && left == 0, "the prizes do not add up")?;
-    check(won + empty + timed_out == WORKERS * CLIENTS, "somebody was not told")
+    check(won + empty + timed_out == WORKERS * CLIENTS, "a client got no result")
 }
 
 fn worker(floor: &Floor) -> Result<(), Failure> {
@@ -38,16 +38,16 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
             .map(|client| {
                 let (floor, pot) = (floor.clone(), locks.mutex("pot"));
                 tokio::task::spawn_local(async move {
-                    let told = match pot.acquire_within(PATIENCE).await {
+                    let result = match pot.acquire_within(PATIENCE).await {
                         Ok(guard) => {
-                            let told = reach_in(&floor)?;
+                            let result = reach_in(&floor)?;
                             guard.release().await?;
-                            told
+                            result
                         }
                         Err(error) if error.is_timed_out() => "timed out",
                         Err(error) => return Err(error.into()),
                     };
-                    tell(&floor, client, told)
+                    report(&floor, client, result)
                 })
             })
             .collect();
@@ -69,8 +69,8 @@ fn reach_in(floor: &Floor) -> Result<&'static str, Failure> {
 }
 
 /// One write call appends a short line whole, even if other processes write too.
-fn tell(floor: &Floor, client: usize, told: &str) -> Result<(), Failure> {
+fn report(floor: &Floor, client: usize, result: &str) -> Result<(), Failure> {
     let worker = floor.worker.unwrap_or_default();
-    let mut file = OpenOptions::new().append(true).create(true).open(floor.file("told.log"))?;
-    Ok(file.write_all(format!("client {worker}/{client}: {told}\n").as_bytes())?)
+    let mut file = OpenOptions::new().append(true).create(true).open(floor.file("results.log"))?;
+    Ok(file.write_all(format!("client {worker}/{client}: {result}\n").as_bytes())?)
 }

@@ -48,7 +48,7 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(most == LIMIT, "the quota was never used up")?;
     check(calls.len() >= (FLEET - KILLED) * CALLS, "calls are missing")?;
     let free = floor.locks()?.semaphore("api", LIMIT).permits(LIMIT).blocking().acquire_within(TTL * 10);
-    check(free.is_ok(), "a place leaked")
+    check(free.is_ok(), "a permit leaked")
 }
 
 /// Waits for a permit. Workers are killed in the middle of requests, so a request that the server could not answer is

@@ -1,4 +1,4 @@
-//! What a server says of a request that it did not do
+//! The errors of the server for requests that it did not apply
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/KeeperException.java>).
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 pub(crate) struct Code(pub(crate) i32);
 
 impl Code {
-    /// The steps of a multi after the one that failed.
+    /// The error of the steps of a multi after the failed one.
     pub(crate) const SKIPPED: Self = Self(-2);
     pub(crate) const DATA_INCONSISTENCY: Self = Self(-3);
     pub(crate) const CONNECTION_LOSS: Self = Self(-4);

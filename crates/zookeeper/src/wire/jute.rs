@@ -1,4 +1,4 @@
-//! Numbers, texts and lists as ZooKeeper writes them: big-endian, each list and text after its length
+//! Numbers, texts and lists in ZooKeeper's encoding: big-endian, with the length before each list and text
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-jute/src/main/java/org/apache/jute/BinaryOutputArchive.java>).
 
 /// Writes one message, which begins with its length.
@@ -35,7 +35,7 @@ impl Writer {
         self.bytes(value.as_bytes())
     }
 
-    /// The length of a list or text. Names and values are bounded far below what does not fit.
+    /// The length of a list or text. The bounds of names and values are far below the largest length.
     pub(crate) fn count(&mut self, count: usize) -> &mut Self {
         self.int(i32::try_from(count).unwrap_or(i32::MAX))
     }
@@ -47,7 +47,7 @@ impl Writer {
     }
 }
 
-/// Reads one message. `None`: it ends too early, or holds something unexpected.
+/// Reads one message. A method returns `None` if the message is too short or contains something unexpected.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         self.take().map(|[byte]: [u8; 1]| byte != 0)
     }
 
-    /// A length of -1 stands for nothing, which is as good as empty here.
+    /// A length of -1 stands for an absent value, which is the same as an empty one here.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.int()?;
         if length == -1 {
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes()?).ok().map(str::to_owned)
     }
 
-    /// What was not read yet.
+    /// The bytes that were not read yet.
     pub(crate) const fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_what_is_cut_short_is_not() {
+    fn written_values_are_read_and_truncated_ones_are_refused() {
         let mut writer = Writer::new();
         writer.int(-7).long(1 << 40).bool(true).text("läuft").bytes(b"");
         let message = writer.finish();

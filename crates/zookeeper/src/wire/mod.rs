@@ -1,4 +1,4 @@
-//! What we say to a server and it to us: as much of ZooKeeper's protocol as a lock needs
+//! The messages to and from a server: the part of ZooKeeper's protocol that locks need
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-jute/src/main/resources/zookeeper.jute>).
 
 mod code;
@@ -11,7 +11,7 @@ pub(crate) use code::Code;
 pub(crate) use jute::{Reader, Writer};
 pub(crate) use multi::{Multi, MultiOp};
 pub(crate) use ops::{
-    Acl, Auth, Children, Close, Create, Created, Data, Delete, EVERYBODY, Exists, Kind, MAKER, Op, Ping,
+    Acl, Auth, CREATOR, Children, Close, Create, Created, Data, Delete, EVERYBODY, Exists, Kind, Op, Ping,
     SetData, Stat, Sync,
 };
-pub(crate) use session::{Event, Happened, Header, Hello, Welcome, XID_AUTH, XID_EVENT, XID_PING};
+pub(crate) use session::{Event, EventKind, Header, Hello, Welcome, XID_AUTH, XID_EVENT, XID_PING};

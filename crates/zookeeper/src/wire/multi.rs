@@ -1,4 +1,4 @@
-//! Several changes in one step: all of them, or none.
+//! A multi: several changes in one step, all or none.
 
 use super::{
     code::Code,
@@ -12,14 +12,14 @@ pub(crate) enum MultiOp {
     Create(Create),
     Delete(Delete),
     SetData(SetData),
-    /// Nothing, if the node is there and its data was changed so often; -1: however often.
+    /// Changes nothing. Fails unless the node exists and its data has this version; -1: any version.
     Check {
         path: String,
         version: i32,
     },
 }
 
-/// Changes that are done together or not at all.
+/// Changes that are applied together or not at all.
 #[derive(Clone, Debug)]
 pub(crate) struct Multi(pub(crate) Vec<MultiOp>);
 
@@ -27,15 +27,15 @@ const CHECK: i32 = 13;
 const SET_DATA: i32 = SetData::CODE;
 const DELETE: i32 = Delete::CODE;
 const CREATE: i32 = Create::CODE;
-/// What an answer calls a node that was made, whatever the request called it. It tells its path alone.
+/// The code of a created node in an answer, whichever code the request had. Only the path follows.
 const CREATED: i32 = 1;
 const CREATE_CONTAINER: i32 = super::ops::Kind::Container.code();
-/// What stands where an answer would: a step that was not done.
+/// The code of a step that was not applied, in place of its answer.
 const ERROR: i32 = -1;
 
 impl Op for Multi {
     const CODE: i32 = 14;
-    /// Or which step failed, and why.
+    /// Success, or the index and the error of the failed step.
     type Answer = Result<(), (usize, Code)>;
 
     fn write(&self, writer: &mut Writer) {
@@ -66,7 +66,7 @@ impl Op for Multi {
             }
             match code {
                 ERROR => {
-                    // The steps before the one that failed say 0, those after it that they were skipped.
+                    // Steps before the failed one have the code 0, steps after it the code for skipped ones.
                     let code = Code(reader.int()?);
                     if failed.is_none() && code.0 != 0 && code != Code::SKIPPED {
                         failed = Some((at, code));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_that_failed_is_told_from_those_around_it() {
+    fn the_failed_step_of_a_multi_is_identified() {
         let read = |message: &[u8]| Multi::read(&mut Reader::new(message));
         let failed = answer(&[(ERROR, Some(0)), (ERROR, Some(-101)), (ERROR, Some(-2))]);
         assert_eq!(read(&failed), Some(Err((1, Code::NO_NODE))));

@@ -4,32 +4,32 @@ use leasehold_core::LONGEST_REPLY;
 
 use super::jute::{Reader, Writer};
 
-/// What the name of a node takes beside its letters.
+/// The memory that the name of a child takes in addition to its characters.
 const CHILD: usize = 64;
 
-/// A request, and what is answered to it.
+/// A request and its answer.
 pub(crate) trait Op {
     const CODE: i32;
     type Answer;
 
     fn write(&self, writer: &mut Writer);
 
-    /// `None` for what is unexpected.
+    /// `None` if the answer is unexpected.
     fn read(reader: &mut Reader<'_>) -> Option<Self::Answer>;
 }
 
-/// What is known of a node beside its data.
+/// What the server stores of a node besides its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// The change that made it.
+    /// The change that created the node.
     pub(crate) czxid: i64,
-    /// When it was made, in milliseconds, by the clock of the server that led then.
+    /// When the node was created, in milliseconds, by the clock of the leader at that time.
     pub(crate) ctime: i64,
     /// How often its data was changed.
     pub(crate) version: i32,
-    /// The session that it ends with; 0: none.
+    /// The session with which the node ends; 0 for none.
     pub(crate) owner: i64,
-    /// How long its data is, in bytes.
+    /// The length of its data in bytes.
     pub(crate) length: i32,
 }
 
@@ -49,7 +49,7 @@ impl Stat {
     }
 }
 
-/// Who may do what with a node.
+/// An entry of an access list: the rights of some users on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl {
     pub(crate) rights: i32,
@@ -58,10 +58,10 @@ pub(crate) struct Acl {
 }
 
 const ALL_RIGHTS: i32 = 31;
-/// Everybody may do everything.
+/// Everybody has all rights.
 pub(crate) const EVERYBODY: (i32, &str, &str) = (ALL_RIGHTS, "world", "anyone");
-/// Who made it may do everything.
-pub(crate) const MAKER: (i32, &str, &str) = (ALL_RIGHTS, "auth", "");
+/// The creator has all rights.
+pub(crate) const CREATOR: (i32, &str, &str) = (ALL_RIGHTS, "auth", "");
 
 impl From<(i32, &str, &str)> for Acl {
     fn from((rights, scheme, id): (i32, &str, &str)) -> Self {
@@ -69,21 +69,21 @@ impl From<(i32, &str, &str)> for Acl {
     }
 }
 
-/// How a node lives.
+/// How long a node lasts, and how it is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Persistent,
-    /// As long as its session, under the name that is given.
+    /// As long as its session, with the given name.
     Ephemeral,
-    /// As long as its session; the server appends a number to its name that grows within its directory.
+    /// As long as its session. The server appends a number to the name, which grows within the directory.
     Sequential,
-    /// The server deletes it some time after its last child.
+    /// Until the server deletes it, some time after its last child.
     Container,
 }
 
 impl Kind {
     pub(super) const fn code(self) -> i32 {
-        // Containers are made by a request of their own.
+        // A container has a request code of its own.
         if matches!(self, Self::Container) { 19 } else { 15 }
     }
 
@@ -97,7 +97,7 @@ impl Kind {
     }
 }
 
-/// Makes a node. Sent as it is, it makes no container: put that into a [`Multi`](super::Multi).
+/// Creates a node. A container can only be created as part of a [`Multi`](super::Multi), because it has another code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Create {
     pub(crate) path: String,
@@ -106,7 +106,7 @@ pub(crate) struct Create {
     pub(crate) kind: Kind,
 }
 
-/// A node was made.
+/// A created node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Created {
     pub(crate) path: String,
@@ -130,7 +130,7 @@ impl Op for Create {
     }
 }
 
-/// Deletes a node, if its data was changed so often; -1: however often.
+/// Deletes a node if its data has this version; -1: any version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delete {
     pub(crate) path: String,
@@ -150,7 +150,7 @@ impl Op for Delete {
     }
 }
 
-/// Looks at a node without its data.
+/// Reads the state of a node without its data.
 #[derive(Debug)]
 pub(crate) struct Exists<'a> {
     pub(crate) path: &'a str,
@@ -169,7 +169,7 @@ impl Op for Exists<'_> {
     }
 }
 
-/// Reads a node; watches whether it changes or ends.
+/// Reads a node. With `watch`, the server reports when it changes or is deleted.
 #[derive(Debug)]
 pub(crate) struct Data<'a> {
     pub(crate) path: &'a str,
@@ -189,7 +189,7 @@ impl Op for Data<'_> {
     }
 }
 
-/// Changes the data of a node, if it was changed so often before.
+/// Changes the data of a node if its data has this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SetData {
     pub(crate) path: String,
@@ -210,7 +210,7 @@ impl Op for SetData {
     }
 }
 
-/// Lists the children of a node; watches whether they change, or it ends.
+/// Lists the children of a node. With `watch`, the server reports when they change or the node is deleted.
 #[derive(Debug)]
 pub(crate) struct Children<'a> {
     pub(crate) path: &'a str,
@@ -227,7 +227,7 @@ impl Op for Children<'_> {
 
     fn read(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         let count = usize::try_from(reader.int()?).unwrap_or(0);
-        // Each has a length at least, and takes more than that here.
+        // Each name has a length at least, and takes more memory than that here.
         let room = LONGEST_REPLY.checked_sub(reader.rest().len())?;
         if count > reader.rest().len() / 4 || count > room / CHILD {
             return None;
@@ -236,7 +236,7 @@ impl Op for Children<'_> {
     }
 }
 
-/// Lets the server of this connection know all that its leader knew when it was asked.
+/// Brings the server of this connection up to date with its leader at the time of the request.
 #[derive(Debug)]
 pub(crate) struct Sync<'a> {
     pub(crate) path: &'a str,
@@ -255,7 +255,7 @@ impl Op for Sync<'_> {
     }
 }
 
-/// Says who we are.
+/// Logs in.
 pub(crate) struct Auth<'a> {
     pub(crate) scheme: &'a str,
     pub(crate) secret: &'a str,
@@ -274,7 +274,7 @@ impl Op for Auth<'_> {
     }
 }
 
-/// Says that we are there.
+/// A sign of life for the server of this connection.
 #[derive(Debug)]
 pub(crate) struct Ping;
 
@@ -289,7 +289,7 @@ impl Op for Ping {
     }
 }
 
-/// Ends the session, with all nodes that end with it.
+/// Ends the session and deletes all its nodes.
 #[derive(Debug)]
 pub(crate) struct Close;
 

@@ -1,14 +1,14 @@
-//! How a connection begins, and what stands before every answer.
+//! The beginning of a connection, and the header of every answer.
 
 use super::jute::{Reader, Writer};
 
-/// What a server says without being asked.
+/// The number of messages that answer no request.
 pub(crate) const XID_EVENT: i32 = -1;
-/// Requests with numbers of their own.
+/// The fixed numbers of pings and logins.
 pub(crate) const XID_PING: i32 = -2;
 pub(crate) const XID_AUTH: i32 = -4;
 
-/// The first words to a server.
+/// The first message to a server.
 #[derive(Debug)]
 pub(crate) struct Hello<'a> {
     pub(crate) timeout_millis: i32,
@@ -20,17 +20,18 @@ pub(crate) struct Hello<'a> {
 impl Hello<'_> {
     pub(crate) fn message(&self) -> Vec<u8> {
         let mut writer = Writer::new();
-        // No version is known but 0. What we saw before we make sure of by a sync.
+        // The only protocol version is 0. The newest known change is given as 0 too: `Dialer` itself compares the
+        // server's data with what the session has already seen.
         writer.int(0).long(0).int(self.timeout_millis).long(self.session).bytes(self.password).bool(false);
         writer.finish()
     }
 }
 
-/// Its answer.
+/// The server's answer to [`Hello`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
     pub(crate) timeout_millis: i32,
-    /// 0: the session is over.
+    /// 0 if the session is over.
     pub(crate) session: i64,
     pub(crate) password: Vec<u8>,
 }
@@ -47,13 +48,13 @@ impl Welcome {
     }
 }
 
-/// What stands before every answer.
+/// The header of every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) xid: i32,
     /// The newest change that the server knew of.
     pub(crate) zxid: i64,
-    /// 0: it was done.
+    /// 0 if the request was applied.
     pub(crate) error: i32,
 }
 
@@ -63,31 +64,31 @@ impl Header {
     }
 }
 
-/// Something happened to a node that is watched.
+/// An event of a watched node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    pub(crate) happened: Happened,
+    pub(crate) kind: EventKind,
     pub(crate) path: String,
 }
 
-/// What happened to it.
+/// What happened to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum EventKind {
     Deleted,
     /// Its data or its children changed.
     Changed,
-    /// Anything else: it was made, or nothing happened to it at all.
+    /// Anything else: it was created, or the event is not about a node.
     Other,
 }
 
 impl Event {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let happened = match reader.int()? {
-            2 => Happened::Deleted,
-            3 | 4 => Happened::Changed,
-            _ => Happened::Other,
+        let kind = match reader.int()? {
+            2 => EventKind::Deleted,
+            3 | 4 => EventKind::Changed,
+            _ => EventKind::Other,
         };
         let _state = reader.int()?;
-        Some(Self { happened, path: reader.text()? })
+        Some(Self { kind, path: reader.text()? })
     }
 }

@@ -1,22 +1,22 @@
 // A program that locks with Curator, for tests that two kinds of programs exclude each other.
 //
-// It is started as `Curator SERVERS SESSION_MS [USER:PASSWORD]` and told what to do line by line; it answers line by line.
-// Who logs in makes nodes that are its own alone. Each THREAD is one of the program's own, so that one waits while others
-// go on; what it holds is its own, and what it is told is done in order.
+// It is started as `Curator SERVERS SESSION_MS [USER:PASSWORD]`, reads commands line by line and answers line by line.
+// With a login it creates nodes that only this login may access. Each THREAD is a thread of the program, so that one
+// thread can wait while others continue. A thread has its own holds and runs its commands in order.
 //
 //	lock THREAD PATH [LIMIT_MS]        locked THREAD NODE, or late THREAD once the limit is over: a mutex
 //	read THREAD PATH [LIMIT_MS]        as lock: the shared side of a read-write lock
 //	write THREAD PATH [LIMIT_MS]       as lock: its exclusive side
-//	permit THREAD PATH MOST [LIMIT_MS] as lock: one permit of at most so many
-//	revocable THREAD PATH              as lock, and asked THREAD when somebody wants it back
-//	unlock THREAD                      unlocked THREAD: what it locked last
-//	revoke NODE                        revoked: whoever holds it is asked to give it back
+//	permit THREAD PATH MOST [LIMIT_MS] as lock: one permit of at most MOST
+//	revocable THREAD PATH              as lock, and asked THREAD when a client revokes it
+//	unlock THREAD                      unlocked THREAD: the last lock of the thread
+//	revoke NODE                        revoked: its holder is asked to release it
 //	participants PATH                  participants NODE...: of a mutex, in Curator's order
 //	session                            session NUMBER, in hexadecimal digits
-//	state                              state CONNECTED, SUSPENDED, RECONNECTED or LOST, as Curator saw it last
-//	quit                               ends in order, as does the end of its input
+//	state                              state CONNECTED, SUSPENDED, RECONNECTED or LOST, the newest that Curator reported
+//	quit                               ends in order, like the end of the input
 //
-// What goes wrong is answered by `error TEXT`, or `error THREAD TEXT`.
+// An error is answered by `error TEXT`, or `error THREAD TEXT`.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -47,7 +47,7 @@ public class Curator {
 
 	private final CuratorFramework client;
 	private final Map<String, Worker> workers = new HashMap<>();
-	/** One object each for a path: Curator counts the locks of a thread in it. */
+	/** One object for each path, because Curator counts the locks of a thread in it. */
 	private final Map<String, InterProcessMutex> mutexes = new HashMap<>();
 	private final Map<String, InterProcessReadWriteLock> readWrites = new HashMap<>();
 	private volatile ConnectionState state = ConnectionState.CONNECTED;
@@ -58,9 +58,9 @@ public class Curator {
 		var lines = new BufferedReader(new InputStreamReader(System.in));
 		for (var line = lines.readLine(); line != null && !line.equals("quit"); line = lines.readLine()) {
 			try {
-				program.obey(line.split(" "));
+				program.run(line.split(" "));
 			} catch (Exception error) {
-				program.say("error " + oneLine(error));
+				program.print("error " + oneLine(error));
 			}
 		}
 		program.quit();
@@ -84,7 +84,7 @@ public class Curator {
 		}
 	}
 
-	private void obey(String[] words) throws Exception {
+	private void run(String[] words) throws Exception {
 		switch (words[0]) {
 			case "lock" -> lock(words[1], mutex(words[2]), limit(words, 3));
 			case "read" -> lock(words[1], readWrite(words[2]).readLock(), limit(words, 3));
@@ -94,14 +94,15 @@ public class Curator {
 			case "unlock" -> worker(words[1]).unlock();
 			case "revoke" -> {
 				Revoker.attemptRevoke(client, words[1]);
-				say("revoked");
+				print("revoked");
 			}
 			case "participants" -> {
 				var nodes = mutex(words[1]).getParticipantNodes();
-				say(nodes.isEmpty() ? "participants" : "participants " + String.join(" ", nodes));
+				print(nodes.isEmpty() ? "participants" : "participants " + String.join(" ", nodes));
 			}
-			case "session" -> say("session " + Long.toHexString(client.getZookeeperClient().getZooKeeper().getSessionId()));
-			case "state" -> say("state " + state);
+			case "session" ->
+				print("session " + Long.toHexString(client.getZookeeperClient().getZooKeeper().getSessionId()));
+			case "state" -> print("state " + state);
 			default -> throw new IllegalArgumentException("not a command: " + String.join(" ", words));
 		}
 	}
@@ -116,7 +117,7 @@ public class Curator {
 
 	private void revocable(String thread, String path) {
 		var mutex = new InterProcessMutex(client, path);
-		mutex.makeRevocable(asked -> say("asked " + thread));
+		mutex.makeRevocable(asked -> print("asked " + thread));
 		lock(thread, mutex, NO_LIMIT_MS);
 	}
 
@@ -139,25 +140,25 @@ public class Curator {
 		return workers.computeIfAbsent(thread, Worker::new);
 	}
 
-	/** Gives back the session, and with it all that is locked or stands in line. */
+	/** Ends the session, with all its locks and queue entries. */
 	private void quit() {
 		synchronized (this) {
 			quiet = true;
 		}
 		client.close();
-		// Some threads may still wait.
+		// Some threads may still be waiting.
 		System.exit(0);
 	}
 
-	private synchronized void say(String line) {
+	private synchronized void print(String line) {
 		if (!quiet) {
 			System.out.println(line);
 		}
 	}
 
-	/** The node by which the calling thread holds it. */
+	/** The node by which the calling thread holds the mutex. */
 	private static String nodeOf(InterProcessMutex mutex) throws Exception {
-		// For classes that are derived from it only.
+		// The method is protected.
 		var method = InterProcessMutex.class.getDeclaredMethod("getLockPath");
 		method.setAccessible(true);
 		return (String) method.invoke(mutex);
@@ -176,7 +177,7 @@ public class Curator {
 	}
 
 	private interface Acquire {
-		/** Nothing, when the limit is over. */
+		/** Null when the time limit is over. */
 		Held run() throws Exception;
 	}
 
@@ -197,18 +198,18 @@ public class Curator {
 			run(() -> {
 				var got = acquire.run();
 				if (got == null) {
-					say("late " + name);
+					print("late " + name);
 					return;
 				}
 				held.push(got);
-				say("locked " + name + " " + got.node);
+				print("locked " + name + " " + got.node);
 			});
 		}
 
 		void unlock() {
 			run(() -> {
 				held.pop().release.run();
-				say("unlocked " + name);
+				print("unlocked " + name);
 			});
 		}
 
@@ -217,7 +218,7 @@ public class Curator {
 				try {
 					work.run();
 				} catch (Exception error) {
-					say("error " + name + " " + oneLine(error));
+					print("error " + name + " " + oneLine(error));
 				}
 			});
 		}

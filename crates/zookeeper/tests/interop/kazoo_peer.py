@@ -1,24 +1,24 @@
 """A program that locks with kazoo, for tests that two kinds of programs exclude each other.
 
-It is started as `kazoo_peer.py SERVERS SESSION_MS [USER:PASSWORD]` and told what to do line by line; it answers line by
-line. Who logs in makes nodes that are its own alone. Each THREAD is one of the program's own, so that one waits while
-others go on; what it holds is its own, and what it is told is done in order. PATTERNs name the nodes of other programs
-that kazoo shall count, such as `-lock-`.
+It is started as `kazoo_peer.py SERVERS SESSION_MS [USER:PASSWORD]`, reads commands line by line and answers line by
+line. With a login it creates nodes that only this login may access. Each THREAD is a thread of the program, so that one
+thread can wait while others continue. A thread has its own holds and runs its commands in order. A PATTERN, such as
+`-lock-`, matches nodes of other programs that kazoo has to count.
 
     lock THREAD PATH [PATTERN...]       locked THREAD NODE: a mutex
     read THREAD PATH [PATTERN...]       as lock: the shared side of a read-write lock
     write THREAD PATH [PATTERN...]      as lock: its exclusive side
     curator THREAD PATH [PATTERN...]    as lock, with nodes that are named as Curator's are
-    permit THREAD PATH MOST             as lock: one permit of at most so many
-    unlock THREAD                       unlocked THREAD: what it locked last
-    contenders PATH [PATTERN...]        contenders JSON: what is told of those who hold or want a mutex, in order
-    change PATH DATA NODE VERSION       changed, or refused WHY: in one step with a check of the node
+    permit THREAD PATH MOST             as lock: one permit of at most MOST
+    unlock THREAD                       unlocked THREAD: the last lock of the thread
+    contenders PATH [PATTERN...]        contenders JSON: the holder and the waiters of a mutex, in order
+    change PATH DATA NODE VERSION       changed, or refused WHY: in one step with a check of NODE
     read-data PATH                      data TEXT
     session                             session NUMBER, in hexadecimal digits
     state                               state CONNECTED, SUSPENDED or LOST
-    quit                                ends in order, as does the end of its input
+    quit                                ends in order, like the end of the input
 
-What goes wrong is answered by `error TEXT`, or `error THREAD TEXT`.
+An error is answered by `error TEXT`, or `error THREAD TEXT`.
 """
 
 import json
@@ -33,7 +33,7 @@ from kazoo.security import make_digest_acl
 
 
 class CuratorLock(Lock):
-    """Curator compares what comes after `-lock-`, and finds it nowhere in the nodes that kazoo makes by itself."""
+    """Curator compares what follows `-lock-`, which the names of kazoo's own nodes do not contain."""
 
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-"]
@@ -52,77 +52,77 @@ class Program:
         self.client = KazooClient(servers, timeout=int(session_ms) / 1000, **options)
         self.client.start()
         self.workers = {}
-        self.speaking = threading.Lock()
+        self.printing = threading.Lock()
 
-    def obey(self, command, *words):
+    def run_command(self, command, *words):
         if command in MUTEXES:
             thread, path, *patterns = words
             lock = MUTEXES[command](self.client, path, thread, extra_lock_patterns=patterns)
-            self.worker(thread).tell(self.lock, lock, lambda: path + "/" + lock.node)
+            self.worker(thread).enqueue(self.lock, lock, lambda: path + "/" + lock.node)
         elif command == "permit":
             thread, path, most = words
             lock = Semaphore(self.client, path, thread, int(most))
-            self.worker(thread).tell(self.lock, lock, lambda: lock.create_path)
+            self.worker(thread).enqueue(self.lock, lock, lambda: lock.create_path)
         elif command == "unlock":
-            self.worker(words[0]).tell(self.unlock)
+            self.worker(words[0]).enqueue(self.unlock)
         elif command == "contenders":
             path, *patterns = words
-            told = Lock(self.client, path, extra_lock_patterns=patterns).contenders()
-            self.say("contenders", json.dumps(told))
+            contenders = Lock(self.client, path, extra_lock_patterns=patterns).contenders()
+            self.print_line("contenders", json.dumps(contenders))
         elif command == "change":
             path, data, node, version = words
             step = self.client.transaction()
             step.check(node, int(version))
             step.set_data(path, data.encode())
             first = step.commit()[0]
-            self.say(*(["refused", type(first).__name__] if isinstance(first, Exception) else ["changed"]))
+            self.print_line(*(["refused", type(first).__name__] if isinstance(first, Exception) else ["changed"]))
         elif command == "read-data":
-            self.say("data", self.client.get(words[0])[0].decode())
+            self.print_line("data", self.client.get(words[0])[0].decode())
         elif command == "session":
-            self.say("session", format(self.client.client_id[0], "x"))
+            self.print_line("session", format(self.client.client_id[0], "x"))
         elif command == "state":
-            self.say("state", self.client.state)
+            self.print_line("state", self.client.state)
         else:
             raise ValueError("not a command: " + command)
 
     def lock(self, worker, lock, node):
         lock.acquire()
         worker.held.append(lock)
-        self.say("locked", worker.name, node())
+        self.print_line("locked", worker.name, node())
 
     def unlock(self, worker):
         worker.held.pop().release()
-        self.say("unlocked", worker.name)
+        self.print_line("unlocked", worker.name)
 
     def worker(self, name):
         if name not in self.workers:
-            self.workers[name] = Worker(name, self.say)
+            self.workers[name] = Worker(name, self.print_line)
         return self.workers[name]
 
-    def say(self, *words):
-        with self.speaking:
+    def print_line(self, *words):
+        with self.printing:
             print(*words, flush=True)
 
     def quit(self):
-        """Gives back the session, and with it all that is locked or stands in line."""
-        # What waits would tell that it is closed.
-        self.speaking.acquire()
+        """Ends the session, with all its locks and queue entries."""
+        # Waiting threads would print that the client is closed.
+        self.printing.acquire()
         self.client.stop()
-        # Some threads may still wait.
+        # Some threads may still be waiting.
         os._exit(0)
 
 
 class Worker:
     """A thread that locks."""
 
-    def __init__(self, name, say):
+    def __init__(self, name, print_line):
         self.name = name
         self.held = []
         self.work = queue.SimpleQueue()
-        self.say = say
+        self.print_line = print_line
         threading.Thread(target=self.run, daemon=True).start()
 
-    def tell(self, do, *arguments):
+    def enqueue(self, do, *arguments):
         self.work.put((do, arguments))
 
     def run(self):
@@ -131,7 +131,7 @@ class Worker:
             try:
                 do(self, *arguments)
             except Exception as error:
-                self.say("error", self.name, one_line(error))
+                self.print_line("error", self.name, one_line(error))
 
 
 def one_line(error):
@@ -145,9 +145,9 @@ def main():
         if words == ["quit"]:
             break
         try:
-            program.obey(*words)
+            program.run_command(*words)
         except Exception as error:
-            program.say("error", one_line(error))
+            program.print_line("error", one_line(error))
     program.quit()
 
 

@@ -1,4 +1,4 @@
-//! Holds that an operator ends, and what a user's own changes can be bound to.
+//! Breaking holds, and checks that bind other changes to a hold.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// A holder whose next renewal is far away hears of it at once: its node is watched.
+/// Although its next renewal is far away: the holder watches its node.
 #[test]
-fn a_holder_hears_at_once_that_its_hold_was_broken() {
+fn a_holder_is_notified_at_once_of_a_break() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     let guard = broken_hold(&locks, &operator, &rig.runtime);
@@ -25,7 +25,7 @@ fn a_hold_of_several_permits_is_broken_as_one() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     for force in [false, true] {
-        // What is broken without force ends with its time.
+        // A hold that is broken without force may last until the end of its ttl.
         let ttl = Duration::from_secs(if force { 30 } else { 6 });
         let guard = locks.semaphore("p", 3).permits(2).ttl(ttl).blocking().acquire().unwrap();
         let token = guard.token().number;
@@ -41,8 +41,8 @@ fn a_foreign_hold_is_broken_by_force_only() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut curator = Program::curator(&format!("127.0.0.1:{}", rig.server.port()), 30_000);
-    curator.tell("lock t /locks/a");
-    curator.hear_locked("t");
+    curator.send("lock t /locks/a");
+    curator.expect_locked("t");
     let token = rig.show("a").holders[0].token.unwrap();
     let error = rig.run(locks.break_hold("a", token, false)).unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("--force"), "{error}");
@@ -51,9 +51,9 @@ fn a_foreign_hold_is_broken_by_force_only() {
     curator.quit();
 }
 
-/// The operator's own client, which knows nothing of locks, changes data under the lock.
+/// The user's own client, which knows nothing of locks, changes data under the lock.
 #[test]
-fn a_multi_with_the_check_of_a_hold_is_done_while_it_lasts_only() {
+fn a_multi_with_the_check_of_a_hold_needs_the_hold() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = rig.claim("a");
@@ -66,7 +66,7 @@ fn a_multi_with_the_check_of_a_hold_is_done_while_it_lasts_only() {
     let mut kazoo = Program::kazoo(&format!("127.0.0.1:{}", rig.server.port()), 30_000);
     let change = |value| format!("change /stock {value} {} {}", check.path, check.version);
     assert_eq!(kazoo.ask(&change(99)), "changed");
-    // Broken, and its holder did not let go yet: it is over.
+    // The hold is broken, although its holder has not released it yet.
     let operator: Locks = rig.locks();
     let token = rig.show("a").holders[0].token.unwrap();
     rig.run(operator.break_hold("a", token, false)).unwrap();

@@ -1,4 +1,4 @@
-//! The ZooKeeper engine conforms.
+//! The ZooKeeper engine passes the conformance suite.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -34,13 +34,13 @@ impl Harness for Rig {
     }
 }
 
-/// Three servers, of which each client uses any.
-struct Three {
+/// Three servers. Each client uses any of them.
+struct ThreeServers {
     ensemble: ZookeeperEnsemble,
     config: Config,
 }
 
-impl Harness for Three {
+impl Harness for ThreeServers {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         Box::pin(async {
             Arc::new(ZookeeperEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine>
@@ -60,13 +60,14 @@ impl Harness for Three {
     }
 }
 
-impl Three {
+impl ThreeServers {
     fn forget(&self) {
         until_deleted(|| drop(self.ensemble.command(0, &["deleteall", "/locks"])));
     }
 }
 
-/// Deletes all. That fails where a server or a client deletes an empty directory at the same time.
+/// Deletes everything, with retries: a deletion fails when a server or a client deletes an empty directory at the same
+/// time.
 fn until_deleted(delete: impl Fn()) {
     let deleted = || catch_unwind(AssertUnwindSafe(&delete)).is_ok();
     assert!((0..5).any(|_| deleted()), "nothing can be deleted");
@@ -83,6 +84,6 @@ fn the_zookeeper_engine_conforms() {
 fn the_zookeeper_engine_conforms_on_three_servers() {
     let ensemble = ZookeeperEnsemble::start();
     let config = Config::new(ensemble.ports().map(local).to_vec());
-    let report = suite::engine(&Three { ensemble, config });
+    let report = suite::engine(&ThreeServers { ensemble, config });
     assert!(report.passed.len() > 80, "{report}");
 }

@@ -1,4 +1,4 @@
-//! Programs with Apache Curator, with kazoo and ours exclude each other, in one line.
+//! Programs with Apache Curator or kazoo and ours exclude each other, in one queue.
 
 use std::{sync::mpsc, thread::spawn, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// A session that a killed program leaves behind for no longer than a test can wait.
+/// A session timeout after which a test can wait for the end of a killed program's session.
 const SHORT: u32 = 2000;
 const LONG: u32 = 30_000;
-/// What must not come does not come within this.
+/// How long a test waits to show that a grant does not come.
 const MOMENT: Duration = Duration::from_millis(300);
 
 fn servers(rig: &Rig) -> String {
@@ -26,38 +26,38 @@ fn wait_for(request: Request) -> mpsc::Receiver<Guard> {
     rx
 }
 
-fn waiters(rig: &Rig, name: &str, count: usize) {
-    rig.until("they stand in line", || rig.show(name).waiters.len() == count);
+fn await_waiters(rig: &Rig, name: &str, count: usize) {
+    rig.until("the waiters are queued", || rig.show(name).waiters.len() == count);
 }
 
-/// Locks whose exclusive claims are Curator's writers.
+/// Locks whose exclusive claims have the nodes of Curator's writers.
 fn read_write(rig: &Rig) -> Locks {
     rig.locks_with(|config| config.layout(Layout::ReadWrite))
 }
 
 #[test]
-fn curator_and_ours_stand_in_one_line() {
+fn curator_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut curator = Program::curator(&servers(&rig), LONG);
     let first = acquire(&one, "a/b");
-    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "what a foreign program is given");
-    curator.tell("lock t /locks/a%2Fb");
-    waiters(&rig, "a/b", 1);
+    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "the path for a foreign program");
+    curator.send("lock t /locks/a%2Fb");
+    await_waiters(&rig, "a/b", 1);
     let ours = wait_for(two.mutex("a/b"));
-    waiters(&rig, "a/b", 2);
-    curator.tell("lock u /locks/a%2Fb");
-    waiters(&rig, "a/b", 3);
+    await_waiters(&rig, "a/b", 2);
+    curator.send("lock u /locks/a%2Fb");
+    await_waiters(&rig, "a/b", 3);
     assert!(one.mutex("a/b").blocking().try_acquire().unwrap_err().is_taken());
 
     let token = first.token();
     first.release_blocking().unwrap();
-    let node = curator.hear_locked("t");
-    assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
+    let node = curator.expect_locked("t");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "our claim is not at the head yet");
     let view = rig.show("a/b");
     let holder = &view.holders[0];
     assert!(holder.foreign && node.ends_with(&holder.id), "{view:?}");
-    assert!(holder.of_session && holder.remaining.is_none(), "its node goes with its session: {view:?}");
+    assert!(holder.of_session && holder.remaining.is_none(), "its node ends with its session: {view:?}");
     assert!(holder.token.is_some_and(|held| held > token.number), "{view:?}");
     assert_eq!(view.waiters.len(), 2);
 
@@ -65,31 +65,31 @@ fn curator_and_ours_stand_in_one_line() {
     let second = ours.recv_timeout(PATIENCE).unwrap();
     assert!(second.token().number > holder.token.unwrap());
     second.release_blocking().unwrap();
-    curator.hear_locked("u");
+    curator.expect_locked("u");
     curator.unlock("u");
     curator.quit();
     assert_eq!(rig.nodes(), [""; 0]);
 }
 
 #[test]
-fn kazoo_and_ours_stand_in_one_line() {
+fn kazoo_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     let first = acquire(&one, "k");
-    kazoo.tell("lock t /locks/k -lock-");
-    waiters(&rig, "k", 1);
+    kazoo.send("lock t /locks/k -lock-");
+    await_waiters(&rig, "k", 1);
     let ours = wait_for(two.mutex("k"));
-    waiters(&rig, "k", 2);
-    kazoo.tell("curator u /locks/k __lock__");
-    waiters(&rig, "k", 3);
+    await_waiters(&rig, "k", 2);
+    kazoo.send("curator u /locks/k __lock__");
+    await_waiters(&rig, "k", 3);
     first.release_blocking().unwrap();
-    kazoo.hear_locked("t");
-    assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
+    kazoo.expect_locked("t");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "our claim is not at the head yet");
     assert!(rig.show("k").holders[0].foreign);
     kazoo.unlock("t");
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
-    kazoo.hear_locked("u");
+    kazoo.expect_locked("u");
     assert!(one.mutex("k").blocking().try_acquire().unwrap_err().is_taken());
     kazoo.unlock("u");
     kazoo.quit();
@@ -102,22 +102,22 @@ fn all_three_exclude_each_other_on_one_path() {
     let mut curator = Program::curator(&servers(&rig), LONG);
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     for _ in 0..3 {
-        curator.tell("lock t /locks/x");
-        curator.hear_locked("t");
-        // Named as Curator's, so that Curator waits for it as well.
-        kazoo.tell("curator t /locks/x");
-        waiters(&rig, "x", 1);
+        curator.send("lock t /locks/x");
+        curator.expect_locked("t");
+        // The node is named as Curator's nodes are, so that Curator waits for it as well.
+        kazoo.send("curator t /locks/x");
+        await_waiters(&rig, "x", 1);
         let ours = wait_for(locks.mutex("x"));
-        waiters(&rig, "x", 2);
+        await_waiters(&rig, "x", 2);
         curator.unlock("t");
-        kazoo.hear_locked("t");
-        curator.tell("lock t /locks/x");
-        waiters(&rig, "x", 2);
+        kazoo.expect_locked("t");
+        curator.send("lock t /locks/x");
+        await_waiters(&rig, "x", 2);
         kazoo.unlock("t");
         let guard = ours.recv_timeout(PATIENCE).unwrap();
         assert_eq!(rig.show("x").waiters.len(), 1);
         guard.release_blocking().unwrap();
-        curator.hear_locked("t");
+        curator.expect_locked("t");
         curator.unlock("t");
     }
     curator.quit();
@@ -130,27 +130,27 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     let (one, two, third) = (read_write(&rig), read_write(&rig), read_write(&rig));
     let mut curator = Program::curator(&servers(&rig), LONG);
     let first = one.rw("r").read().blocking().acquire().unwrap();
-    curator.tell("read r /locks/r");
-    curator.hear_locked("r");
+    curator.send("read r /locks/r");
+    curator.expect_locked("r");
     assert_eq!(rig.show("r").holders.len(), 2);
     let ours = wait_for(two.rw("r").write());
-    waiters(&rig, "r", 1);
-    curator.tell("read late /locks/r");
-    waiters(&rig, "r", 2);
+    await_waiters(&rig, "r", 1);
+    curator.send("read late /locks/r");
+    await_waiters(&rig, "r", 2);
     let late = third.rw("r").read().blocking().acquire_within(MOMENT);
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
     first.release_blocking().unwrap();
-    assert!(ours.recv_timeout(MOMENT).is_err(), "Curator reads still");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "Curator still reads");
     curator.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
-    curator.tell("write w /locks/r");
-    waiters(&rig, "r", 2);
+    curator.send("write w /locks/r");
+    await_waiters(&rig, "r", 2);
     writer.release_blocking().unwrap();
-    curator.hear_locked("late");
+    curator.expect_locked("late");
     let reads = wait_for(one.rw("r").read());
-    waiters(&rig, "r", 2);
+    await_waiters(&rig, "r", 2);
     curator.unlock("late");
-    curator.hear_locked("w");
+    curator.expect_locked("w");
     assert!(reads.recv_timeout(MOMENT).is_err(), "Curator writes");
     curator.unlock("w");
     reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -164,20 +164,20 @@ fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
     let (one, two) = (read_write(&rig), read_write(&rig));
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     let first = one.rw("r").read().blocking().acquire().unwrap();
-    kazoo.tell("read r /locks/r __WRIT__");
-    kazoo.hear_locked("r");
+    kazoo.send("read r /locks/r __WRIT__");
+    kazoo.expect_locked("r");
     let ours = wait_for(two.rw("r").write());
-    waiters(&rig, "r", 1);
+    await_waiters(&rig, "r", 1);
     first.release_blocking().unwrap();
-    assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo reads still");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo still reads");
     kazoo.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
-    kazoo.tell("write w /locks/r __WRIT__ __READ__");
-    waiters(&rig, "r", 1);
+    kazoo.send("write w /locks/r __WRIT__ __READ__");
+    await_waiters(&rig, "r", 1);
     let reads = wait_for(one.rw("r").read());
-    waiters(&rig, "r", 2);
+    await_waiters(&rig, "r", 2);
     writer.release_blocking().unwrap();
-    kazoo.hear_locked("w");
+    kazoo.expect_locked("w");
     assert!(reads.recv_timeout(MOMENT).is_err(), "kazoo writes");
     kazoo.unlock("w");
     reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -190,28 +190,28 @@ fn curator_and_ours_count_the_same_permits() {
     let (one, two) = (rig.locks(), rig.locks());
     let mut curator = Program::curator(&servers(&rig), LONG);
     let ours = one.semaphore("p", 3).permits(2).blocking().acquire().unwrap();
-    curator.tell("permit a /locks/p 3");
-    curator.hear_locked("a");
+    curator.send("permit a /locks/p 3");
+    curator.expect_locked("a");
     assert!(two.semaphore("p", 3).blocking().try_acquire().unwrap_err().is_taken());
     let waits = wait_for(two.semaphore("p", 3).permits(2));
-    waiters(&rig, "p", 1);
-    curator.tell("permit b /locks/p 3");
-    waiters(&rig, "p", 2);
+    await_waiters(&rig, "p", 1);
+    curator.send("permit b /locks/p 3");
+    await_waiters(&rig, "p", 2);
     curator.unlock("a");
     assert!(waits.recv_timeout(MOMENT).is_err(), "there is room for one, and two are wanted");
     ours.release_blocking().unwrap();
     let second = waits.recv_timeout(PATIENCE).unwrap();
-    curator.hear_locked("b");
+    curator.expect_locked("b");
     let view = rig.show("p");
     assert_eq!((view.holders.len(), view.mode.unwrap().limit()), (2, Some(3)), "{view:?}");
     let third = wait_for(one.semaphore("p", 3));
-    waiters(&rig, "p", 1);
+    await_waiters(&rig, "p", 1);
     second.release_blocking().unwrap();
     third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     curator.unlock("b");
-    // Another kind of lock is not mixed with it.
-    curator.tell("permit a /locks/p 3");
-    curator.hear_locked("a");
+    // A name in use as a semaphore cannot be claimed as a mutex.
+    curator.send("permit a /locks/p 3");
+    curator.expect_locked("a");
     assert!(one.mutex("p").blocking().try_acquire().unwrap_err().is_misconfigured());
     curator.unlock("a");
     curator.quit();
@@ -219,28 +219,28 @@ fn curator_and_ours_count_the_same_permits() {
 }
 
 #[test]
-fn a_foreign_program_that_is_killed_frees_the_name_with_its_session() {
+fn a_killed_foreign_program_frees_the_name_with_its_session() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut curator = Program::curator(&servers(&rig), SHORT);
-    curator.tell("lock t /locks/c");
-    curator.hear_locked("t");
+    curator.send("lock t /locks/c");
+    curator.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
-    waiters(&rig, "c", 1);
+    await_waiters(&rig, "c", 1);
     curator.kill();
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     let mut kazoo = Program::kazoo(&servers(&rig), SHORT);
-    kazoo.tell("lock t /locks/c -lock-");
-    kazoo.hear_locked("t");
+    kazoo.send("lock t /locks/c -lock-");
+    kazoo.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
-    waiters(&rig, "c", 1);
+    await_waiters(&rig, "c", 1);
     kazoo.kill();
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// Its tasks end with their runtime, as when its process is killed.
+/// The tasks of the holder end with their runtime, as when its process is killed.
 #[test]
-fn ours_when_killed_frees_the_name_with_its_session_for_foreign_programs() {
+fn our_killed_holder_frees_the_name_for_foreign_programs() {
     let rig = Rig::new();
     let mut curator = Program::curator(&servers(&rig), LONG);
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
@@ -252,30 +252,30 @@ fn ours_when_killed_frees_the_name_with_its_session_for_foreign_programs() {
             dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
         assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))), "{answer:?}");
         let foreign = if round == 0 { &mut curator } else { &mut kazoo };
-        foreign.tell(if round == 0 { "lock t /locks/d" } else { "lock t /locks/d -lock-" });
-        waiters(&rig, "d", 1);
+        foreign.send(if round == 0 { "lock t /locks/d" } else { "lock t /locks/d -lock-" });
+        await_waiters(&rig, "d", 1);
         drop(dying);
-        foreign.hear_locked("t");
+        foreign.expect_locked("t");
         foreign.unlock("t");
     }
     curator.quit();
     kazoo.quit();
 }
 
-/// Curator's own way to ask a holder for its lock.
+/// Curator's `Revoker` asks a holder to release its lock.
 #[test]
 fn a_hold_that_curator_revokes_is_broken() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut curator = Program::curator(&servers(&rig), LONG);
     let guard = acquire(&locks, "v");
-    rig.until("it is watched", || rig.watches() > 0);
+    rig.until("the hold is watched", || rig.watches() > 0);
     assert_eq!(curator.ask(&format!("revoke {}", rig.nodes()[0])), "revoked");
     let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
     assert_eq!(lost, Loss::Broken);
     assert!(guard.release_blocking().is_err());
-    curator.tell("lock t /locks/v");
-    curator.hear_locked("t");
+    curator.send("lock t /locks/v");
+    curator.expect_locked("t");
     curator.unlock("t");
     curator.quit();
 }

@@ -1,4 +1,4 @@
-//! What other programs write into their nodes may be of any size.
+//! Other programs may write data of any size into their nodes.
 
 use std::{
     io::{Read, Write},
@@ -14,10 +14,11 @@ fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-/// Makes a node as a client with a larger bound than that of the server's own command does, and ends without ending its session.
+/// Creates a node as a client with a larger message limit than that of the server's own command line does. Does not end
+/// its session.
 fn create(port: u16, path: &str, length: usize) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let mut say = |request: &[u8]| {
+    let mut exchange = |request: &[u8]| {
         stream.write_all(&text(request)).unwrap();
         let mut length = [0; 4];
         stream.read_exact(&mut length).unwrap();
@@ -25,17 +26,17 @@ fn create(port: u16, path: &str, length: usize) {
         stream.read_exact(&mut answer).unwrap();
         answer
     };
-    // No change is known yet, a session of 10 s, a new one.
-    say(&[&[0; 12], &10_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
+    // The last known change is 0, the timeout is 10 s, and the session is new.
+    exchange(&[&[0; 12], &10_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
     let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
     let data = text(&vec![b'x'; length]);
     let create = [&[0, 0, 0, 1, 0, 0, 0, 1][..], &text(path.as_bytes()), &data, &everybody, &[0; 4]].concat();
-    let answer = say(&create);
+    let answer = exchange(&create);
     assert_eq!(answer[12..16], [0; 4], "the error of the answer");
 }
 
 #[test]
-fn a_node_longer_than_any_answer_is_a_claim_like_others() {
+fn a_node_longer_than_any_answer_counts_as_a_claim() {
     let rig = Rig::with(&["-Djute.maxbuffer=100000000", "-Xmx800m"]);
     let locks = rig.locks();
     let (_before, _behind) = (acquire(&locks, "aaa"), acquire(&locks, "zzz"));

@@ -1,4 +1,4 @@
-//! Requests that are given up, lost, or late: what is left of them, and what is said of it.
+//! Requests that are given up, lost, or late: what is left of them, and what their errors promise.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,11 +9,11 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, local, release_of};
+use crate::rig::{PATIENCE, Rig, ephemerals, exclusive, local, release_of, release_until_certain};
 
-/// R12: who hears that nothing was done does not undo it.
+/// R12: after an error that promises that nothing was applied, the client sends no release.
 #[test]
-fn an_error_that_says_that_nothing_is_there_is_right() {
+fn a_certain_error_leaves_no_node() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     for round in 0..200_u64 {
@@ -24,8 +24,8 @@ fn an_error_that_says_that_nothing_is_there_is_right() {
                 std::thread::sleep(Duration::from_micros(round * 37 % 6000));
                 proxy.reset();
             });
-            let said = rig.run(engine.claim(&claim, How::Create));
-            if let Err(error) = &said
+            let answer = rig.run(engine.claim(&claim, How::Create));
+            if let Err(error) = &answer
                 && error.fault != Fault::Unknown
             {
                 let id = claim.id.to_string();
@@ -33,15 +33,15 @@ fn an_error_that_says_that_nothing_is_there_is_right() {
                 assert_eq!(left, None, "{error:?}");
             }
         });
-        rig.run(certain(&engine, &claim));
+        rig.run(release_until_certain(&engine, &claim));
     }
     assert_eq!(rig.nodes(), [""; 0]);
 }
 
-/// The release of an only claim closes its session. While it is not known whether that arrived, nobody else may use it: unlike other
-/// requests, a server does as it says on an old connection too.
+/// The release of the only claim closes its session. Until the answer to the close arrives, no other claim may use the
+/// session: unlike other requests, the server applies a close that arrives on an old connection.
 #[test]
-fn a_close_that_arrives_late_ends_nobody_elses_session() {
+fn a_late_close_ends_no_session_in_use() {
     let ensemble = ZookeeperEnsemble::start();
     let (ports, leader) = (ensemble.ports(), ensemble.leader());
     let (one, two) = (Proxy::start(ports[(leader + 1) % 3]), Proxy::start(ports[(leader + 2) % 3]));
@@ -52,8 +52,8 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
     let claim = |name| Claim { ttl: Duration::from_secs(30), ..exclusive(name) };
     let (only, next, rival) = (claim("a"), claim("b"), claim("b"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let said = engine.claim(&only, How::Create).await;
-        assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        let answer = engine.claim(&only, How::Create).await;
+        assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
         two.mend();
         one.hold_requests();
         let limit = Duration::from_secs(10);
@@ -66,7 +66,7 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert!(matches!(other.claim(&rival, How::Create).await, Ok(Answer::Waiting(_))));
-        // From now on it cannot be told anything.
+        // From now on no message reaches the client.
         two.hold_answers();
         one.let_go();
         let closed = async {
@@ -77,18 +77,18 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
         };
         tokio::time::timeout(PATIENCE, closed).await.expect("the close arrives");
         let granted = tokio::time::timeout(Duration::from_secs(2), other.notifications()).await;
-        assert!(granted.is_err(), "two hold: {granted:?}");
+        assert!(granted.is_err(), "two clients hold: {granted:?}");
         let asked = other.claim(&rival, How::Ask).await;
-        assert!(matches!(asked, Ok(Answer::Waiting(_))), "two hold: {asked:?}");
+        assert!(matches!(asked, Ok(Answer::Waiting(_))), "two clients hold: {asked:?}");
     });
 }
 
-/// I7, given up at each point of a claim that is to wait.
+/// I7, for a claim that is given up at each of its await points while it enters the queue.
 #[test]
-fn a_claim_that_is_given_up_and_made_again_is_rung() {
+fn a_claim_given_up_and_made_again_is_woken() {
     let rig = Rig::new();
     for polls in 1..16 {
-        // Each has the threads and timers of its own, so that the points are the same ones.
+        // Each round has threads and timers of its own, so that the await points are the same.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (engine, other) = (rig.engine(), rig.engine());
@@ -122,9 +122,9 @@ fn a_claim_that_is_given_up_and_made_again_is_rung() {
     }
 }
 
-/// As `main` does, which has no runtime.
+/// As in `main`, which has no runtime.
 #[test]
-fn a_client_that_is_dropped_anywhere_closes_its_sessions() {
+fn a_client_dropped_outside_a_runtime_closes_its_sessions() {
     let rig = Rig::new();
     let engine = rig.engine();
     let (one, two) = (rig.claim("a"), rig.claim("b"));
@@ -139,7 +139,8 @@ fn a_client_that_is_dropped_anywhere_closes_its_sessions() {
     rig.until("the session is closed", || rig.sessions() == 0);
 }
 
-/// R11: what does not fit into a request is not sent, and the other claims of the session do not notice.
+/// R11: permits that do not fit into one request are not requested, and the other claims of the session are not
+/// affected.
 #[test]
 fn more_permits_than_fit_into_a_request_are_refused() {
     let rig = Rig::new();
@@ -147,12 +148,13 @@ fn more_permits_than_fit_into_a_request_are_refused() {
     let mode = Mode::Permits { count: 1000, limit: 1000 };
     let (some, many) = (Claim { mode, ..rig.claim("p") }, Claim { mode, ..rig.claim(&"/".repeat(512)) });
     rig.run(async {
-        let said = engine.claim(&some, How::Create).await;
-        assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        let answer = engine.claim(&some, How::Create).await;
+        assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
         let error = engine.claim(&many, How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Refused, "{error:?}");
         tokio::time::timeout(Duration::from_millis(200), engine.notifications()).await.unwrap_err();
-        // A thousand nodes take a busy server longer than a request may take: it is asked again then.
+        // To delete a thousand nodes can take a busy server longer than the limit of a request; then the release is
+        // sent again.
         let mut released = engine.release(&release_of(&some)).await;
         while matches!(released[..], [Released::Unknown(_)]) {
             released = engine.release(&release_of(&some)).await;
@@ -162,9 +164,9 @@ fn more_permits_than_fit_into_a_request_are_refused() {
     assert_eq!(rig.nodes(), [""; 0]);
 }
 
-/// I1: what a waiter waits for is gone, but not all that came before it.
+/// I1: the node that a waiter watches is deleted, but other nodes are still ahead.
 #[test]
-fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
+fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));

@@ -1,4 +1,4 @@
-//! Servers that send what no ZooKeeper sends.
+//! Servers that send messages that no ZooKeeper sends.
 
 use std::{io, sync::Arc};
 
@@ -8,13 +8,13 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{exclusive, local};
 
-/// The code of a request, and what is answered to it: an error, and what follows.
+/// Answers to a request by its code: an error and the body.
 type Answers = dyn Fn(i32) -> (i32, Vec<u8>) + Send + Sync;
 
 const EXISTS: i32 = 3;
 const CREATE: i32 = 15;
 const CHILDREN: i32 = 8;
-/// What is known of a node: all zeros.
+/// The state of a node: all zeros.
 const STAT: [u8; 68] = [0; 68];
 
 fn text(text: &str) -> Vec<u8> {
@@ -27,7 +27,7 @@ fn message(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The next message of the client.
-fn heard(talk: &mut Talk) -> io::Result<Vec<u8>> {
+fn next_message(talk: &mut Talk) -> io::Result<Vec<u8>> {
     let length = talk.hear_exactly(4)?;
     let length = u32::from_be_bytes(length.try_into().unwrap());
     talk.hear_exactly(length as usize)
@@ -37,13 +37,13 @@ fn int(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Gives a session of this timeout to everybody, and answers as it is told.
-fn serves(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
-    heard(talk)?;
+/// Gives every client a session with this timeout, and sends these answers.
+fn serve(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
+    next_message(talk)?;
     let session = 7_i64.to_be_bytes();
     talk.say(&message(&[&[0; 4], &millis.to_be_bytes(), &session, &text("sixteen letters."), &[0]]))?;
     loop {
-        let request = heard(talk)?;
+        let request = next_message(talk)?;
         let (xid, code) = (int(&request, 0), int(&request, 4));
         let (error, body) = answers(code);
         let zxid = 9_i64.to_be_bytes();
@@ -51,7 +51,7 @@ fn serves(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
     }
 }
 
-/// As a server answers where nobody stands in line.
+/// The answers of a server with an empty queue.
 fn honest(code: i32) -> (i32, Vec<u8>) {
     match code {
         EXISTS => (0, STAT.to_vec()),
@@ -60,23 +60,23 @@ fn honest(code: i32) -> (i32, Vec<u8>) {
     }
 }
 
-/// What comes of a claim on such a server.
-fn claimed(
+/// The result of a claim on such a server.
+fn claim_on(
     millis: i32,
     answers: impl Fn(i32) -> (i32, Vec<u8>) + Send + Sync + 'static,
 ) -> Result<Answer, EngineError> {
-    let liar = Liar::start(move |talk| serves(talk, millis, &answers));
+    let liar = Liar::start(move |talk| serve(talk, millis, &answers));
     let config = Config::new(vec![local(liar.port())]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     runtime.block_on(engine.claim(&exclusive("a"), How::Create))
 }
 
-/// R24: a node is cut out of a path by its length, so the path is read first.
+/// R24: the name of a node is cut out of its path by length, so the path is checked first.
 #[test]
-fn a_node_that_was_not_asked_for_is_no_node_of_ours() {
+fn a_node_at_an_unexpected_path_is_refused() {
     for path in ["", "/", "/locks", "/locks/a/", "/locks/b/_c_x-lock-0000000001", "\u{1f512}"] {
-        let answer = claimed(30_000, move |code| match code {
+        let answer = claim_on(30_000, move |code| match code {
             CREATE => (0, [text(path), STAT.to_vec()].concat()),
             code => honest(code),
         });
@@ -86,11 +86,11 @@ fn a_node_that_was_not_asked_for_is_no_node_of_ours() {
     }
 }
 
-/// R12, R24: a newer server may know errors that we do not.
+/// R12, R24: a newer server may use error codes that we do not know.
 #[test]
-fn an_error_that_is_not_known_leaves_the_claim_unknown_and_is_no_fault_of_ours() {
+fn an_unknown_error_code_leaves_the_claim_unknown() {
     for code in [-999, 1, -1, i32::MIN] {
-        let answer = claimed(30_000, move |asked| match asked {
+        let answer = claim_on(30_000, move |asked| match asked {
             CREATE => (code, Vec::new()),
             asked => honest(asked),
         });
@@ -101,12 +101,12 @@ fn an_error_that_is_not_known_leaves_the_claim_unknown_and_is_no_fault_of_ours()
 }
 
 #[test]
-fn a_list_that_is_longer_than_its_answer_or_an_answer_cut_short_ends_in_an_error() {
+fn a_malformed_list_or_a_truncated_answer_is_an_error() {
     for lied in [EXISTS, CREATE] {
         let one_child = [vec![0, 0, 0, 1], vec![0x7f; 4]].concat();
         for body in [vec![0x7f, 0xff, 0xff, 0xff], vec![0; 3], one_child, vec![0xff; 64]] {
             let shown = body.clone();
-            let answer = claimed(30_000, move |code| match code {
+            let answer = claim_on(30_000, move |code| match code {
                 code if code == lied => (0, body.clone()),
                 code => honest(code),
             });
@@ -116,11 +116,11 @@ fn a_list_that_is_longer_than_its_answer_or_an_answer_cut_short_ends_in_an_error
     }
 }
 
-/// It would be kept alive without a rest.
+/// With such a timeout heartbeats would follow each other without a pause.
 #[test]
-fn a_session_of_no_time_is_refused() {
+fn a_session_with_a_tiny_timeout_is_refused() {
     for millis in [0, -1, 19, i32::MIN] {
-        let error = claimed(millis, |_| (0, Vec::new())).unwrap_err();
+        let error = claim_on(millis, |_| (0, Vec::new())).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{millis}: {error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The ZooKeeper engine on real servers.
+//! Tests of the ZooKeeper engine on real servers.
 
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]

@@ -1,11 +1,11 @@
-//! Names of all kinds, and what else stands in their directories.
+//! Names of all kinds, and other nodes in their directories.
 
 use leasehold_core::{MAX_NAME_BYTES, Mode};
 
 use crate::rig::{Rig, acquire};
 
 #[test]
-fn names_of_all_kinds_are_held_and_listed_and_never_meet() {
+fn names_of_all_kinds_are_held_and_listed_apart() {
     let rig = Rig::new();
     let locks = rig.locks();
     let long = "ä".repeat(MAX_NAME_BYTES / 2);
@@ -40,12 +40,12 @@ fn names_of_all_kinds_are_held_and_listed_and_never_meet() {
     assert!(rig.run(rig.locks().list("")).unwrap().is_empty());
 }
 
-/// They are neither holders nor waiters, and in nobody's way.
+/// They are neither holders nor waiters, and no claim waits for them.
 #[test]
 fn nodes_that_are_no_locks_are_ignored() {
     let rig = Rig::new();
     let paths = ["/locks", "/locks/a", "/locks/a/readme", "/locks/a/x-latch-00000001", "/locks/%zz"];
-    // By one run of the command, which takes longer to start than all of them.
+    // One run of the command creates them all, because starting the command takes longest.
     rig.server.command_as_super(&paths.map(|path| format!("create {path} theirs")).join("\n"));
     assert!(rig.server.command(&["ls", "-R", "/locks"]).iter().any(|line| line == paths[3]));
     let locks = rig.locks();
@@ -57,7 +57,7 @@ fn nodes_that_are_no_locks_are_ignored() {
     guard.release_blocking().unwrap();
 }
 
-/// A chroot that is not there yet, and another prefix.
+/// With a chroot that does not exist yet, and another prefix.
 #[test]
 fn all_paths_are_below_the_chroot_and_the_prefix() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! What other programs put into a directory where a claim of ours waits.
+//! Nodes of other programs in a directory where a claim of ours waits.
 
 use std::time::Duration;
 
@@ -6,19 +6,20 @@ use leasehold_core::{Answer, Claim, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// What stands before the words of a node of Curator's.
+/// The beginning of a node's name in Curator.
 const CURATOR: &str = "_c_00000000-0000-0000-0000-000000000001-";
 
 fn with_directory(name: &str) -> Rig {
     let rig = Rig::new();
-    // By one run of the command, which takes longer to start than both.
+    // One run of the command creates both, because starting the command takes longest.
     rig.server.command_as_super(&format!("create /locks\ncreate /locks/{name}"));
     rig
 }
 
-/// Curator from 5.5 on: who writes acquires the read lock, by a node with the number of its first, and releases the other one.
+/// Curator from 5.5 on: a writer acquires the read lock with a node that has the number of its first node, and then
+/// releases the write lock.
 #[test]
-fn a_writer_of_curator_goes_on_as_a_reader_and_nobody_writes_beside_it() {
+fn a_writer_of_curator_that_downgrades_still_holds() {
     let rig = with_directory("a");
     let engine = rig.engine();
     let claim = rig.claim("a");
@@ -42,9 +43,9 @@ fn a_writer_of_curator_goes_on_as_a_reader_and_nobody_writes_beside_it() {
     });
 }
 
-/// A program that keeps what it makes to itself.
+/// A program that gives no other user rights on its nodes.
 #[test]
-fn a_neighbour_that_nobody_may_look_at_is_waited_for_all_the_same() {
+fn a_claim_waits_for_a_node_it_may_not_read() {
     let rig = with_directory("a");
     let engine = rig.engine();
     let node = rig.server.command(&["create", "-s", "/locks/a/x-lock-", "x", "digest:other:abc=:cdrwa"]);
@@ -52,15 +53,15 @@ fn a_neighbour_that_nobody_may_look_at_is_waited_for_all_the_same() {
     let claim = rig.claim("a");
     let asked = rig.run(engine.claim(&claim, How::Create));
     let Ok(Answer::Waiting(hint)) = asked else { panic!("{asked:?}") };
-    assert!(hint.ask_in.is_some(), "nobody will ring");
+    assert!(hint.ask_in.is_some(), "no notification will come");
     rig.server.command(&["delete", &node]);
     let asked = rig.run(engine.claim(&claim, How::Ask));
     assert!(matches!(asked, Ok(Answer::Held(_))), "{asked:?}");
 }
 
-/// Who stands in line rightly is not refused because of somebody who is not.
+/// A waiter of the right kind is not refused because of a later node of another kind.
 #[test]
-fn a_newcomer_of_another_kind_drives_nobody_away() {
+fn a_newcomer_of_another_kind_ends_no_wait() {
     let rig = Rig::new();
     let engine = rig.engine();
     let mode = Mode::Permits { count: 1, limit: 1 };
@@ -74,10 +75,10 @@ fn a_newcomer_of_another_kind_drives_nobody_away() {
     assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
 }
 
-/// The recipe of ZooKeeper's own documentation, as people write it by hand, a leader latch, and a number alone: whoever made such a
-/// node takes it for a place in line.
+/// The recipe of ZooKeeper's own documentation, written by hand, a leader latch, and a number alone: each of these
+/// programs relies on the position of its node in the queue.
 #[test]
-fn a_node_of_an_unknown_kind_holds_and_stands_in_line() {
+fn a_node_of_an_unknown_kind_holds_and_waits() {
     for word in ["lock-", "latch-", ""] {
         let rig = with_directory("a");
         let engine = rig.engine();
@@ -93,7 +94,7 @@ fn a_node_of_an_unknown_kind_holds_and_stands_in_line() {
         rig.run(async {
             assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Waiting(_))), "{word}");
         });
-        // Behind ours, and before the other one of ours.
+        // Between our two nodes.
         rig.server.command(&["create", "-s", &format!("/locks/a/{word}"), "me"]);
         rig.run(async {
             assert!(matches!(engine.claim(&last, How::Create).await, Ok(Answer::Waiting(_))), "{word}");

@@ -1,4 +1,4 @@
-//! ZooKeeper answers as the memory engine does.
+//! The ZooKeeper engine answers as the memory engine does.
 
 use leasehold_testkit::oracle::{Granting, answers_alike};
 

@@ -1,4 +1,4 @@
-//! Servers that are away, hang, have no quorum, or see time otherwise.
+//! Servers that are stopped, hang, have no quorum, or grant other timeouts.
 
 use std::{
     sync::Arc,
@@ -15,10 +15,10 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
-/// A session gets what the server grants, which is less than was asked for.
+/// The server grants a shorter timeout than requested.
 #[test]
-fn the_time_that_the_server_grants_is_what_counts_and_is_shown() {
-    with_room(Duration::from_secs(2), "it is renewed by what was granted", |granted| {
+fn the_granted_session_timeout_counts_and_is_shown() {
+    with_room(Duration::from_secs(2), "the granted timeout is renewed in time", |granted| {
         let rig = Rig::with(&[&format!("maxSessionTimeout={}", granted.as_millis())]);
         let locks = rig.locks();
         let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
@@ -29,9 +29,9 @@ fn the_time_that_the_server_grants_is_what_counts_and_is_shown() {
     });
 }
 
-/// And more than was asked for: the caller's time is what it asked for.
+/// The server grants a longer timeout than requested. The requested ttl counts.
 #[test]
-fn a_longer_time_than_was_asked_for_is_not_believed_in() {
+fn a_hold_is_valid_for_no_longer_than_its_ttl() {
     let rig = Rig::with(&["minSessionTimeout=20000"]);
     let engine = rig.engine();
     let claim = Claim { ttl: Duration::from_secs(2), ..rig.claim("a") };
@@ -41,7 +41,7 @@ fn a_longer_time_than_was_asked_for_is_not_believed_in() {
 }
 
 #[test]
-fn without_a_quorum_nothing_is_granted_and_with_one_again_the_same_session_goes_on() {
+fn a_lost_quorum_grants_nothing_and_ends_no_session() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let config = Config::new(ensemble.ports().map(local).to_vec());
@@ -59,9 +59,10 @@ fn without_a_quorum_nothing_is_granted_and_with_one_again_the_same_session_goes_
     held.release_blocking().unwrap();
 }
 
-/// Also at one that answers reads then, of those who ask for that: what it shows may be over, and for how long nobody there can tell.
+/// Also on a server with a read-only mode, which then answers reads of clients that ask for it: the nodes that it shows
+/// may have been deleted.
 #[test]
-fn a_look_without_a_quorum_is_refused_and_says_why() {
+fn show_without_a_quorum_fails_with_the_reason() {
     for lines in [&[][..], &["-Dreadonlymode.enabled=true"]] {
         let mut ensemble = ZookeeperEnsemble::start_with(lines);
         let config = Config::new(vec![local(ensemble.ports()[2])]);
@@ -70,16 +71,16 @@ fn a_look_without_a_quorum_is_refused_and_says_why() {
         let held = holder.mutex("a").ttl(PATIENCE).blocking().acquire().unwrap();
         assert_eq!(client().show_blocking("a").unwrap().holders.len(), 1);
         [0, 1].into_iter().for_each(|node| ensemble.kill(node));
-        // Until it knows, it answers, or does not.
-        let mut said = Vec::new();
+        // Until the server has noticed the loss of the quorum, it may answer or not.
+        let mut reply = Vec::new();
         let limit = Instant::now() + PATIENCE;
-        while !said.last().is_some_and(|last: &String| last.contains("without a quorum")) {
-            assert!(Instant::now() < limit, "{lines:?}: {said:#?}");
+        while !reply.last().is_some_and(|last: &String| last.contains("without a quorum")) {
+            assert!(Instant::now() < limit, "{lines:?}: {reply:#?}");
             match client().show_blocking("a") {
                 Ok(view) => assert_eq!(view.holders.len(), 1, "not free"),
                 Err(error) => {
                     assert!(error.is_unreachable() || error.is_unknown(), "{error:?}");
-                    said.push(error.to_string());
+                    reply.push(error.to_string());
                 }
             }
         }
@@ -88,7 +89,7 @@ fn a_look_without_a_quorum_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_leader_that_is_killed_takes_no_hold_with_it() {
+fn a_killed_leader_ends_no_hold() {
     let mut ensemble = ZookeeperEnsemble::start();
     let config = Config::new(ensemble.ports().map(local).to_vec());
     let client = || Locks::builder(Arc::new(ZookeeperEngine::new(config.clone(), &Env::system()))).build();
@@ -103,14 +104,14 @@ fn a_leader_that_is_killed_takes_no_hold_with_it() {
     acquire(&two, "a").release_blocking().unwrap();
 }
 
-/// A request to a server that hangs ends, and goes to another one.
+/// A request to a hanging server ends, and the client connects to another server.
 #[test]
-fn a_server_that_hangs_is_left_for_another() {
+fn a_hanging_server_is_replaced_by_another() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let hangs = (leader + 1) % 3;
     let ports = ensemble.ports();
-    // The first is the one to begin with, for one session out of two at least.
+    // Sessions begin with the servers in turn, so at least one of two sessions begins with the hanging one.
     let config = Config::new(vec![local(ports[hangs]), local(ports[leader])]);
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build();
     let ttl = Duration::from_secs(30);
@@ -126,7 +127,7 @@ fn a_server_that_hangs_is_left_for_another() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_unreachable_within_the_limit_and_found_later() {
+fn a_stopped_server_is_unreachable_in_time_and_found_later() {
     let mut server = ZookeeperServer::start(&[]);
     server.kill();
     let config = Config::new(vec![local(server.port())]);
@@ -141,9 +142,9 @@ fn a_server_that_is_not_there_is_unreachable_within_the_limit_and_found_later() 
     locks.ping_blocking().unwrap();
 }
 
-/// What listens there is no ZooKeeper, and says so or nothing.
+/// The service is no ZooKeeper. It answers something else.
 #[test]
-fn something_else_that_listens_is_told_from_a_server() {
+fn another_service_on_the_port_is_recognised() {
     use std::{io::Write, net::TcpListener};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -159,25 +160,25 @@ fn something_else_that_listens_is_told_from_a_server() {
     assert!(error.is_misconfigured() && error.to_string().contains("no ZooKeeper"), "{error}");
 }
 
-/// A crowd on one name: each watches the one before it, and nobody else is woken.
+/// Each of many waiters of one name watches the node ahead of its own; no other waiter is woken.
 #[test]
 fn a_release_wakes_one_of_a_thousand() {
     const CROWD: u32 = 1000;
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let first = rig.claim("a");
-    // Places of claims that ask for so long end after a minute of silence.
+    // Without a request, a queue entry with this ttl ends after a minute.
     let ttl = Duration::from_secs(3600);
     let crowd: Vec<_> = (0..CROWD).map(|_| Claim { ttl, ..rig.claim("a") }).collect();
     rig.run(async {
         assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
         for some in crowd.chunks(100) {
-            for said in join_all(some.iter().map(|claim| other.claim(claim, How::Create))).await {
-                assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
+            for reply in join_all(some.iter().map(|claim| other.claim(claim, How::Create))).await {
+                assert!(matches!(reply, Ok(Answer::Waiting(_))), "{reply:?}");
             }
         }
     });
-    // One each, and that of the holder for its own node.
+    // One for each waiter, and one of the holder for its own node.
     let watches = rig.watches();
     assert!((CROWD..=CROWD + 1).contains(&watches), "{watches}");
     rig.run(async {

@@ -12,30 +12,30 @@ use nix::{
     unistd::Pid,
 };
 
-/// What Curator needs of the system's libraries.
+/// The system's libraries that Curator needs.
 const LIBRARIES: [&str; 3] = ["curator-recipes", "curator-framework", "curator-client"];
 
-/// A foreign program. It is killed when this is dropped.
+/// A foreign program, which is killed when this is dropped.
 pub(crate) struct Program {
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
-    /// Lines of threads, read while another one's was waited for.
+    /// Lines of other threads that were read while the line of one thread was awaited.
     early: Vec<String>,
 }
 
 impl Program {
-    /// One with Curator, and a session of so many milliseconds.
+    /// A program with Curator, and with a session of so many milliseconds.
     pub(crate) fn curator(servers: &str, millis: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/Curator.java");
         let mut command = java_program(&source, &LIBRARIES, Path::new(env!("CARGO_TARGET_TMPDIR")));
         Self::spawn(command.args([servers, &millis.to_string()]))
     }
 
-    /// One with kazoo, likewise.
+    /// A program with kazoo, likewise.
     pub(crate) fn kazoo(servers: &str, millis: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/kazoo_peer.py");
-        // The system's own, which has the packages of the system.
+        // The system's Python, for which the packages are installed.
         let mut command = Command::new("/usr/bin/python3");
         Self::spawn(command.arg("-B").arg(source).args([servers, &millis.to_string()]))
     }
@@ -46,16 +46,16 @@ impl Program {
         Self { child, input, output: BufReader::new(output).lines(), early: Vec::new() }
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn read_line(&mut self) -> String {
         self.output.next().unwrap().unwrap()
     }
 
-    /// The next line of a thread: those of others may come before it.
-    fn hear_of(&mut self, thread: &str) -> String {
+    /// The next line of a thread. Lines of other threads are kept for later.
+    fn read_line_of(&mut self, thread: &str) -> String {
         let is_its = |line: &str| line.split(' ').nth(1) == Some(thread);
         if let Some(at) = self.early.iter().position(|line| is_its(line)) {
             return self.early.remove(at);
@@ -70,21 +70,21 @@ impl Program {
     }
 
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
+        self.send(line);
+        self.read_line()
     }
 
-    /// The node of what a thread of it holds now.
-    pub(crate) fn hear_locked(&mut self, thread: &str) -> String {
-        let line = self.hear_of(thread);
+    /// Waits until a thread of the program holds its lock, and returns the node.
+    pub(crate) fn expect_locked(&mut self, thread: &str) -> String {
+        let line = self.read_line_of(thread);
         let words: Vec<_> = line.split(' ').collect();
         assert_eq!((words.len(), words[0], words[1]), (3, "locked", thread), "{line}");
         words[2].to_owned()
     }
 
     pub(crate) fn unlock(&mut self, thread: &str) {
-        self.tell(&format!("unlock {thread}"));
-        assert_eq!(self.hear_of(thread), format!("unlocked {thread}"));
+        self.send(&format!("unlock {thread}"));
+        assert_eq!(self.read_line_of(thread), format!("unlocked {thread}"));
     }
 
     pub(crate) fn kill(mut self) {
@@ -92,7 +92,7 @@ impl Program {
         self.child.wait().unwrap();
     }
 
-    /// Ends it in order.
+    /// Ends the program in order.
     pub(crate) fn quit(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());

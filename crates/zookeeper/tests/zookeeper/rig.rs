@@ -13,10 +13,10 @@ pub(crate) use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-/// A server, and what its clients are told of it.
+/// A server, and the configuration of its clients.
 pub(crate) struct Rig {
     pub(crate) server: ZookeeperServer,
-    /// Through which the clients of the suite come, so that they can be cut off.
+    /// The clients of the conformance suite connect through this proxy, so that they can be cut off.
     pub(crate) proxy: Proxy,
     pub(crate) config: Config,
     pub(crate) runtime: tokio::runtime::Runtime,
@@ -45,12 +45,12 @@ impl Rig {
         (proxy, Arc::new(ZookeeperEngine::new(config, &Env::system())))
     }
 
-    /// Locks as a program has them.
+    /// Locks as a program uses them.
     pub(crate) fn locks(&self) -> Locks {
         Locks::builder(self.engine()).build()
     }
 
-    /// The same, configured otherwise.
+    /// Locks with a changed configuration.
     pub(crate) fn locks_with(&self, change: impl FnOnce(Config) -> Config) -> Locks {
         let engine = ZookeeperEngine::new(change(self.config.clone()), &Env::system());
         Locks::builder(Arc::new(engine)).build()
@@ -61,7 +61,7 @@ impl Rig {
         self.runtime.block_on(self.view(&Name::new(name).unwrap()))
     }
 
-    /// The same. A look whose answer did not come is repeated.
+    /// The same, with retries until an answer comes.
     pub(crate) async fn view(&self, name: &Name) -> View {
         let limit = std::time::Instant::now() + PATIENCE;
         loop {
@@ -73,7 +73,7 @@ impl Rig {
         }
     }
 
-    /// An exclusive claim that may queue and lasts long.
+    /// An exclusive claim with a long ttl that may queue.
     pub(crate) fn claim(&self, name: &str) -> Claim {
         exclusive(name)
     }
@@ -82,7 +82,7 @@ impl Rig {
         self.runtime.block_on(work)
     }
 
-    /// Waits until `done`, for what is certain to come.
+    /// Waits until `done` returns true.
     pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
@@ -95,45 +95,46 @@ impl Rig {
         }
     }
 
-    /// The nodes that end with their session, which all claims are.
+    /// The ephemeral nodes, which all claims are.
     pub(crate) fn nodes(&self) -> Vec<String> {
         ephemerals(&self.server.four_letters("dump"))
     }
 
-    /// How many nodes are watched, by whomever.
+    /// The number of watches on the server.
     pub(crate) fn watches(&self) -> u32 {
-        let said = self.server.four_letters("mntr");
-        let count = said.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
+        let reply = self.server.four_letters("mntr");
+        let count = reply.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
         count.trim().parse().unwrap()
     }
 
-    /// How many sessions there are.
+    /// The number of sessions.
     pub(crate) fn sessions(&self) -> usize {
-        let said = self.server.four_letters("dump");
-        // Each is told in the queue of those to come, by its number in brackets or after a tab.
-        said.lines()
+        let reply = self.server.four_letters("dump");
+        // Sessions are listed in the queue of their expiry, each with its number in a line of its own.
+        reply
+            .lines()
             .skip_while(|line| !line.starts_with("Session Sets"))
             .filter(|line| line.starts_with("\t0x"))
             .count()
     }
 }
 
-/// The paths that a server lists below their sessions.
+/// The paths in the server's list of ephemeral nodes.
 pub(crate) fn ephemerals(dump: &str) -> Vec<String> {
     dump.lines().filter_map(|line| line.trim().strip_prefix('/')).map(|path| format!("/{path}")).collect()
 }
 
-/// An exclusive claim that may queue and lasts long.
+/// An exclusive claim with a long ttl that may queue.
 pub(crate) fn exclusive(name: &str) -> Claim {
     claims::exclusive(name, Duration::from_secs(30))
 }
 
-/// Releases a claim until what comes of it is certain.
-pub(crate) async fn certain(engine: &ZookeeperEngine, claim: &Claim) -> Vec<Released> {
+/// Releases a claim until the answer is certain.
+pub(crate) async fn release_until_certain(engine: &ZookeeperEngine, claim: &Claim) -> Vec<Released> {
     loop {
-        let said = engine.release(&release_of(claim)).await;
-        if !matches!(said[..], [Released::Unknown(_)]) {
-            return said;
+        let reply = engine.release(&release_of(claim)).await;
+        if !matches!(reply[..], [Released::Unknown(_)]) {
+            return reply;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,4 +1,4 @@
-//! Users with the least rights, and those without any.
+//! Users with the least rights, and users without any.
 
 use std::{
     io::Write,
@@ -12,25 +12,26 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
-/// The rights that docs/engines/zookeeper.md tells operators to give.
+/// The script of docs/engines/zookeeper.md that gives the least rights.
 const ACL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/zookeeper-acl.sh");
 const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
-/// A server with those rights, to which the clients come as the first of these users.
+/// A server with those rights. The clients log in as the first of these users.
 fn with_users() -> Rig {
     let mut rig = Rig::new();
     let mut script = Command::new("sh");
     script.args([ACL, "/locks"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut script = script.spawn().unwrap();
     writeln!(script.stdin.take().unwrap(), "{}\n{}", LOCKER.1, VIEWER.1).unwrap();
-    let said = script.wait_with_output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    let (told, beside) = (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap());
+    let output = script.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let (stdout, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     let words: Vec<&str> =
-        told.split_whitespace().map(|word| if word == "\"\"" { "" } else { word }).collect();
+        stdout.split_whitespace().map(|word| if word == "\"\"" { "" } else { word }).collect();
     rig.server.command(&words);
-    let readers = beside.trim().strip_prefix("# ?acl=").unwrap();
+    let readers = stderr.trim().strip_prefix("# ?acl=").unwrap();
     rig.config = rig.config.clone().login(LOCKER.0, LOCKER.1).acl(readers).unwrap();
     rig
 }
@@ -47,7 +48,7 @@ fn the_zookeeper_engine_conforms_with_the_rights_of_a_locker() {
 }
 
 #[test]
-fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
+fn a_viewer_lists_and_shows_only() {
     let rig = with_users();
     let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
     let (guard, permit) =
@@ -68,14 +69,15 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
     permit.release_blocking().unwrap();
 }
 
-/// What this login may not see of others is said, and the rest is shown.
+/// What this login may not read is reported as such, and all other names are shown.
 #[test]
-fn what_others_hide_from_a_viewer_hides_nothing_else() {
+fn a_hidden_name_hides_no_other_name() {
     let rig = with_users();
     let hides = locks_of(Config::new(vec![local(rig.server.port())]).login(LOCKER.0, LOCKER.1));
     let (_hidden, held) = (acquire(&hides, "hidden"), acquire(&rig.locks(), "held"));
     rig.server.command_as_super(
-        "create /locks/held/_c_00000000-0000-0000-0000-000000000001-lock-0000000007 me digest:nobody:AAAAAAAAAAAAAAAAAAAAAAAAAAA=:r",
+        "create /locks/held/_c_00000000-0000-0000-0000-000000000001-lock-0000000007 me \
+         digest:nobody:AAAAAAAAAAAAAAAAAAAAAAAAAAA=:r",
     );
     let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
     let views = rig.run(viewer.list("")).unwrap();
@@ -91,11 +93,11 @@ fn what_others_hide_from_a_viewer_hides_nothing_else() {
 }
 
 #[test]
-fn who_has_another_password_or_none_is_told_so_without_it() {
+fn a_wrong_or_missing_password_is_refused_and_not_shown() {
     let rig = with_users();
     let guard = acquire(&rig.locks(), "held");
-    let stranger = Config::new(vec![local(rig.server.port())]);
-    for config in [stranger.clone().login(LOCKER.0, "hunter2"), stranger] {
+    let anonymous = Config::new(vec![local(rig.server.port())]);
+    for config in [anonymous.clone().login(LOCKER.0, "hunter2"), anonymous] {
         let locks = locks_of(config);
         for name in ["held", "free"] {
             let error = locks.mutex(name).blocking().try_acquire().unwrap_err();

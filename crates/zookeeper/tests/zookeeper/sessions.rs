@@ -1,4 +1,4 @@
-//! What becomes of claims when their session, or the way to it, does not last: F49 to F51, F53, F54.
+//! Claims whose session ends or whose connection breaks: F49 to F51, F53, F54.
 
 use std::{
     sync::{Arc, mpsc},
@@ -14,11 +14,11 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, acquire, certain, local, release_of};
+use crate::rig::{PATIENCE, Rig, acquire, local, release_of, release_until_certain};
 
 const TTL: Duration = Duration::from_secs(2);
 
-fn short(locks: &Locks, name: &str) -> Guard {
+fn acquire_short(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).ttl(TTL).blocking().acquire_within(PATIENCE).unwrap()
 }
 
@@ -29,59 +29,59 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
     rx
 }
 
-/// A panic of who keeps sessions alive, which nobody else does.
+/// Only the maintenance task keeps sessions alive.
 #[test]
-fn a_maintenance_that_died_is_begun_anew() {
+fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();
     rig.until("the maintenance task dies", || clock.has_panicked());
-    rig.until("it looks again", || clock.is_asked_again());
+    rig.until("maintenance runs again", || clock.is_asked_again());
     let left = guard.remaining();
     rig.until("its session is kept alive", || guard.remaining() > left || !guard.check());
     guard.release_blocking().unwrap();
 }
 
-/// A program that is cut off for longer than its session lasts, and comes back.
+/// A client is cut off for longer than its session lasts, and then reconnects.
 #[test]
-fn a_session_that_ended_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew() {
+fn an_ended_session_loses_its_holds_and_its_waiters_queue_again() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (cut, other) = (Locks::builder(engine).build(), rig.locks());
     let blocker = acquire(&other, "c");
-    let (a, b) = (short(&cut, "a"), short(&cut, "b"));
+    let (a, b) = (acquire_short(&cut, "a"), acquire_short(&cut, "b"));
     let (tx, rx) = mpsc::channel();
     let waits = cut.clone();
-    spawn(move || tx.send(short(&waits, "c")));
-    rig.until("it stands in line", || rig.show("c").waiters.len() == 1);
+    spawn(move || tx.send(acquire_short(&waits, "c")));
+    rig.until("it is queued", || rig.show("c").waiters.len() == 1);
     proxy.sever();
     for guard in [&a, &b] {
         let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
         assert!(matches!(lost, Loss::Lapsed), "{lost:?}");
         assert!(!guard.check());
     }
-    // The server is later than its client.
+    // The server ends the session later than the client does.
     acquire(&other, "a").release_blocking().unwrap();
-    rig.until("its place in line is gone", || rig.show("c").waiters.is_empty());
+    rig.until("its queue entry is gone", || rig.show("c").waiters.is_empty());
     proxy.mend();
-    rig.until("it stands in line anew", || rig.show("c").waiters.len() == 1);
+    rig.until("it is queued again", || rig.show("c").waiters.len() == 1);
     blocker.release_blocking().unwrap();
     rx.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     assert_eq!(rig.nodes(), [""; 0]);
 }
 
-/// Shorter than its session: nothing is lost, and what happened meanwhile is found out.
+/// A disconnection shorter than the session: no hold is lost, and the client asks for what it missed.
 #[test]
-fn a_client_that_was_cut_off_for_a_moment_keeps_its_holds_and_hears_of_what_it_missed() {
+fn a_short_disconnection_loses_no_hold_and_no_wake_up() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (cut, other) = (Locks::builder(engine).build(), rig.locks());
     let held = acquire(&cut, "held");
     let (next, blocker) = ("next", acquire(&other, "next"));
     let waits = wait_for(&cut, next);
-    rig.until("it stands in line", || rig.show(next).waiters.len() == 1);
+    rig.until("it is queued", || rig.show(next).waiters.len() == 1);
     proxy.sever();
     blocker.release_blocking().unwrap();
     proxy.mend();
@@ -90,13 +90,13 @@ fn a_client_that_was_cut_off_for_a_moment_keeps_its_holds_and_hears_of_what_it_m
     held.release_blocking().unwrap();
 }
 
-/// F49: the server made a node, and its answer is lost. The same claim finds it instead of standing in line behind itself.
+/// F49: the server created a node and its answer was lost. A repeated claim finds the node instead of waiting for it.
 #[test]
-fn a_claim_whose_answer_was_lost_finds_what_it_made() {
+fn a_claim_whose_answer_was_lost_finds_its_node() {
     let rig = Rig::new();
     for (number, count) in [1_u32, 3].into_iter().enumerate() {
         let (proxy, engine) = rig.proxied();
-        // The first one's session ends with it.
+        // The first session of the client ends with its first claim.
         let locks = Locks::builder(Arc::clone(&engine) as _).build();
         (0..2).for_each(|_| acquire(&locks, "warm").release_blocking().unwrap());
         let modes = [
@@ -107,7 +107,7 @@ fn a_claim_whose_answer_was_lost_finds_what_it_made() {
         for (at, mode) in modes.into_iter().enumerate() {
             let claim = leasehold_core::Claim { mode, ..rig.claim(&format!("lost-{number}-{at}")) };
             rig.run(async {
-                // Its directory is there.
+                // Creates the directory of the name.
                 let (before, other) =
                     (leasehold_core::Claim { id: rig.claim("x").id, ..claim.clone() }, rig.engine());
                 assert!(matches!(other.claim(&before, How::Create).await, Ok(Answer::Held(_))));
@@ -116,7 +116,7 @@ fn a_claim_whose_answer_was_lost_finds_what_it_made() {
                 let lost =
                     tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create));
                 let lost = lost.await;
-                assert!(lost.is_err(), "nobody answers: {lost:?}");
+                assert!(lost.is_err(), "no answer arrives: {lost:?}");
                 proxy.lose();
                 let granted = async {
                     loop {
@@ -129,7 +129,7 @@ fn a_claim_whose_answer_was_lost_finds_what_it_made() {
                         }
                     }
                 };
-                let granted = tokio::time::timeout(PATIENCE, granted).await.expect("it holds what it made");
+                let granted = tokio::time::timeout(PATIENCE, granted).await.expect("it finds its node");
                 let view = rig.view(&claim.name).await;
                 assert_eq!(view.holders.len(), 1, "{mode}: {view:?}");
                 assert!(view.waiters.is_empty(), "{mode}: {view:?}");
@@ -142,9 +142,9 @@ fn a_claim_whose_answer_was_lost_finds_what_it_made() {
     }
 }
 
-/// F54, at whatever point the server is when the caller gives up.
+/// F54, for a caller that gives up at any point of the server's work.
 #[test]
-fn nothing_is_left_of_a_claim_that_is_given_up_at_any_point() {
+fn a_claim_given_up_at_any_point_leaves_nothing() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let locks = Locks::builder(engine).build();
@@ -165,9 +165,9 @@ fn nothing_is_left_of_a_claim_that_is_given_up_at_any_point() {
     rig.until("nothing is left", || rig.nodes().is_empty());
 }
 
-/// F50, F51: the server that this client uses goes on answering when it is cut off from its leader, which ends the session.
+/// F50, F51: the server of this client is cut off from its leader and still answers, while the leader ends the session.
 #[test]
-fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
+fn a_server_without_its_leader_keeps_no_hold_alive() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let follower = (leader + 1) % 3;
@@ -177,31 +177,31 @@ fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
         Locks::builder(Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()))).build()
     };
     let (cut, other) = (client(follower), client(leader));
-    let held = short(&cut, "a");
+    let held = acquire_short(&cut, "a");
     ensemble.cut(follower);
-    // As soon as another one holds, the first must not believe to do so any more.
+    // From the next grant on, the first hold must not count as valid.
     let next = acquire(&other, "a");
-    assert!(!held.check(), "two hold");
+    assert!(!held.check(), "two clients hold");
     assert!(next.token().number > held.token().number);
     ensemble.heal(follower);
     next.release_blocking().unwrap();
 }
 
-/// The first claim holds; the other one is sent, and no server hears of it.
-async fn claim_unheard(engine: &ZookeeperEngine, proxy: &Proxy, [first, claim]: [&Claim; 2]) {
+/// The first claim holds. The other one is sent, and no server receives it.
+async fn claim_undelivered(engine: &ZookeeperEngine, proxy: &Proxy, [first, claim]: [&Claim; 2]) {
     assert!(matches!(engine.claim(first, How::Create).await, Ok(Answer::Held(_))));
     proxy.hold_requests();
     let mut sending = engine.claim(claim, How::Create);
     while !proxy.holds_a_request() {
         let sent = tokio::time::timeout(Duration::from_millis(100), &mut sending).await;
-        assert!(sent.is_err(), "nobody hears it: {sent:?}");
+        assert!(sent.is_err(), "no server receives it: {sent:?}");
     }
 }
 
-/// R9: a leader that nobody follows any more answers all that it need not ask the others for, a `sync` too. What it does not know of
-/// may be there all the same.
+/// R9: a leader without followers still answers requests that need no quorum, among them `sync`. Nodes that it does not
+/// know of may exist all the same.
 #[test]
-fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
+fn a_release_without_a_quorum_is_not_answered() {
     let mut ensemble = ZookeeperEnsemble::start();
     let (leader, ports) = (ensemble.leader(), ensemble.ports());
     let followers = [(leader + 1) % 3, (leader + 2) % 3];
@@ -210,33 +210,35 @@ fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
     let engine = ZookeeperEngine::new(config, &leasehold_core::Env::system());
     let (first, claim) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        claim_unheard(&engine, &proxy, [&first, &claim]).await;
+        claim_undelivered(&engine, &proxy, [&first, &claim]).await;
         followers.into_iter().for_each(|node| ensemble.pause(node));
         proxy.reset();
-        let said = tokio::time::timeout(Duration::from_secs(2), certain(&engine, &claim)).await;
-        assert!(said.is_err(), "one of three cannot know: {said:?}");
+        let answer =
+            tokio::time::timeout(Duration::from_secs(2), release_until_certain(&engine, &claim)).await;
+        assert!(answer.is_err(), "one server of three has no quorum: {answer:?}");
         followers.into_iter().for_each(|node| ensemble.resume(node));
         let ended = async {
             while !matches!(engine.release(&release_of(&claim)).await[..], [Released::NotThere]) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ended).await.expect("two of three are enough");
+        tokio::time::timeout(PATIENCE, ended).await.expect("two of three are a quorum");
     });
 }
 
-/// R9: what was sent before may be done after all, when its claim was released.
+/// R9: a request that was sent before the release of its claim may be applied after it.
 #[test]
-fn what_a_released_claim_makes_late_is_deleted() {
+fn a_late_node_of_a_released_claim_is_deleted() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (first, claim) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        claim_unheard(&engine, &proxy, [&first, &claim]).await;
+        claim_undelivered(&engine, &proxy, [&first, &claim]).await;
         proxy.reset();
-        let said =
-            tokio::time::timeout(PATIENCE, certain(&engine, &claim)).await.expect("the server is there");
-        assert!(matches!(said[..], [Released::NotThere]), "{said:?}");
+        let answer = tokio::time::timeout(PATIENCE, release_until_certain(&engine, &claim))
+            .await
+            .expect("the server is there");
+        assert!(matches!(answer[..], [Released::NotThere]), "{answer:?}");
     });
     let id = claim.id.to_string();
     let id = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
@@ -250,7 +252,7 @@ fn what_a_released_claim_makes_late_is_deleted() {
 
 /// F53: the counter of a directory is nearly used up.
 #[test]
-fn a_counter_that_is_nearly_used_up_begins_anew_when_nobody_is_in_line() {
+fn a_nearly_used_up_counter_restarts_when_the_queue_is_empty() {
     let mut rig = Rig::new();
     let first = acquire(&rig.locks(), "a");
     let token = first.token();
@@ -270,24 +272,24 @@ fn a_counter_that_is_nearly_used_up_begins_anew_when_nobody_is_in_line() {
     next.release_blocking().unwrap();
 }
 
-/// R1, and what the server never knew of: nobody speaks for the claim, whose client is well.
+/// R1: the server does not know the ttl of the hold. The client is well but does not renew the hold.
 #[test]
-fn a_fixed_lease_ends_on_the_server_though_its_session_is_kept_alive() {
+fn a_fixed_lease_ends_although_its_session_lives() {
     let rig = Rig::new();
     with_room(TTL, "the fixed hold ends, and the renewed one does not", |ttl| {
         let (locks, other) = (rig.locks(), rig.locks());
         let fixed = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();
         let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
         let next = acquire(&other, "a");
-        assert!(!fixed.check(), "two hold");
+        assert!(!fixed.check(), "two clients hold");
         next.release_blocking().unwrap();
         renewed.check()
     });
 }
 
-/// F47: a session that an older state brings back, with claims that are over.
+/// F47: older data on the server revives a session with claims that have ended.
 #[test]
-fn a_server_that_was_given_older_data_ends_the_session_and_all_that_stands_on_it() {
+fn older_data_on_the_server_ends_the_session_and_its_claims() {
     let mut rig = Rig::new();
     let engine = rig.engine();
     let (stays, over) = (rig.claim("stays"), rig.claim("over"));
@@ -330,16 +332,16 @@ fn a_server_that_was_given_older_data_ends_the_session_and_all_that_stands_on_it
     rig.until("nothing is left", || rig.nodes().is_empty());
 }
 
-/// A hold is told at once that its node is gone, whoever deleted it.
+/// Whichever client deleted it.
 #[test]
-fn a_hold_whose_node_is_deleted_hears_of_it() {
+fn a_hold_whose_node_is_deleted_is_lost_at_once() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = rig.claim("a");
     rig.run(async {
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
     });
-    rig.until("it is watched", || rig.watches() > 0);
+    rig.until("the hold is watched", || rig.watches() > 0);
     rig.server.command(&["delete", &rig.nodes()[0]]);
     let notification =
         rig.run(async { tokio::time::timeout(PATIENCE, engine.notifications()).await }).unwrap();
@@ -349,9 +351,9 @@ fn a_hold_whose_node_is_deleted_hears_of_it() {
     );
 }
 
-/// What a cron job leaves behind.
+/// As a cron job does: it leaves nothing behind.
 #[test]
-fn a_program_that_takes_one_lock_leaves_no_session_and_one_that_takes_more_keeps_it() {
+fn only_a_second_lock_leaves_a_session_open() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -363,7 +365,7 @@ fn a_program_that_takes_one_lock_leaves_no_session_and_one_that_takes_more_keeps
         let (one, two, _) = tokio::join!(locks.show("a"), locks.show("b"), rig.view(&name));
         assert!(one.is_ok() && two.is_ok());
     });
-    assert_eq!(rig.sessions(), 1, "who looks leaves none");
+    assert_eq!(rig.sessions(), 1, "a query leaves no session");
     drop(locks);
     rig.until("the session is closed", || rig.sessions() == 0);
 }

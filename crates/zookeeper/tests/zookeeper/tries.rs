@@ -1,4 +1,4 @@
-//! I13: whoever tries is told "taken" only while somebody holds or waits, not because others try.
+//! I13: a try is answered "taken" only while another claim holds or waits, not because of other tries.
 
 use std::{
     io::{Read, Write},
@@ -16,14 +16,14 @@ use leasehold_testkit::{
 
 use crate::rig::Rig;
 
-/// Each of them has a part in what the others are told.
+/// Each client influences the answers of the others.
 const CLIENTS: u32 = 3;
 const TRIES: u32 = 300;
-/// Whoever tries looks for a second, and pauses in the second half of that.
+/// A try reads the queue for a second, and its last pause is the second half of that.
 const IN_THE_LAST_PAUSE: Duration = Duration::from_millis(750);
 
 #[test]
-fn a_try_that_finds_no_room_is_in_nobodys_way() {
+fn a_refused_try_refuses_no_other() {
     let rig = Rig::new();
     let (one, two, three) = (rig.locks(), rig.locks(), rig.locks());
     let permits = |locks: &Locks, count| locks.semaphore("p", 3).permits(count).blocking().try_acquire();
@@ -49,7 +49,7 @@ fn a_try_that_finds_no_room_is_in_nobodys_way() {
     held.release_blocking().unwrap();
 }
 
-fn tries_of(mode: impl Fn(u32) -> Mode + Sync) {
+fn check_tries(mode: impl Fn(u32) -> Mode + Sync) {
     let rig = Rig::new();
     let recorders: Vec<Recorder> = (1..=CLIENTS).map(|proc| Recorder::in_memory(1, proc)).collect();
     thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn tries_of(mode: impl Fn(u32) -> Mode + Sync) {
             let (locks, mode) = (rig.locks(), &mode);
             scope.spawn(move || {
                 for number in 0..TRIES {
-                    once(recorder, &locks, mode(number));
+                    try_once(recorder, &locks, mode(number));
                 }
             });
         }
@@ -67,15 +67,15 @@ fn tries_of(mode: impl Fn(u32) -> Mode + Sync) {
     assert_eq!(report.verdict(Invariant::Taken).unwrap().outcome, Outcome::Holds, "{report}");
 }
 
-fn once(recorder: &Recorder, locks: &Locks, mode: Mode) {
+fn try_once(recorder: &Recorder, locks: &Locks, mode: Mode) {
     let attempt = recorder.attempt(0, "a", mode, Some(0));
     match request(locks, mode).blocking().try_acquire() {
         Ok(guard) => {
             let facts = Granted { token: guard.token(), ttl_nanos: None, watched: false, fixed: false };
-            let belief = attempt.granted(facts, || None);
-            let leaving = belief.releasing(None);
+            let hold = attempt.granted(facts, || None);
+            let release = hold.releasing(None);
             guard.release_blocking().unwrap();
-            leaving.freed();
+            release.freed();
         }
         Err(error) => {
             assert!(error.is_taken(), "{error}");
@@ -93,49 +93,51 @@ fn request(locks: &Locks, mode: Mode) -> Request {
 }
 
 #[test]
-fn of_those_who_try_a_mutex_none_is_refused_for_another_that_is() {
-    tries_of(|_| Mode::Exclusive);
+fn concurrent_tries_of_a_mutex_do_not_refuse_each_other() {
+    check_tries(|_| Mode::Exclusive);
 }
 
 #[test]
-fn of_readers_and_writers_likewise() {
-    tries_of(|number| if number % 3 == 0 { Mode::Exclusive } else { Mode::Shared });
+fn concurrent_tries_of_readers_and_writers_do_not_refuse_each_other() {
+    check_tries(|number| if number % 3 == 0 { Mode::Exclusive } else { Mode::Shared });
 }
 
 #[test]
-fn of_those_who_try_permits_likewise() {
-    tries_of(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
+fn concurrent_tries_of_permits_do_not_refuse_each_other() {
+    check_tries(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
 }
 
-/// A session that speaks for a try that stopped in the midst of it, behind the first in the line of a name.
-struct Hung {
+/// A session with the node of a try that stopped before its end, behind the head of the queue of a name.
+struct HangingTry {
     stream: TcpStream,
     node: Vec<u8>,
 }
 
-impl Hung {
+impl HangingTry {
     fn new(port: u16, name: &str) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         // The number that a sequential node would get.
         let node = format!("/locks/{name}/_c_00000000-0000-0000-0000-000000000000-try-lock-0000000001");
-        let mut hung = Self { stream, node: text(node.as_bytes()) };
-        // No change is known yet, a session of 30 s, a new one.
-        hung.say(&[&[0; 12], &30_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
+        let mut hanging = Self { stream, node: text(node.as_bytes()) };
+        // The last known change is 0, the timeout is 30 s, and the session is new.
+        hanging.exchange(&[&[0; 12], &30_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
         let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
-        hung.done(&[&[0, 0, 0, 1, 0, 0, 0, 1][..], &hung.node, &text(b"x"), &everybody, &[0; 4]].concat());
-        hung
+        hanging.change(
+            &[&[0, 0, 0, 1, 0, 0, 0, 1][..], &hanging.node, &text(b"x"), &everybody, &[0; 4]].concat(),
+        );
+        hanging
     }
 
     fn leave(mut self) {
         let any_version = (-1_i32).to_be_bytes();
-        self.done(&[&[0, 0, 0, 2, 0, 0, 0, 2][..], &self.node, &any_version].concat());
+        self.change(&[&[0, 0, 0, 2, 0, 0, 0, 2][..], &self.node, &any_version].concat());
     }
 
-    fn done(&mut self, request: &[u8]) {
-        assert_eq!(self.say(request)[12..16], [0; 4], "the error of the answer");
+    fn change(&mut self, request: &[u8]) {
+        assert_eq!(self.exchange(request)[12..16], [0; 4], "the error of the answer");
     }
 
-    fn say(&mut self, request: &[u8]) -> Vec<u8> {
+    fn exchange(&mut self, request: &[u8]) -> Vec<u8> {
         self.stream.write_all(&text(request)).unwrap();
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).unwrap();
@@ -149,10 +151,10 @@ fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-/// Nobody knows whether it goes on, and then it may be the first any time: it is in the way, but only as long as it is there, also where
-/// it goes in the last pause of whoever tries behind it.
+/// A hanging try may become the head of the queue at any time, so it refuses other tries, but only while its node
+/// exists, also when the node is deleted in the last pause of a try behind it.
 #[test]
-fn a_try_that_hangs_is_in_the_way_as_long_as_it_is_there() {
+fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
     let rig = Rig::new();
     let (holds, tries) = (rig.locks(), rig.locks());
     let read = |locks: &Locks, name: &str| locks.rw(name).read().blocking().try_acquire();
@@ -160,7 +162,7 @@ fn a_try_that_hangs_is_in_the_way_as_long_as_it_is_there() {
     for round in 0.. {
         let name = format!("n{round}");
         let first = read(&holds, &name).unwrap();
-        let hung = Hung::new(rig.server.port(), &name);
+        let hanging = HangingTry::new(rig.server.port(), &name);
         assert!(read(&tries, &name).unwrap_err().is_taken());
         let answered = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -170,17 +172,17 @@ fn a_try_that_hangs_is_in_the_way_as_long_as_it_is_there() {
                 answer
             });
             thread::sleep(IN_THE_LAST_PAUSE);
-            hung.leave();
+            hanging.leave();
             let in_time = !answered.load(Ordering::SeqCst);
             match trying.join().unwrap() {
                 Ok(guard) => {
                     (held, taken) = (held + 1, 0);
                     guard.release_blocking().unwrap();
                 }
-                // Once the answer may have been on its way already.
+                // Allowed once: the answer may have left before the node was deleted.
                 Err(error) => {
                     taken += u32::from(in_time);
-                    assert!(taken < 2, "nobody was in the way any more: {error}");
+                    assert!(taken < 2, "no claim was ahead any more: {error}");
                 }
             }
         });
