@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_holds_when_the_only_one_before_it_is_gone() {
+    fn a_claim_is_granted_when_its_only_blocker_is_deleted() {
         let mut sole = Blocker::Last { key: key("a"), sole: true };
         assert_eq!((sole.deleted(b"b"), sole.deleted(b"a")), (None, Some(true)));
         let mut more = Blocker::Last { key: key("a"), sole: false };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_of_one_claim_at_a_time_and_used_again() {
+    fn a_key_belongs_to_one_claim_and_is_reused() {
         let keys = Keys::default();
         let new = || Keyed::new(&keys, &dir(), Mode::Exclusive, slot(Instant::from_nanos(0)));
         let (mut first, second) = (new(), new());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_counted_in_the_order_of_the_line() {
+    fn permits_are_counted_in_queue_order() {
         // Two of three permits are wanted, so those before may have one.
         let mut waits =
             Blocker::Permits { before: vec![(key("a"), 2), (key("b"), 1), (key("c"), 1)], most: 1 };

@@ -21,11 +21,12 @@ use crate::{
     conn::Conn,
     dial::{Dialer, Link},
     engine::REQUEST_TIMEOUT,
-    error::{sort, unreadable, wants_login},
-    kept::KeptKeys,
+    error::{classify, unreadable, wants_login},
     keys::{self, Dir},
-    lock_of, runtime,
-    session::{HURRY, LeaseSlot, Session, Sessions, gone, seconds},
+    lock_of,
+    min_hold_expiry::MinHoldKeys,
+    runtime,
+    session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, gone, seconds},
     watches::{Begin, Target},
     wire::{self, UnaryRequest},
 };
@@ -38,9 +39,9 @@ pub(crate) struct Client {
     pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
     /// Leases under which names are kept taken, and until when.
-    pub(crate) kept: Mutex<Vec<(Instant, i64)>>,
+    pub(crate) min_hold_leases: Mutex<Vec<(Instant, i64)>>,
     /// What others, or this client, keep names by.
-    pub(crate) kept_keys: Mutex<KeptKeys>,
+    pub(crate) min_hold_keys: Mutex<MinHoldKeys>,
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     claims: Mutex<Claims>,
@@ -68,8 +69,8 @@ impl Client {
             mailbox: Mailbox::default(),
             in_flight: InFlight::default(),
             sessions: Sessions::default(),
-            kept: Mutex::default(),
-            kept_keys: Mutex::default(),
+            min_hold_leases: Mutex::default(),
+            min_hold_keys: Mutex::default(),
             sooner: Arc::default(),
             claims: Mutex::default(),
             keys: Keys::default(),
@@ -105,17 +106,17 @@ impl Client {
     /// One request; once more where the server only wanted us to log in anew.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
         let newest = self.newest.load(Ordering::Relaxed);
-        let mut conn = self.link.conn().await.map_err(Failed::Here)?;
+        let mut conn = self.link.conn().await.map_err(Failed::NotSent)?;
         // Only who logged in may have to do so again.
         let again = self.link.dialer().config.login.as_ref().map(|_| request.clone());
         let mut answer = conn.call(request).await;
         if let Err(status) = &answer
             && let Some(request) = again.filter(|_| wants_login(status))
         {
-            conn = self.link.conn().await.map_err(Failed::Here)?;
+            conn = self.link.conn().await.map_err(Failed::NotSent)?;
             answer = conn.call(request).await;
         }
-        let answer = answer.map_err(Failed::There)?;
+        let answer = answer.map_err(Failed::Sent)?;
         if let Some(revision) = R::revision(&answer) {
             self.newest.fetch_max(revision, Ordering::Relaxed);
             if revision < newest {
@@ -130,7 +131,7 @@ impl Client {
     fn went_back(&self, revision: i64) {
         self.newest.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
-        lock_of(&self.kept_keys).clear();
+        lock_of(&self.min_hold_keys).clear();
         for session in self.sessions.all() {
             session.end();
             self.lease_is_gone(session.id);
@@ -148,7 +149,7 @@ impl Client {
         &self,
         request: R,
     ) -> Result<(Arc<Conn>, R::Answer), EngineError> {
-        self.call(request).await.map_err(Failed::sorted)
+        self.call(request).await.map_err(Failed::classified)
     }
 
     /// A seat on a lease for this ttl, kept alive lately.
@@ -176,7 +177,7 @@ impl Client {
         let (id, ttl) = self.grant(class).await?;
         let slot = self.sessions.add(Session::new(id, class, ttl, asked)).ok_or_else(unreadable)?;
         if let Some(conn) = self.link.live() {
-            self.listen_to_bell(&conn, id);
+            self.watch_epoch_key(&conn, id);
         }
         if !self.maintained.swap(true, Ordering::Relaxed) {
             leasehold_core::maintain(
@@ -216,15 +217,15 @@ impl Client {
                 conn.keep_alive(session.id);
             }
             // An answer may be lost with its connection.
-            runtime::within(HURRY, changed).await;
+            runtime::within(URGENT_INTERVAL, changed).await;
         }
     }
 
     /// Hears when an operator breaks what is held by this lease.
-    pub(crate) fn listen_to_bell(&self, conn: &Conn, lease: i64) {
+    pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch(self.prefix(), lease);
         // What rang before now was not for who begins to listen now.
-        conn.watches.watch(Target::Notify(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
+        conn.watches.watch(Target::Epoch(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
     }
 
     /// For tasks that are not to keep it alive.
@@ -260,16 +261,16 @@ pub(crate) fn grant(cluster: u64, revision: i64, ttl: Duration) -> Grant {
 /// Why a request has no answer.
 pub(crate) enum Failed {
     /// It did not leave.
-    Here(EngineError),
+    NotSent(EngineError),
     /// It may have left.
-    There(Status),
+    Sent(Status),
 }
 
 impl Failed {
-    pub(crate) fn sorted(self) -> EngineError {
+    pub(crate) fn classified(self) -> EngineError {
         match self {
-            Self::Here(error) => error,
-            Self::There(status) => sort(&status),
+            Self::NotSent(error) => error,
+            Self::Sent(status) => classify(&status),
         }
     }
 }

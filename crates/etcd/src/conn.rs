@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use crate::{
     config::Config,
-    error::{sort_connecting, wants_user},
+    error::{classify_connecting, wants_user},
     guarantee,
     health::{HealthCheck, Member},
     lock_of,
@@ -73,7 +73,7 @@ struct Load {
 }
 
 /// A request is under way as long as it lives.
-struct UnderWay<'a>(&'a Life);
+struct InFlightRequest<'a>(&'a Life);
 
 impl Conn {
     /// Connects to a member, asks within `limit` whether it can serve, and says who we are. `broken` rings when the connection is
@@ -83,56 +83,56 @@ impl Conn {
         member: &Endpoint,
         limit: Duration,
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn PushHandler>,
+        handler: Weak<dyn PushHandler>,
         broken: Arc<Notify>,
     ) -> Result<Self, EngineError> {
-        let failed = |status: Status| sort_connecting(&status, member, config);
+        let failed = |status: Status| classify_connecting(&status, member, config);
         let late = |limit: Duration| {
             EngineError::new(Fault::Retry, format!("cannot connect to {member}: no answer within {limit:?}"))
         };
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
-            let said = match Member::ask(&grpc, config).await {
+            let info = match Member::ask(&grpc, config).await {
                 // Newer releases with users refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
-                said => Some(said.map_err(failed)?),
+                info => Some(info.map_err(failed)?),
             };
-            Ok((grpc, said))
+            Ok((grpc, info))
         };
-        let (grpc, said) = runtime::within(limit, dialing).await.ok_or_else(|| late(limit))??;
+        let (grpc, info) = runtime::within(limit, dialing).await.ok_or_else(|| late(limit))??;
         if let Some((user, password)) = &config.login {
             let password = password.read().await?.as_str().to_owned();
             let login = Authenticate { name: user.clone(), password };
             let known = runtime::within(LOGIN_LIMIT, grpc.call(login)).await;
             let known = known.ok_or_else(|| late(LOGIN_LIMIT))?.map_err(failed)?;
-            grpc.be(&known.token).map_err(failed)?;
+            grpc.set_token(&known.token).map_err(failed)?;
         }
-        let said = match said {
-            Some(said) => said,
+        let info = match info {
+            Some(info) => info,
             None => {
-                let said = runtime::within(limit, Member::ask(&grpc, config)).await;
-                said.ok_or_else(|| late(limit))?.map_err(failed)?
+                let info = runtime::within(limit, Member::ask(&grpc, config)).await;
+                info.ok_or_else(|| late(limit))?.map_err(failed)?
             }
         };
         let unfit =
             |fault, why: &str| Err(EngineError::new(fault, format!("cannot connect to {member}: {why}")));
-        if !guarantee::is_served(&said.version) {
+        if !guarantee::is_supported(&info.version) {
             return unfit(
                 Fault::Misconfigured,
-                &format!("it is etcd {}: 3.4 or newer is needed", said.version),
+                &format!("it is etcd {}: 3.4 or newer is needed", info.version),
             );
         }
-        if said.is_learner {
+        if info.is_learner {
             return unfit(Fault::Retry, "it is a learner, which serves no clients yet");
         }
-        if !said.has_leader {
+        if !info.has_leader {
             return unfit(Fault::Retry, "the member has no leader: is a quorum up?");
         }
         let (orders, watch_orders) = mpsc::unbounded_channel::<Watch>();
         let (keep_alive, leases) = mpsc::unbounded_channel::<KeepAlive>();
         let (alive, gone) = oneshot::channel();
         let conn = Self {
-            cluster: said.cluster,
+            cluster: info.cluster,
             member: member.clone(),
             watches: Arc::new(Watches::new(orders)),
             grpc: grpc.clone(),
@@ -147,27 +147,32 @@ impl Conn {
             _alive: alive,
         };
         let life = || Arc::clone(&conn.life);
-        let watched =
-            watch(grpc.clone(), watch_orders, Arc::clone(&conn.watches), life(), Weak::clone(&hears));
-        let kept = keep(grpc.clone(), leases, life(), Weak::clone(&hears));
-        let health = health(grpc, said.health, life(), hears);
-        let last_words = LastWords { life: life(), broken };
+        let watched = read_watches(
+            grpc.clone(),
+            watch_orders,
+            Arc::clone(&conn.watches),
+            life(),
+            Weak::clone(&handler),
+        );
+        let keep_alives = read_keep_alives(grpc.clone(), leases, life(), Weak::clone(&handler));
+        let health = check_health(grpc, info.health, life(), handler);
+        let end_notice = EndNotice { life: life(), broken };
         runtime::spawn(async move {
             tokio::select! {
                 () = watched => {}
-                () = kept => {}
+                () = keep_alives => {}
                 () = health => {}
-                () = last_words.life.end.notified() => {}
+                () = end_notice.life.end.notified() => {}
                 _ = gone => {}
             }
-            drop(last_words);
+            drop(end_notice);
         });
         Ok(conn)
     }
 
     async fn dial(config: &Config, member: &Endpoint) -> Result<Grpc, EngineError> {
         let http = Http::connect(stream::open(config, member).await?).await;
-        http.map(Grpc::new).map_err(|status| sort_connecting(&status, member, config))
+        http.map(Grpc::new).map_err(|status| classify_connecting(&status, member, config))
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -187,13 +192,13 @@ impl Conn {
         if self.is_dead() {
             return Err(Status::unavailable("the connection has ended"));
         }
-        let under_way = UnderWay::new(&self.life);
+        let in_flight = InFlightRequest::new(&self.life);
         let answer = tokio::select! {
             biased;
             answer = self.grpc.call(request) => answer,
             () = over => Err(Status::unavailable("the connection ended")),
         };
-        under_way.answered();
+        in_flight.answered();
         if let Err(status) = &answer
             && is_of_connection(status)
         {
@@ -202,7 +207,7 @@ impl Conn {
         answer
     }
 
-    /// Asks the server to keep a lease alive; [`PushHandler::kept`] hears the answer.
+    /// Asks the server to keep a lease alive; [`PushHandler::on_kept_alive`] hears the answer.
     pub(crate) fn keep_alive(&self, lease: i64) {
         let mut load = lock_of(&self.life.load);
         load.leases.push_back((lease, self.life.clock.now()));
@@ -218,8 +223,8 @@ fn is_of_connection(status: &Status) -> bool {
         // So a server says that an election came between.
         Code::Unknown if status.message().starts_with("raft proposal dropped") => false,
         Code::Unavailable if by_server => {
-            let said = status.message();
-            said.contains("no leader") || said.contains("stopped") || said.contains("unhealthy")
+            let info = status.message();
+            info.contains("no leader") || info.contains("stopped") || info.contains("unhealthy")
         }
         Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled => !by_server,
         _ => crate::error::wants_login(status),
@@ -227,19 +232,19 @@ fn is_of_connection(status: &Status) -> bool {
 }
 
 /// Reads what is watched. Ends when the stream does.
-async fn watch(
+async fn read_watches(
     grpc: Grpc,
     orders: mpsc::UnboundedReceiver<Watch>,
     watches: Arc<Watches>,
     life: Arc<Life>,
-    hears: Weak<dyn PushHandler>,
+    handler: Weak<dyn PushHandler>,
 ) {
     let begun = life.clock.now();
     // The server answers with the first watch, so this waits for one.
     let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(orders)).await else { return };
     while let Ok(Some(watched)) = stream.message().await {
-        let Some(hears) = hears.upgrade() else { return };
-        if !watches.hear(watched, &*hears) {
+        let Some(handler) = handler.upgrade() else { return };
+        if !watches.receive(watched, &*handler) {
             tracing::warn!("the server refused a watch: waiting claims ask every two seconds");
             if life.clock.now().since(begun) > OLD_LOGIN {
                 return;
@@ -249,33 +254,33 @@ async fn watch(
 }
 
 /// Reads which leases were kept alive. Ends when the stream does.
-async fn keep(
+async fn read_keep_alives(
     grpc: Grpc,
     leases: mpsc::UnboundedReceiver<KeepAlive>,
     life: Arc<Life>,
-    hears: Weak<dyn PushHandler>,
+    handler: Weak<dyn PushHandler>,
 ) {
     let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(leases)).await else { return };
-    while let Ok(Some(kept)) = stream.message().await {
-        let Some(hears) = hears.upgrade() else { return };
+    while let Ok(Some(answer)) = stream.message().await {
+        let Some(handler) = handler.upgrade() else { return };
         // An answer without a question would shift all others: the server does not give any.
         let Some((lease, sent)) = lock_of(&life.load).leases.pop_front() else { return };
-        if lease != kept.id {
+        if lease != answer.id {
             return;
         }
-        hears.kept(lease, sent, u64::try_from(kept.ttl).unwrap_or(0));
+        handler.on_kept_alive(lease, sent, u64::try_from(answer.ttl).unwrap_or(0));
     }
 }
 
 /// Asks how the member is, as long as it is needed; ends when it says nothing, has had no leader for too long, or answers nothing
 /// else.
-async fn health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, hears: Weak<dyn PushHandler>) {
+async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler: Weak<dyn PushHandler>) {
     let mut leaderless = 0;
     loop {
         runtime::sleep(HEALTH).await;
-        let Some(hears) = hears.upgrade() else { return };
-        let needed = hears.needs_server();
-        drop(hears);
+        let Some(handler) = handler.upgrade() else { return };
+        let needed = handler.needs_server();
+        drop(handler);
         if life.is_stuck() {
             return;
         }
@@ -304,7 +309,7 @@ impl Life {
     }
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> InFlightRequest<'a> {
     fn new(life: &'a Life) -> Self {
         let mut load = lock_of(&life.load);
         if load.requests == 0 {
@@ -319,19 +324,19 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         lock_of(&self.0.load).requests -= 1;
     }
 }
 
 /// Tells, in whatever way the task of a connection ends, that it is gone.
-struct LastWords {
+struct EndNotice {
     life: Arc<Life>,
     broken: Arc<Notify>,
 }
 
-impl Drop for LastWords {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         self.life.dead.store(true, Ordering::Release);
         self.life.over.notify_waiters();

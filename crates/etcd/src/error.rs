@@ -6,23 +6,23 @@ use tonic::{Code, Status};
 use crate::{config::Config, stream::wants_tls};
 
 /// An error of a request that may have left.
-pub(crate) fn sort(status: &Status) -> EngineError {
+pub(crate) fn classify(status: &Status) -> EngineError {
     let (fault, what) = meaning(status);
-    let said = words(status);
-    let said = said.trim().trim_start_matches("etcdserver: ");
-    let message = if said.is_empty() { what.to_owned() } else { format!("{what} ({said})") };
+    let message = cause_text(status);
+    let message = message.trim().trim_start_matches("etcdserver: ");
+    let message = if message.is_empty() { what.to_owned() } else { format!("{what} ({message})") };
     EngineError::new(fault, message)
 }
 
 /// An error met while connecting: nothing was asked yet.
-pub(crate) fn sort_connecting(status: &Status, member: &Endpoint, config: &Config) -> EngineError {
-    let sorted = sort(status);
+pub(crate) fn classify_connecting(status: &Status, member: &Endpoint, config: &Config) -> EngineError {
+    let sorted = classify(status);
     #[cfg(feature = "tls")]
     {
         // So a server refuses our certificate, after the connection was made.
-        let said = words(status);
-        if leasehold_tls::is_alert(&said) {
-            let message = format!("cannot connect to {member} by TLS: {said}");
+        let message = cause_text(status);
+        if leasehold_tls::is_alert(&message) {
+            let message = format!("cannot connect to {member} by TLS: {message}");
             return EngineError::new(Fault::Misconfigured, message);
         }
     }
@@ -43,7 +43,7 @@ fn root(error: &dyn std::error::Error) -> String {
 }
 
 /// What the server said, or what became of the connection.
-fn words(status: &Status) -> String {
+fn cause_text(status: &Status) -> String {
     std::error::Error::source(status).map_or_else(|| status.message().to_owned(), root)
 }
 
@@ -64,8 +64,8 @@ pub(crate) fn is_full(status: &Status) -> bool {
 
 /// The server does not know who we are any more: to be told anew. Nothing was applied.
 pub(crate) fn wants_login(status: &Status) -> bool {
-    let said = status.message();
-    said.contains("invalid auth token") || said.contains("revision of auth store is old")
+    let message = status.message();
+    message.contains("invalid auth token") || message.contains("revision of auth store is old")
 }
 
 /// The server knows users, and has not heard which one this is.
@@ -74,8 +74,8 @@ pub(crate) fn wants_user(status: &Status) -> bool {
 }
 
 fn meaning(status: &Status) -> (Fault, &'static str) {
-    let said = status.message();
-    let has = |part: &str| said.contains(part);
+    let message = status.message();
+    let has = |part: &str| message.contains(part);
     match status.code() {
         _ if wants_login(status) => (Fault::Retry, "the server does not know the login any more"),
         Code::PermissionDenied => {
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_certainly_not_applied_is_told_from_what_may_have_been() {
-        for (code, said, fault) in [
+    fn errors_separate_not_applied_from_unknown() {
+        for (code, message, fault) in [
             (Code::Unavailable, "etcdserver: no leader", Fault::Retry),
             (Code::Unavailable, "etcdserver: leader changed", Fault::Unknown),
             (Code::Unavailable, "etcdserver: request timed out", Fault::Unknown),
@@ -136,9 +136,9 @@ mod tests {
             (Code::OutOfRange, "decoded message length too large", Fault::Unknown),
         ] {
             let config = Config::new(vec![Endpoint { host: "h".to_owned(), port: 1 }]);
-            let status = Status::new(code, said);
-            assert_eq!(sort(&status).fault, fault, "{said}");
-            assert_ne!(sort_connecting(&status, &config.members[0], &config).fault, Fault::Unknown);
+            let status = Status::new(code, message);
+            assert_eq!(classify(&status).fault, fault, "{message}");
+            assert_ne!(classify_connecting(&status, &config.members[0], &config).fault, Fault::Unknown);
         }
     }
 }

@@ -87,11 +87,11 @@ impl Fence {
                 success: steps.clone(),
                 failure: vec![Range::key(&self.key).into()],
             };
-            let (_, mut said) = self.client.ask(txn).await?;
-            if said.succeeded {
-                return Ok(Guarded::Done(said.revision()));
+            let (_, mut reply) = self.client.ask(txn).await?;
+            if reply.succeeded {
+                return Ok(Guarded::Done(reply.revision()));
             }
-            let seen = said.range(0).ok_or_else(unreadable)?.kvs.pop();
+            let seen = reply.range(0).ok_or_else(unreadable)?.kvs.pop();
             if let Some(seen) = seen {
                 let larger = std::str::from_utf8(&seen.value).ok().and_then(|text| text.parse().ok());
                 let larger = larger.ok_or_else(|| {

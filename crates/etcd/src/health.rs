@@ -32,8 +32,8 @@ impl Member {
         match grpc.call(AskStatus {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {
                 let read = Range::key(format!("{}/", config.prefix).as_bytes()).keys_only();
-                let said = grpc.call(read.clone()).await?;
-                let cluster = said.header.map_or(0, |header| header.cluster_id);
+                let reply = grpc.call(read.clone()).await?;
+                let cluster = reply.header.map_or(0, |header| header.cluster_id);
                 // A linearizable read needs a leader, and a learner refuses it.
                 let (is_learner, has_leader) = (false, true);
                 Ok(Self {
@@ -44,16 +44,16 @@ impl Member {
                     health: HealthCheck::Read(read),
                 })
             }
-            said => said.map(Self::of),
+            reply => reply.map(Self::of),
         }
     }
 
-    fn of(said: StatusResponse) -> Self {
+    fn of(reply: StatusResponse) -> Self {
         Self {
-            cluster: said.header.map_or(0, |header| header.cluster_id),
-            version: said.version,
-            is_learner: said.is_learner,
-            has_leader: said.leader != 0,
+            cluster: reply.header.map_or(0, |header| header.cluster_id),
+            version: reply.version,
+            is_learner: reply.is_learner,
+            has_leader: reply.leader != 0,
             health: HealthCheck::Status,
         }
     }

@@ -40,13 +40,13 @@ impl Dir {
     }
 
     /// What an official client is given for this name.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.0[..self.0.len() - 1].to_owned()
     }
 
     /// The key of clients that have no line.
-    pub(crate) fn itself(&self) -> Vec<u8> {
-        self.shown().into_bytes()
+    pub(crate) fn bare_key(&self) -> Vec<u8> {
+        self.path().into_bytes()
     }
 
     /// A key for a claim on this lease: there is one for each number.
@@ -63,7 +63,7 @@ impl Dir {
     /// Everything in it.
     pub(crate) fn all(&self) -> Span {
         // The byte after the slash that ends its name.
-        self.span("", &self.shown(), "0")
+        self.span("", &self.path(), "0")
     }
 
     /// What a claim waits for, whatever of it came before: for readers all but other readers, for others all.
@@ -81,7 +81,7 @@ impl Dir {
             Some(limit) => vec![
                 self.span("", &self.0, &format!("~p{limit:08x}.")),
                 // The character after the full stop.
-                self.span(&format!("~p{limit:08x}/"), &self.shown(), "0"),
+                self.span(&format!("~p{limit:08x}/"), &self.path(), "0"),
             ],
         }
     }
@@ -126,7 +126,7 @@ pub(crate) fn name_of<'a>(prefix: &str, key: &'a [u8]) -> Option<(Name, &'a str)
 }
 
 /// The name that a client without a line holds by this key; `None` if it is another key.
-pub(crate) fn itself_of(prefix: &str, key: &[u8]) -> Option<Name> {
+pub(crate) fn name_of_bare_key(prefix: &str, key: &[u8]) -> Option<Name> {
     name_of(prefix, &[key, b"/"].concat()).filter(|(_, below)| below.is_empty()).map(|(name, _)| name)
 }
 
@@ -197,9 +197,9 @@ mod tests {
     ];
 
     #[test]
-    fn a_key_says_its_name_and_its_mode() {
+    fn a_key_contains_its_name_and_its_mode() {
         let dir = dir("a/b%");
-        assert_eq!(dir.shown(), "/locks/a%2Fb%25");
+        assert_eq!(dir.path(), "/locks/a%2Fb%25");
         for mode in MODES {
             for number in [0, 1, 17] {
                 let key = dir.key(mode, LEASE, number);
@@ -218,15 +218,15 @@ mod tests {
         assert_eq!(dir.below(b"/locks/b/694d7d1a"), None);
         assert_eq!(name_of("/locks", b"/locks/a%2fb/1"), None, "small letters are not ours");
         assert_eq!(name_of("/locks", b"/locks/a"), None);
-        assert_eq!(dir.itself(), b"/locks/a%2Fb%25");
-        assert_eq!(itself_of("/locks", &dir.itself()).unwrap().as_str(), "a/b%");
+        assert_eq!(dir.bare_key(), b"/locks/a%2Fb%25");
+        assert_eq!(name_of_bare_key("/locks", &dir.bare_key()).unwrap().as_str(), "a/b%");
         for other in ["/locks", "/locks/", "/locks/a/b", "/locks/a%2fb", "/other/a"] {
-            assert_eq!(itself_of("/locks", other.as_bytes()), None, "{other}");
+            assert_eq!(name_of_bare_key("/locks", other.as_bytes()), None, "{other}");
         }
     }
 
     #[test]
-    fn spans_hold_what_they_are_to_hold() {
+    fn spans_contain_their_keys() {
         let dir = dir("a");
         let foreign = b"/locks/a/694d7d1a5f0e8c02".to_vec();
         for key in MODES.map(|mode| dir.key(mode, LEASE, 0)).iter().chain([&foreign]) {
@@ -251,7 +251,7 @@ mod tests {
     fn names_stay_readable() {
         for (name, shown) in [("läuft ✓", "läuft ✓"), ("..", ".."), ("a/b", "a%2Fb"), ("%2F", "%252F")]
         {
-            assert_eq!(dir(name).shown(), format!("/locks/{shown}"));
+            assert_eq!(dir(name).path(), format!("/locks/{shown}"));
         }
         let all = beginning("/locks", "");
         assert!(within(&all, b"/locks/a/1") && !within(&all, b"/locks0") && !within(&all, b"/locks"));

@@ -4,7 +4,6 @@
 //! the others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
 //! `docs/engines/etcd.md`.
 
-mod ask;
 mod claim;
 mod claims;
 mod client;
@@ -20,13 +19,14 @@ pub mod fuzz;
 mod guarantee;
 mod health;
 mod inspect;
-mod keep;
-mod kept;
 mod keys;
 mod maintenance;
+mod min_hold;
+mod min_hold_expiry;
 mod notifications;
 mod position;
 mod push_handler;
+mod recheck;
 mod record;
 mod release;
 mod renew;

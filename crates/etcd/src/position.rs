@@ -23,8 +23,8 @@ pub(crate) struct QueuePosition {
 
 impl QueuePosition {
     /// By what [`what_blocks`] found; with its own key, created at `own`, if the claim was just made.
-    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: Option<i64>) -> Self {
-        let others = there.kvs.iter().filter(|kv| own != Some(kv.create_revision));
+    pub(crate) fn read(dir: &Dir, mode: Mode, found: &RangeResponse, own: Option<i64>) -> Self {
+        let others = found.kvs.iter().filter(|kv| own != Some(kv.create_revision));
         match mode {
             Mode::Permits { count: wanted, limit } => {
                 let before: Vec<(Vec<u8>, u32)> = others
@@ -50,9 +50,9 @@ impl QueuePosition {
                 let keys: Vec<&[u8]> = others.map(|kv| &*kv.key).collect();
                 let Some(last) = keys.first() else { return Self { before: None, ahead: None } };
                 // The server counts without regard to the age of keys, so its count is of use only to who is the newest.
-                let itself = i64::from(mode == Mode::Exclusive);
-                let ahead = own.and_then(|_| u32::try_from(there.count.saturating_sub(itself + 1)).ok());
-                let sole = keys.len() == 1 && !there.more;
+                let bare_key = i64::from(mode == Mode::Exclusive);
+                let ahead = own.and_then(|_| u32::try_from(found.count.saturating_sub(bare_key + 1)).ok());
+                let sole = keys.len() == 1 && !found.more;
                 Self { before: Some(Blocker::Last { key: last.to_vec(), sole }), ahead }
             }
         }
@@ -61,7 +61,7 @@ impl QueuePosition {
 
 impl QueuePosition {
     /// The same beside a client without a line that holds by this key: whoever is next in line has to ask whether it is still there.
-    pub(crate) fn beside(self, foreign: Option<KeyValue>) -> Self {
+    pub(crate) fn with_foreign(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
         let before = match self.before {
             None => Blocker::Last { key: foreign.key, sole: false },
@@ -73,7 +73,7 @@ impl QueuePosition {
 }
 
 /// Reads what a claim has to wait for: the newest of it, and whether there is more; for permits all of it.
-pub(crate) fn what_blocks(dir: &Dir, mode: Mode) -> Range {
+pub(crate) fn blockers_range(dir: &Dir, mode: Mode) -> Range {
     let range = Range::between(&dir.blockers(mode)).keys_only();
     match mode {
         Mode::Permits { .. } => range.by_age(Order::Ascend),
@@ -96,8 +96,8 @@ pub(crate) struct ClaimReply {
 
 impl Client {
     /// Writes down where the claim stands, and answers it. What was heard or done while the answer was under way counts more.
-    pub(crate) fn stands(&self, claim: &Claim, dir: &Dir, conn: &Conn, told: ClaimReply) -> Answer {
-        let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = told;
+    pub(crate) fn record_position(&self, claim: &Claim, dir: &Dir, conn: &Conn, reply: ClaimReply) -> Answer {
+        let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_claim() {
+    fn the_blocker_of_a_claim_is_read() {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
         let read = |mode, keys: &[&str]| QueuePosition::read(&dir, mode, &range(keys), Some(1));
         assert!(read(Mode::Exclusive, &["own"]).before.is_none());
@@ -169,10 +169,10 @@ mod tests {
         assert_eq!((asked.before, asked.ahead), (sole("x", false), None));
         let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
         let waits = |key: &str| Some(Blocker::Last { key: key.as_bytes().to_vec(), sole: false });
-        let beside = |keys: &[&str]| read(Mode::Exclusive, keys).beside(foreign()).before;
-        assert_eq!(beside(&["own"]), waits("/locks/a"));
-        assert_eq!(beside(&["own", "x"]), waits("/locks/a/x"), "and then it asks");
-        assert!(read(Mode::Exclusive, &["own"]).beside(None).before.is_none());
+        let with_foreign = |keys: &[&str]| read(Mode::Exclusive, keys).with_foreign(foreign()).before;
+        assert_eq!(with_foreign(&["own"]), waits("/locks/a"));
+        assert_eq!(with_foreign(&["own", "x"]), waits("/locks/a/x"), "and then it asks");
+        assert!(read(Mode::Exclusive, &["own"]).with_foreign(None).before.is_none());
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
@@ -180,6 +180,6 @@ mod tests {
         let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
         assert!(waits.before.is_some());
         assert_eq!(waits.ahead, Some(0), "all three hold");
-        assert_eq!(waits.beside(foreign()).before, Some(Blocker::Unknown));
+        assert_eq!(waits.with_foreign(foreign()).before, Some(Blocker::Unknown));
     }
 }

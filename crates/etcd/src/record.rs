@@ -9,7 +9,7 @@ use leasehold_core::ClaimId;
 const LAYOUT: &str = "1";
 
 /// No card is as long, in bytes.
-pub(crate) const LONGEST: usize = 512;
+pub(crate) const MAX_RECORD_BYTES: usize = 512;
 
 /// What stands under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub(crate) enum RecordState {
     /// A hold that an operator broke: stands until its holder lets go, or its remaining time is over.
     Broken,
     /// Nobody: the name is kept taken for a time.
-    Kept,
+    MinHold,
 }
 
 /// Sorts before every card that is no claim any more.
 pub(crate) const BEFORE_BROKEN: &[u8] = b"b";
 /// Sorts before every card of a name that is kept.
-pub(crate) const BEFORE_KEPT: &[u8] = b"k";
+pub(crate) const BEFORE_MIN_HOLD: &[u8] = b"k";
 
 /// A card, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,21 +42,21 @@ impl Record {
         let state = match self.state {
             RecordState::Claim => 'a',
             RecordState::Broken => 'b',
-            RecordState::Kept => 'k',
+            RecordState::MinHold => 'k',
         };
         format!("{state} {LAYOUT} {} {} {}", self.id, self.time.as_millis(), self.owner).into_bytes()
     }
 
     /// `None` for what is not ours.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
-        if value.len() > LONGEST {
+        if value.len() > MAX_RECORD_BYTES {
             return None;
         }
         let mut words = std::str::from_utf8(value).ok()?.splitn(5, ' ');
         let state = match words.next()? {
             "a" => RecordState::Claim,
             "b" => RecordState::Broken,
-            "k" => RecordState::Kept,
+            "k" => RecordState::MinHold,
             _ => return None,
         };
         if words.next()? != LAYOUT {
@@ -84,11 +84,11 @@ mod tests {
         let id = ClaimId([0xab; 16]);
         let record =
             |state| Record { state, id, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
-        for state in [RecordState::Claim, RecordState::Broken, RecordState::Kept] {
+        for state in [RecordState::Claim, RecordState::Broken, RecordState::MinHold] {
             let text = record(state).text();
             assert_eq!(Record::read(&text), Some(record(state)));
             assert_eq!(*text < *BEFORE_BROKEN, state == RecordState::Claim);
-            assert_eq!(*text < *BEFORE_KEPT, state != RecordState::Kept);
+            assert_eq!(*text < *BEFORE_MIN_HOLD, state != RecordState::MinHold);
             let (from, to) = of_claim(id);
             assert_eq!(*from < *text && *text < *to, state == RecordState::Claim);
             let (from, to) = of_claim(ClaimId([0xac; 16]));

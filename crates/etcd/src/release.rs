@@ -11,9 +11,9 @@ use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 use crate::{
     client::{Client, Failed},
     engine::REQUEST_LIFE,
-    error::{is_full, is_lease_gone, sort, unreadable},
+    error::{classify, is_full, is_lease_gone, unreadable},
     keys,
-    record::{BEFORE_BROKEN, BEFORE_KEPT, Record, RecordState, of_claim},
+    record::{BEFORE_BROKEN, BEFORE_MIN_HOLD, Record, RecordState, of_claim},
     runtime,
     session::Session,
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
@@ -43,7 +43,7 @@ impl Client {
             Ok(found) => {
                 self.claims().remove(release.id);
                 self.in_flight.settle(release.id);
-                self.end_only_use(&session).await;
+                self.end_lease_used_once(&session).await;
                 let own = found.is_some_and(|found| {
                     let whole =
                         Record::read(&found.value).is_none_or(|record| record.state == RecordState::Claim);
@@ -59,8 +59,8 @@ impl Client {
     }
 
     /// A program that takes one lock in its life leaves no lease behind. One that takes more keeps the next.
-    pub(crate) async fn end_only_use(&self, session: &Session) {
-        if !self.keeps_leases.load(Ordering::Relaxed) && session.end_of_only_use() {
+    pub(crate) async fn end_lease_used_once(&self, session: &Session) {
+        if !self.keeps_leases.load(Ordering::Relaxed) && session.end_if_used_once() {
             self.keeps_leases.store(true, Ordering::Relaxed);
             self.forget_lease(session.id);
             // If it does not arrive, the lease ends by itself.
@@ -77,7 +77,8 @@ impl Client {
         mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         if let (Some(keep), Some(token)) = (release.keep, release.token)
-            && let Some(kept) = self.keep(key, (release.id, token.number), keep, mark_dead).await?
+            && let Some(kept) =
+                self.release_with_min_hold(key, (release.id, token.number), keep, mark_dead).await?
         {
             return Ok(Some(kept));
         }
@@ -96,12 +97,12 @@ impl Client {
         let mut conditions = conditions(id, key, revision);
         loop {
             let deleted = match self.delete_if(key, conditions.clone(), mark_dead).await {
-                Err(Failed::There(status)) if mark_dead.is_some() && is_full(&status) => {
+                Err(Failed::Sent(status)) if mark_dead.is_some() && is_full(&status) => {
                     // A full server takes deletions alone. The rest is to be tried again.
-                    self.delete_if(key, conditions, None).await.map_err(Failed::sorted)?;
-                    return Err(EngineError::new(Fault::Unknown, sort(&status).message));
+                    self.delete_if(key, conditions, None).await.map_err(Failed::classified)?;
+                    return Err(EngineError::new(Fault::Unknown, classify(&status).message));
                 }
-                deleted => deleted.map_err(Failed::sorted)?,
+                deleted => deleted.map_err(Failed::classified)?,
             };
             match deleted {
                 Deleted::This(found) => return Ok(Some(found)),
@@ -132,9 +133,9 @@ impl Client {
             let mut failure = vec![Range::key(key).into()];
             failure.extend(raise.map(Into::into));
             let txn = Txn { compare: conditions.clone(), success, failure };
-            let mut said = match self.call(txn).await {
-                Ok((_, said)) => said,
-                Err(Failed::There(status)) if mark_dead.is_some() && is_lease_gone(&status) => {
+            let mut reply = match self.call(txn).await {
+                Ok((_, reply)) => reply,
+                Err(Failed::Sent(status)) if mark_dead.is_some() && is_lease_gone(&status) => {
                     // Nothing can be created on it any more.
                     mark_dead = None;
                     continue;
@@ -142,19 +143,19 @@ impl Client {
                 Err(failed) => return Err(failed),
             };
             if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
-                session.raised(said.revision());
+                session.epoch_raised(reply.revision());
             }
-            let unreadable = || Failed::Here(unreadable());
-            return if said.succeeded {
-                said.deleted(0).and_then(|mut all| all.pop()).map(Deleted::This).ok_or_else(unreadable)
+            let unreadable = || Failed::NotSent(unreadable());
+            return if reply.succeeded {
+                reply.deleted(0).and_then(|mut all| all.pop()).map(Deleted::This).ok_or_else(unreadable)
             } else {
-                said.range(0).map(|mut found| Deleted::Not(found.kvs.pop())).ok_or_else(unreadable)
+                reply.range(0).map(|mut found| Deleted::Not(found.kvs.pop())).ok_or_else(unreadable)
             };
         }
     }
 
     /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
-    pub(crate) async fn end_silent(&self, id: ClaimId) -> Result<(), EngineError> {
+    pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         let known = self.claims().get(id).map(|entry| {
             (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.slot.session()))
         });
@@ -178,8 +179,8 @@ impl Client {
 
     /// What a claim that holds leaves when the name is to stay taken: its key, in its place, on a lease of its own that nobody
     /// keeps alive. `None` if it does not hold.
-    pub(crate) fn keeping(key: &[u8], (id, token): (ClaimId, i64), keep: Duration, lease: i64) -> Txn {
-        let record = Record { state: RecordState::Kept, id, time: keep, owner: String::new() };
+    pub(crate) fn min_hold_txn(key: &[u8], (id, token): (ClaimId, i64), keep: Duration, lease: i64) -> Txn {
+        let record = Record { state: RecordState::MinHold, id, time: keep, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],
             success: vec![Put { key: key.to_vec(), value: record.text(), lease }.into()],
@@ -198,7 +199,7 @@ enum Deleted {
 /// The key is there and of this claim, and the name is not kept by it. A key is used again, so its name alone says nothing.
 fn conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
     if let Some(revision) = revision {
-        return vec![compare::created(key, revision), compare::value_before(key, BEFORE_KEPT)];
+        return vec![compare::created(key, revision), compare::value_before(key, BEFORE_MIN_HOLD)];
     }
     let (from, to) = of_claim(id);
     vec![compare::value_after(key, &from), compare::value_before(key, &to)]
@@ -214,12 +215,12 @@ mod tests {
 
     /// Requests that were given up may arrive when their key is that of another claim.
     #[test]
-    fn a_deletion_says_of_which_claim_its_key_must_be() {
+    fn a_deletion_requires_the_key_of_its_claim() {
         let id = ClaimId([0xab; 16]);
         let of_known = conditions(id, b"k", Some(7));
         assert!(of_known.contains(&compare::created(b"k", 7)));
         // A release whose answer was lost may have kept the name, and is sent again.
-        assert!(of_known.contains(&compare::value_before(b"k", BEFORE_KEPT)));
+        assert!(of_known.contains(&compare::value_before(b"k", BEFORE_MIN_HOLD)));
         let record =
             |id| Record { state: RecordState::Claim, id, time: Duration::ZERO, owner: String::new() }.text();
         let (from, to) = of_claim(id);

@@ -25,8 +25,8 @@ impl Client {
     }
 
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let sessions: Vec<Option<By>> = holds.iter().map(|hold| self.held_by(hold)).collect();
-        let found = match self.look(holds, &sessions).await {
+        let sessions: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_by(hold)).collect();
+        let found = match self.read_keys(holds, &sessions).await {
             Ok(found) => found,
             // The server refuses to look at many where one may not be looked at.
             Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
@@ -44,7 +44,7 @@ impl Client {
     }
 
     /// The lease by which it is held, if it is. A renewal is a sign of life, so it does not lapse meanwhile.
-    fn held_by(&self, hold: &Hold) -> Option<By> {
+    fn held_by(&self, hold: &Hold) -> Option<HeldKey> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
@@ -59,14 +59,18 @@ impl Client {
         let until = now.after(session.left(now).unwrap_or_default().min(hold.ttl));
         let key = entry.data.key.clone();
         claims.hold(hold.id, revision, true, (now, until));
-        Some(By { session, key })
+        Some(HeldKey { session, key })
     }
 
     /// What stands under the keys of those that are held, and until when their leases were known to live before it was read: a
     /// later answer about a lease may be wrong about one that has ended since.
-    async fn look(&self, holds: &[Hold], sessions: &[Option<By>]) -> Result<Vec<Option<Found>>, EngineError> {
+    async fn read_keys(
+        &self,
+        holds: &[Hold],
+        sessions: &[Option<HeldKey>],
+    ) -> Result<Vec<Option<Found>>, EngineError> {
         let (mut fresh, mut freshened) = (Vec::new(), Vec::new());
-        for By { session, .. } in sessions.iter().flatten() {
+        for HeldKey { session, .. } in sessions.iter().flatten() {
             if !fresh.contains(&session.id) {
                 fresh.push(session.id);
                 freshened.push(async move { (self.freshen(session).await, session) });
@@ -78,20 +82,20 @@ impl Client {
             }
         }
         let mut found: Vec<Option<Found>> = holds.iter().map(|_| None).collect();
-        let held: Vec<(usize, &By, Instant)> = sessions
+        let held: Vec<(usize, &HeldKey, Instant)> = sessions
             .iter()
             .enumerate()
-            .filter_map(|(at, by)| by.as_ref().map(|by| (at, by, by.session.belief())))
+            .filter_map(|(at, by)| by.as_ref().map(|by| (at, by, by.session.valid_until())))
             .collect();
         if held.is_empty() {
             return Ok(found);
         }
-        let read = |(_, by, _): &(usize, &By, Instant)| Range::key(&by.key).into();
-        let (_, mut said) =
+        let read = |(_, by, _): &(usize, &HeldKey, Instant)| Range::key(&by.key).into();
+        let (_, mut reply) =
             self.ask(Txn { success: held.iter().map(read).collect(), ..Txn::default() }).await?;
-        for (step, &(at, _, belief)) in held.iter().enumerate() {
-            let kv = said.range(step).ok_or_else(unreadable)?.kvs.pop();
-            found[at] = kv.map(|kv| Found { kv, belief });
+        for (step, &(at, _, valid_until)) in held.iter().enumerate() {
+            let kv = reply.range(step).ok_or_else(unreadable)?.kvs.pop();
+            found[at] = kv.map(|kv| Found { kv, valid_until });
         }
         Ok(found)
     }
@@ -105,7 +109,7 @@ impl Client {
             return Renewed::Lost(Loss::Broken);
         }
         let now = self.now();
-        let ttl = found.belief.since(now).min(hold.ttl);
+        let ttl = found.valid_until.since(now).min(hold.ttl);
         if ttl.is_zero() {
             return Renewed::Unknown(EngineError::new(
                 Fault::Unknown,
@@ -124,7 +128,7 @@ impl Client {
 }
 
 /// By what it is held.
-struct By {
+struct HeldKey {
     session: Arc<Session>,
     key: Vec<u8>,
 }
@@ -132,5 +136,5 @@ struct By {
 /// A key, and until when its lease was known to live before it was read.
 struct Found {
     kv: KeyValue,
-    belief: Instant,
+    valid_until: Instant,
 }

@@ -20,11 +20,11 @@ pub(crate) const MAX_KEYS: usize = 4096;
 /// A lease is kept alive when this fraction of it has passed, but not more often than twice a second, and again when that was
 /// not answered within the other. Holds are granted for what is left: often enough that this is most of it, for a lease that is
 /// not renewed cannot make up for it.
-const KEEP_FRACTION: u32 = 10;
+const KEEP_ALIVE_FRACTION: u32 = 10;
 const LEAST_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_FRACTION: u32 = 12;
 /// How often it is asked for when somebody waits for the answer.
-pub(crate) const HURRY: Duration = Duration::from_millis(200);
+pub(crate) const URGENT_INTERVAL: Duration = Duration::from_millis(200);
 /// A lease without keys is kept for so long, or its own time if that is longer: acquiring without a lease takes a request more.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -57,8 +57,8 @@ struct SessionState {
 
 /// What a session wants now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    Nothing(Instant),
+pub(crate) enum Action {
+    WaitUntil(Instant),
     KeepAlive,
     /// Nobody has used it for a while.
     Revoke,
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Until when its claims may be believed in.
-    pub(crate) fn belief(&self) -> Instant {
+    pub(crate) fn valid_until(&self) -> Instant {
         let state = lock_of(&self.state);
         if state.gone { Instant::from_nanos(0) } else { deadline(state.confirmed, self.ttl) }
     }
@@ -86,7 +86,7 @@ impl Session {
     /// For how long a claim that is granted now may be believed in; `None` when it has not been kept alive for so long that it is
     /// to be asked for first.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let left = self.belief().since(now);
+        let left = self.valid_until().since(now);
         (left >= self.ttl / 2).then_some(left)
     }
 
@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// The epoch key was changed at this revision.
-    pub(crate) fn raised(&self, revision: i64) {
+    pub(crate) fn epoch_raised(&self, revision: i64) {
         let mut state = lock_of(&self.state);
         state.epoch = state.epoch.max(revision);
     }
@@ -106,7 +106,7 @@ impl Session {
     }
 
     /// The server answered to a request that left at `sent`.
-    pub(crate) fn kept(&self, sent: Instant) {
+    pub(crate) fn kept_alive(&self, sent: Instant) {
         let mut state = lock_of(&self.state);
         state.confirmed = state.confirmed.max(sent);
         drop(state);
@@ -122,7 +122,7 @@ impl Session {
     /// Whether to ask at once that it be kept alive: at most a few times a second, however many wait for it.
     pub(crate) fn ask_now(&self, now: Instant) -> bool {
         let mut state = lock_of(&self.state);
-        let due = now >= state.asked.after(HURRY);
+        let due = now >= state.asked.after(URGENT_INTERVAL);
         if due {
             state.asked = now;
         }
@@ -130,7 +130,7 @@ impl Session {
     }
 
     /// Ends it here if the key that it has now, and no other, was the only one it ever had; true if it did.
-    pub(crate) fn end_of_only_use(&self) -> bool {
+    pub(crate) fn end_if_used_once(&self) -> bool {
         let mut state = lock_of(&self.state);
         let only = state.taken == 1 && !state.gone;
         state.gone |= only;
@@ -138,31 +138,31 @@ impl Session {
     }
 
     /// A new connection: what was asked before is not answered any more.
-    pub(crate) fn ask_again(&self) {
+    pub(crate) fn forget_unanswered(&self) {
         lock_of(&self.state).asked = Instant::from_nanos(0);
     }
 
     /// What is to be done at `now`. That it is done is taken for granted.
-    pub(crate) fn step(&self, now: Instant) -> Want {
+    pub(crate) fn step(&self, now: Instant) -> Action {
         let mut state = lock_of(&self.state);
         if state.gone {
-            return Want::Forget;
+            return Action::Forget;
         }
         if state.keys > 0 {
             state.used = now;
         } else if now.since(state.used) > self.ttl.max(IDLE) {
             state.gone = true;
-            return Want::Revoke;
+            return Action::Revoke;
         }
-        let due = state.confirmed.after((self.ttl / KEEP_FRACTION).max(LEAST_INTERVAL));
+        let due = state.confirmed.after((self.ttl / KEEP_ALIVE_FRACTION).max(LEAST_INTERVAL));
         let again = state.asked.after(self.ttl / RETRY_FRACTION);
         // What was confirmed was asked for, so after an answer the first of both counts.
         let at = if state.asked > state.confirmed { due.max(again) } else { due };
         if now < at {
-            return Want::Nothing(at);
+            return Action::WaitUntil(at);
         }
         state.asked = now;
-        Want::KeepAlive
+        Action::KeepAlive
     }
 
     #[cfg(test)]
@@ -257,40 +257,40 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_kept_alive_while_it_has_keys_and_asked_again_without_an_answer() {
+    fn a_keep_alive_is_repeated_until_it_is_answered() {
         let sessions = Sessions::default();
         let slot = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
         let session = Arc::clone(slot.session());
-        assert_eq!(session.step(at(1199)), Want::Nothing(at(1200)));
-        assert_eq!(session.step(at(1200)), Want::KeepAlive);
-        assert_eq!(session.step(at(1201)), Want::Nothing(at(2200)), "its answer is under way");
-        assert_eq!(session.step(at(2200)), Want::KeepAlive);
-        session.kept(at(1200));
-        assert_eq!(session.step(at(2201)), Want::Nothing(at(3200)), "the second answer is under way");
-        session.kept(at(2200));
-        assert_eq!(session.step(at(2202)), Want::Nothing(at(3400)));
-        assert_eq!(session.belief(), deadline(at(2200), TTL), "counted from before the request left");
+        assert_eq!(session.step(at(1199)), Action::WaitUntil(at(1200)));
+        assert_eq!(session.step(at(1200)), Action::KeepAlive);
+        assert_eq!(session.step(at(1201)), Action::WaitUntil(at(2200)), "its answer is under way");
+        assert_eq!(session.step(at(2200)), Action::KeepAlive);
+        session.kept_alive(at(1200));
+        assert_eq!(session.step(at(2201)), Action::WaitUntil(at(3200)), "the second answer is under way");
+        session.kept_alive(at(2200));
+        assert_eq!(session.step(at(2202)), Action::WaitUntil(at(3400)));
+        assert_eq!(session.valid_until(), deadline(at(2200), TTL), "counted from before the request left");
         drop(slot);
         assert_eq!(session.keys(), 0);
-        assert_eq!(session.step(at(8000)), Want::KeepAlive, "it may be needed again");
-        session.kept(at(8000));
-        assert_eq!(session.step(at(65_002)), Want::Revoke);
-        assert_eq!(session.step(at(65_003)), Want::Forget);
+        assert_eq!(session.step(at(8000)), Action::KeepAlive, "it may be needed again");
+        session.kept_alive(at(8000));
+        assert_eq!(session.step(at(65_002)), Action::Revoke);
+        assert_eq!(session.step(at(65_003)), Action::Forget);
         assert!(sessions.slot(12).is_none());
     }
 
     #[test]
-    fn a_lease_that_is_gone_is_believed_in_no_longer() {
+    fn a_lease_that_ended_is_not_valid() {
         let session = Session::new(7, 12, TTL, at(0));
         assert!(session.left(at(5000)).is_some() && session.left(at(7000)).is_none());
         session.end();
-        assert!(session.left(at(1)).is_none() && session.belief() < at(1));
-        session.kept(at(1000));
+        assert!(session.left(at(1)).is_none() && session.valid_until() < at(1));
+        session.kept_alive(at(1000));
         assert!(session.is_gone() && session.left(at(1001)).is_none(), "nothing revives it");
     }
 
     #[test]
-    fn leases_are_shared_by_ttl_and_full_at_their_bound() {
+    fn leases_are_shared_by_ttl_up_to_their_bound() {
         let sessions = Sessions::default();
         assert_eq!([seconds(TTL), seconds(TTL + Duration::from_millis(1))], [12, 13]);
         let first = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) type Leases = HashMap<i64, Duration>;
 
 /// Whose claim a tombstone in the place of another program's is.
-const NOBODY: ClaimId = ClaimId([0; 16]);
+const FOREIGN_CLAIM: ClaimId = ClaimId([0; 16]);
 
 /// One key of a directory.
 pub(crate) struct KeyView<'a> {
@@ -27,18 +27,18 @@ pub(crate) struct KeyView<'a> {
 }
 
 /// The keys of a directory, in the order in which they were created, and which of them hold.
-pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
+pub(crate) fn entries<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
     let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
-    let shown = dir.shown();
-    let mut lines = Vec::new();
+    let shown = dir.path();
+    let mut entries = Vec::new();
     for kv in kvs {
         // A client without a line holds as long as its key is there, whoever else does.
-        let is_itself = kv.key == dir.itself();
-        let below = if is_itself { Some(shown.as_str()) } else { dir.below(&kv.key) };
+        let is_bare = kv.key == dir.bare_key();
+        let below = if is_bare { Some(shown.as_str()) } else { dir.below(&kv.key) };
         let Some(below) = below else { continue };
         let mode = dir.mode(&kv.key);
         let holds = match mode {
-            _ if is_itself => true,
+            _ if is_bare => true,
             Mode::Exclusive => all == 0,
             Mode::Shared => writers == 0,
             Mode::Permits { count, limit } => {
@@ -49,9 +49,9 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
         all += 1;
         writers += u64::from(mode == Mode::Exclusive);
         let (below, record) = (below.to_owned(), Record::read(&kv.value));
-        lines.push(KeyView { kv, mode, below, record, holds });
+        entries.push(KeyView { kv, mode, below, record, holds });
     }
-    lines
+    entries
 }
 
 impl KeyView<'_> {
@@ -62,20 +62,20 @@ impl KeyView<'_> {
 
     /// Its card, but for one that an operator wrote over the value of another program.
     fn own(&self) -> Option<&Record> {
-        self.record.as_ref().filter(|record| record.id != NOBODY)
+        self.record.as_ref().filter(|record| record.id != FOREIGN_CLAIM)
     }
 
     pub(crate) fn is_broken(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.state == RecordState::Broken)
     }
 
-    pub(crate) fn is_kept(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| record.state == RecordState::Kept)
+    pub(crate) fn is_min_hold(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.state == RecordState::MinHold)
     }
 
     pub(crate) fn owner(&self) -> String {
         match &self.record {
-            Some(Record { state: RecordState::Kept, .. }) => KEPT_OWNER.to_owned(),
+            Some(Record { state: RecordState::MinHold, .. }) => KEPT_OWNER.to_owned(),
             Some(record) => record.owner.clone(),
             None => "another program".to_owned(),
         }
@@ -83,7 +83,7 @@ impl KeyView<'_> {
 
     /// The claim, if it is one of ours.
     pub(crate) fn claim(&self) -> ClaimId {
-        self.own().map_or(NOBODY, |record| record.id)
+        self.own().map_or(FOREIGN_CLAIM, |record| record.id)
     }
 
     fn id(&self) -> String {
@@ -110,14 +110,14 @@ impl KeyView<'_> {
 }
 
 /// What is to be seen of a name.
-pub(crate) fn view(name: Name, dir: &Dir, lines: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
-    let mut view = View::free(name, dir.shown());
+pub(crate) fn view(name: Name, dir: &Dir, entries: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
+    let mut view = View::free(name, dir.path());
     view.lineage = Some(lineage(cluster));
-    for line in lines {
-        if line.holds {
-            view.add_holder(line.mode, line.holder(leases));
+    for entry in entries {
+        if entry.holds {
+            view.add_holder(entry.mode, entry.holder(leases));
         } else {
-            view.waiters.push(WaiterView { id: line.id(), owner: line.owner(), waiting: None });
+            view.waiters.push(WaiterView { id: entry.id(), owner: entry.owner(), waiting: None });
         }
     }
     view

@@ -127,7 +127,8 @@ mod tests {
 
     use super::*;
     use crate::wire::{
-        Granted, Header, KeyValue, RangeResponse, Response, ResponseOp, StatusResponse, TxnResponse, Watched,
+        GrantResponse, Header, KeyValue, RangeResponse, Response, ResponseOp, StatusResponse, TxnResponse,
+        WatchResponse,
     };
 
     fn range(count: usize) -> RangeResponse {
@@ -138,19 +139,19 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_whole_and_weighed_by_its_lists() {
-        let there = range(3);
-        let bytes = there.encode_to_vec();
-        assert_eq!(read::<RangeResponse>(&bytes).unwrap(), there);
+        let found = range(3);
+        let bytes = found.encode_to_vec();
+        assert_eq!(read::<RangeResponse>(&bytes).unwrap(), found);
         let mut expected = Room::whole();
         expected.take(bytes.len() as u64 + 3 * PART).unwrap();
         assert_eq!(weighed::<RangeResponse>(&bytes), Ok(expected));
-        let done = ResponseOp { response: Some(Response::Range(there)) };
+        let done = ResponseOp { response: Some(Response::Range(found)) };
         let txn = TxnResponse { responses: vec![done; 2], succeeded: true, ..TxnResponse::default() };
         assert_eq!(read::<TxnResponse>(&txn.encode_to_vec()).unwrap(), txn);
     }
 
     #[test]
-    fn lists_of_nothing_are_refused_wherever_they_stand() {
+    fn lists_of_empty_items_are_refused_at_any_depth() {
         let many = LONGEST_REPLY / 64;
         let empty = |field: u8, count: usize| [field << 3 | 2, 0].repeat(count);
         let within = |field: u8, inner: &[u8]| {
@@ -162,14 +163,14 @@ mod tests {
         assert_eq!(weighed::<TxnResponse>(&empty(3, many)), Err(TooLong));
         assert_eq!(weighed::<TxnResponse>(&within(3, &within(1, &empty(2, many)))), Err(TooLong));
         assert_eq!(weighed::<TxnResponse>(&within(3, &within(3, &empty(3, many)))), Err(TooLong));
-        assert_eq!(weighed::<Watched>(&empty(11, many)), Err(TooLong));
+        assert_eq!(weighed::<WatchResponse>(&empty(11, many)), Err(TooLong));
         assert_eq!(weighed::<StatusResponse>(&empty(8, many)), Err(TooLong));
         assert!(read::<RangeResponse>(&empty(2, many)).unwrap_err().message().contains("64 MiB"));
         // A skipped group hides nothing.
         let group = [&[0x7b, 0x7c][..], &empty(2, many)].concat();
         assert_eq!(weighed::<RangeResponse>(&group), Err(TooLong));
         // Fields that no list is made of cost their bytes only.
-        assert!(weighed::<Granted>(&empty(2, many)).is_ok());
+        assert!(weighed::<GrantResponse>(&empty(2, many)).is_ok());
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Authenticate, Authenticated, Grant, Granted, Http, KeepAlive, KeepAliveResponse, Left, Members,
-    MembersResponse, Range, RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive,
-    Txn, TxnResponse, Watch, Watched,
+    Authenticate, AuthenticateResponse, Grant, GrantResponse, Http, KeepAlive, KeepAliveResponse, Members,
+    MembersResponse, Range, RangeResponse, Revoke, RevokeResponse, Status as AskStatus, StatusResponse,
+    TimeToLive, TimeToLiveResponse, Txn, TxnResponse, Watch, WatchResponse,
     bounded::{Answer, Bounded},
 };
 use futures_util::Stream;
@@ -38,10 +38,10 @@ macro_rules! unary {
 }
 
 unary! {
-    Grant => Granted: "Lease/LeaseGrant",
-    Revoke => Revoked: "Lease/LeaseRevoke",
-    TimeToLive => Left: "Lease/LeaseTimeToLive",
-    Authenticate => Authenticated: "Auth/Authenticate",
+    Grant => GrantResponse: "Lease/LeaseGrant",
+    Revoke => RevokeResponse: "Lease/LeaseRevoke",
+    TimeToLive => TimeToLiveResponse: "Lease/LeaseTimeToLive",
+    Authenticate => AuthenticateResponse: "Auth/Authenticate",
     AskStatus => StatusResponse: "Maintenance/Status",
     Members => MembersResponse: "Cluster/MemberList",
 }
@@ -84,7 +84,7 @@ impl Grpc {
     }
 
     /// From now on, requests are those of the user whom the server gave this token.
-    pub(crate) fn be(&self, token: &str) -> Result<(), Status> {
+    pub(crate) fn set_token(&self, token: &str) -> Result<(), Status> {
         let token = MetadataValue::try_from(token).map_err(|_| Status::internal("an unreadable token"))?;
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
         Ok(())
@@ -94,7 +94,7 @@ impl Grpc {
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
         let mut client = self.ready().await?;
         let mut request = Request::new(request);
-        self.sign(request.metadata_mut());
+        self.add_metadata(request.metadata_mut());
         let codec = Bounded::<R, R::Answer>::new();
         Ok(client.unary(request, PathAndQuery::from_static(R::PATH), codec).await?.into_inner())
     }
@@ -102,7 +102,7 @@ impl Grpc {
     pub(crate) async fn watch(
         &self,
         orders: impl Stream<Item = Watch> + Send + 'static,
-    ) -> Result<Streaming<Watched>, Status> {
+    ) -> Result<Streaming<WatchResponse>, Status> {
         self.stream(orders, WATCH).await
     }
 
@@ -124,7 +124,7 @@ impl Grpc {
     {
         let mut client = self.ready().await?;
         let mut request = requests.into_streaming_request();
-        self.sign(request.metadata_mut());
+        self.add_metadata(request.metadata_mut());
         let codec = Bounded::<Q, A>::new();
         Ok(client.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner())
     }
@@ -136,7 +136,7 @@ impl Grpc {
     }
 
     /// Says who we are, and that a member which knows of no leader is to say so instead of waiting for one.
-    fn sign(&self, metadata: &mut MetadataMap) {
+    fn add_metadata(&self, metadata: &mut MetadataMap) {
         metadata.insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = &*self.token.read().unwrap_or_else(PoisonError::into_inner) {
             metadata.insert("token", token.clone());

@@ -10,7 +10,7 @@ pub(crate) struct Grant {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Granted {
+pub(crate) struct GrantResponse {
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     #[prost(int64, tag = "3")]
@@ -27,7 +27,7 @@ pub(crate) struct Revoke {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Revoked {}
+pub(crate) struct RevokeResponse {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct KeepAlive {
@@ -52,14 +52,14 @@ pub(crate) struct TimeToLive {
 
 /// How many whole seconds a lease has left, below 0: it is gone; and for how many it is each time that it is kept alive.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Left {
+pub(crate) struct TimeToLiveResponse {
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
     #[prost(int64, tag = "4")]
     pub(crate) granted: i64,
 }
 
-impl Answer for Granted {}
-impl Answer for Revoked {}
+impl Answer for GrantResponse {}
+impl Answer for RevokeResponse {}
 impl Answer for KeepAliveResponse {}
-impl Answer for Left {}
+impl Answer for TimeToLiveResponse {}

@@ -20,9 +20,14 @@ pub(crate) use kv::{
 };
 #[cfg(test)]
 pub(crate) use kv::{Response, ResponseOp};
-pub(crate) use lease::{Grant, Granted, KeepAlive, KeepAliveResponse, Left, Revoke, Revoked, TimeToLive};
-pub(crate) use server::{Authenticate, Authenticated, Members, MembersResponse, Status, StatusResponse};
-pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, Watched};
+pub(crate) use lease::{
+    Grant, GrantResponse, KeepAlive, KeepAliveResponse, Revoke, RevokeResponse, TimeToLive,
+    TimeToLiveResponse,
+};
+pub(crate) use server::{
+    Authenticate, AuthenticateResponse, Members, MembersResponse, Status, StatusResponse,
+};
+pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, WatchResponse};
 
 /// What every answer begins with.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -14,7 +14,7 @@ pub(crate) struct Authenticate {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Authenticated {
+pub(crate) struct AuthenticateResponse {
     #[prost(string, tag = "2")]
     pub(crate) token: String,
 }
@@ -53,7 +53,7 @@ pub(crate) struct MembersResponse {
     pub(crate) members: Vec<Member>,
 }
 
-impl Answer for Authenticated {}
+impl Answer for AuthenticateResponse {}
 
 impl Answer for StatusResponse {
     const SHAPE: Shape = Shape(&[(8, &PLAIN)]);

@@ -40,7 +40,7 @@ pub(crate) struct Cancel {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Watched {
+pub(crate) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<Header>,
     #[prost(int64, tag = "2")]
@@ -70,7 +70,7 @@ pub(crate) struct Event {
 
 const EVENT: Shape = Shape(&[(2, &PLAIN)]);
 
-impl Answer for Watched {
+impl Answer for WatchResponse {
     const SHAPE: Shape = Shape(&[(11, &EVENT)]);
 }
 

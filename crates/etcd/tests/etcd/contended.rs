@@ -26,7 +26,7 @@ fn watches_behind(port: u16) -> f64 {
 
 /// I7: the server serves watches that are behind ten times a second, and who waits by one is granted as late.
 #[test]
-fn nobody_waits_by_a_watch_that_is_behind() {
+fn no_claim_waits_on_a_watch_that_is_behind() {
     let rig = Rig::new();
     let clients = [rig.locks(), rig.locks()];
     scope(|scope| {
@@ -50,7 +50,7 @@ fn nobody_waits_by_a_watch_that_is_behind() {
 
 /// I13: a try for permits is made only if nothing came since its look. That others get theirs meanwhile refuses nobody.
 #[test]
-fn as_many_tries_at_once_get_permits_as_there_are() {
+fn concurrent_tries_take_all_permits() {
     const CLIENTS: u32 = 3;
     const EACH: u32 = 16;
     let rig = Rig::new();

@@ -15,7 +15,7 @@ fn value(rig: &Rig, key: &str) -> String {
 }
 
 #[test]
-fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
+fn a_seal_stops_writes_of_a_stale_holder() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let fence = Fence::new(&rig.engine(), "stock");
@@ -37,7 +37,7 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
 }
 
 #[test]
-fn a_transaction_with_the_compare_of_a_hold_does_nothing_after_it() {
+fn a_transaction_that_compares_the_hold_fails_after_its_release() {
     let rig = Rig::new();
     let engine = rig.engine();
     let locks = leasehold_core::Locks::builder(engine.clone()).build();

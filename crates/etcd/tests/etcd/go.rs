@@ -44,22 +44,22 @@ impl Program {
         Self { child, input, output: BufReader::new(output).lines() }
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         self.output.next().unwrap().unwrap()
     }
 
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
+        self.send(line);
+        self.receive()
     }
 
     /// The key and its revision.
-    pub(crate) fn hear_locked(&mut self) -> (String, u64) {
-        let line = self.hear();
+    pub(crate) fn read_locked(&mut self) -> (String, u64) {
+        let line = self.receive();
         let words: Vec<_> = line.split(' ').collect();
         assert_eq!((words.len(), words[0]), (3, "locked"), "{line}");
         (words[1].to_owned(), words[2].parse().unwrap())

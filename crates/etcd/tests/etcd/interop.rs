@@ -25,7 +25,7 @@ fn waiters(rig: &Rig, count: usize) {
 }
 
 #[test]
-fn the_go_client_and_ours_stand_in_one_line() {
+fn the_go_client_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let (mut go, mut other) = (Program::start(rig.server.port(), 30), Program::start(rig.server.port(), 30));
@@ -41,7 +41,7 @@ fn the_go_client_and_ours_stand_in_one_line() {
 
     let token = first.token();
     first.release_blocking().unwrap();
-    let (key, revision) = go.hear_locked();
+    let (key, revision) = go.read_locked();
     assert!(revision > token.number, "{revision} after {token}");
     assert_eq!(go.ask("owner /locks/a%2Fb"), "owner true");
     assert!(ours.recv_timeout(Duration::from_millis(100)).is_err(), "it is not its turn");
@@ -55,12 +55,12 @@ fn the_go_client_and_ours_stand_in_one_line() {
     assert!(second.token().number > revision);
     assert_eq!(go.ask("lock /locks/a%2Fb"), "queued");
     second.release_blocking().unwrap();
-    let (key, last) = other.hear_locked();
+    let (key, last) = other.read_locked();
     assert!(last > revision);
     let third = wait_for(&one, "a/b");
     waiters(&rig, 2);
     assert_eq!(other.ask(&format!("server-unlock {key}")), "unlocked");
-    go.hear_locked();
+    go.read_locked();
     assert_eq!(go.ask("unlock /locks/a%2Fb"), "unlocked");
     third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     go.quit();
@@ -69,7 +69,7 @@ fn the_go_client_and_ours_stand_in_one_line() {
 }
 
 #[test]
-fn readers_stand_beside_each_other_and_foreign_programs_wait_for_all_of_them() {
+fn readers_share_a_name_and_a_foreign_program_waits_for_all() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut go = Program::start(rig.server.port(), 30);
@@ -81,7 +81,7 @@ fn readers_stand_beside_each_other_and_foreign_programs_wait_for_all_of_them() {
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
     first.release_blocking().unwrap();
     second.release_blocking().unwrap();
-    go.hear_locked();
+    go.read_locked();
     assert!(one.rw("r").read().blocking().try_acquire().unwrap_err().is_taken());
     assert_eq!(go.ask("unlock /locks/r"), "unlocked");
     one.rw("r").read().blocking().acquire().unwrap().release_blocking().unwrap();
@@ -89,18 +89,18 @@ fn readers_stand_beside_each_other_and_foreign_programs_wait_for_all_of_them() {
     let permit = one.semaphore("p", 2).blocking().acquire().unwrap();
     assert_eq!(go.ask("lock /locks/p"), "queued");
     permit.release_blocking().unwrap();
-    go.hear_locked();
+    go.read_locked();
     assert!(one.semaphore("p", 2).blocking().try_acquire().unwrap_err().is_misconfigured());
     go.quit();
 }
 
 #[test]
-fn a_foreign_program_that_is_killed_frees_the_name_with_its_lease() {
+fn a_killed_foreign_program_frees_the_name_with_its_lease() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut go = Program::start(rig.server.port(), SECONDS);
-    go.tell("lock /locks/a");
-    go.hear_locked();
+    go.send("lock /locks/a");
+    go.read_locked();
     let ours = wait_for(&locks, "a");
     rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
     go.signal(Signal::SIGKILL);
@@ -109,7 +109,7 @@ fn a_foreign_program_that_is_killed_frees_the_name_with_its_lease() {
 
 /// Its tasks end with their runtime, as when its process is killed.
 #[test]
-fn ours_when_killed_frees_the_name_with_its_lease_for_a_foreign_program() {
+fn a_killed_client_of_ours_frees_the_name_for_a_foreign_program() {
     let rig = Rig::new();
     let mut go = Program::start(rig.server.port(), 30);
     let dying = tokio::runtime::Runtime::new().unwrap();
@@ -119,7 +119,7 @@ fn ours_when_killed_frees_the_name_with_its_lease_for_a_foreign_program() {
     assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))));
     assert_eq!(go.ask("lock /locks/a"), "queued");
     drop(dying);
-    go.hear_locked();
+    go.read_locked();
     go.quit();
 }
 
@@ -131,7 +131,7 @@ fn etcdctl_and_ours_exclude_each_other() {
     let mut etcdctl = Program::etcdctl(rig.server.port(), "/locks/a", SECONDS);
     rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
     guard.release_blocking().unwrap();
-    let key = etcdctl.hear();
+    let key = etcdctl.receive();
     assert!(key.starts_with("/locks/a/"), "{key}");
     assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     let ours = wait_for(&locks, "a");
@@ -141,7 +141,7 @@ fn etcdctl_and_ours_exclude_each_other() {
 }
 
 #[test]
-fn a_foreign_key_that_is_no_lock_holds_as_for_the_official_client_and_is_left_alone() {
+fn a_foreign_key_holds_the_name_and_is_left_alone() {
     let rig = Rig::new();
     let locks = rig.locks();
     rig.server.command(&["put", "/locks/a/config", "mine"]);
@@ -160,7 +160,7 @@ fn a_foreign_key_that_is_no_lock_holds_as_for_the_official_client_and_is_left_al
 
 /// Python's `etcd3` and `etcd3gw` and Node's `etcd3` create the key of the name itself, and look for no other.
 #[test]
-fn a_client_without_a_line_is_waited_for_until_its_key_is_gone() {
+fn a_claim_waits_for_the_key_of_a_client_without_a_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     for name in ["m", "r", "s"] {

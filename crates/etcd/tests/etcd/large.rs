@@ -14,7 +14,7 @@ const VALUE: usize = 100_000;
 const KEYS: usize = 45;
 
 #[test]
-fn large_values_of_other_programs_are_no_obstacle() {
+fn large_values_of_other_programs_are_read_in_pages() {
     let rig = Rig::new();
     let value = "x".repeat(VALUE);
     for key in 0..KEYS {
@@ -43,14 +43,14 @@ impl Rig {
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let mut output = String::new();
+        stream.read_to_string(&mut output).unwrap();
+        assert!(output.starts_with("HTTP/1.1 200"), "{output}");
     }
 }
 
 #[test]
-fn a_value_longer_than_any_answer_hides_nothing_else() {
+fn a_value_over_the_reply_bound_hides_no_other_key() {
     let rig = Rig::with(&["--max-request-bytes=100000000"]);
     let locks = rig.locks();
     // A busy machine takes long to send so much, and a connection on which nothing else comes meanwhile counts as dead.

@@ -9,8 +9,8 @@ use crate::rig::{Rig, release_of};
 
 /// How many changes the server has applied, also those that changed nothing.
 fn applied(rig: &Rig) -> u64 {
-    let said = rig.server.command(&["endpoint", "status", "-w", "json"]).join("");
-    let index = said.split("\"raftAppliedIndex\":").nth(1).unwrap();
+    let output = rig.server.command(&["endpoint", "status", "-w", "json"]).join("");
+    let index = output.split("\"raftAppliedIndex\":").nth(1).unwrap();
     index.split(',').next().unwrap().parse().unwrap()
 }
 
@@ -20,7 +20,7 @@ async fn half_sent(
     proxy: &leasehold_testkit::server::Proxy,
     engine: &dyn Engine,
     claim: &Claim,
-    hears: bool,
+    handler: bool,
 ) {
     // The lease of a first lock is not kept for the next.
     for _ in 0..2 {
@@ -37,7 +37,7 @@ async fn half_sent(
         assert!(came.is_err(), "it is under way: {came:?}");
         more -= usize::from(proxy.holds_a_request());
     }
-    if hears {
+    if handler {
         proxy.cut_clients();
         assert_eq!(sent.await.unwrap_err().fault, Fault::Unknown);
     } else {
@@ -84,7 +84,7 @@ fn a_claim_whose_connection_died_may_still_arrive() {
 }
 
 #[test]
-fn a_claim_that_was_released_creates_nothing_when_it_arrives() {
+fn a_late_claim_creates_nothing_after_its_release() {
     let rig = Rig::new();
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }];
     let mut arrived = 0;
@@ -119,7 +119,7 @@ fn a_claim_that_was_released_creates_nothing_when_it_arrives() {
 
 /// An operator who clears away what is not theirs holds nobody up.
 #[test]
-fn an_epoch_that_was_deleted_is_found_out() {
+fn a_deleted_epoch_key_is_detected() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let claim = rig.claim("a");

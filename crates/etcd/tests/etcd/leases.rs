@@ -12,7 +12,7 @@ use crate::rig::{PATIENCE, Rig, acquire, release_of};
 const KEYS_PER_LEASE: usize = 4096;
 
 #[test]
-fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
+fn holds_of_one_ttl_share_a_lease_until_it_is_full() {
     let rig = Rig::new();
     let engine = rig.engine();
     rig.run(async {
@@ -32,7 +32,7 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
 
 /// A panic of who keeps leases alive, which nobody else does.
 #[test]
-fn a_maintenance_that_died_is_begun_anew() {
+fn a_maintenance_task_that_panics_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
@@ -47,7 +47,7 @@ fn a_maintenance_that_died_is_begun_anew() {
 
 /// No request is made per renewed hold, and none is lost over several leases' time.
 #[test]
-fn a_hold_lives_on_by_a_lease_that_is_kept_alive() {
+fn holds_last_while_their_lease_is_kept_alive() {
     let rig = Rig::new();
     with_room(Duration::from_secs(2), "all holds live on, by one lease", |ttl| {
         let locks = rig.locks();
@@ -60,7 +60,7 @@ fn a_hold_lives_on_by_a_lease_that_is_kept_alive() {
 }
 
 #[test]
-fn a_revoked_lease_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew() {
+fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let first = acquire(&other, "c");
@@ -89,7 +89,7 @@ fn a_revoked_lease_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew(
 
 /// R1, and what the server never knew of: nobody speaks for the claim, whose client is well.
 #[test]
-fn a_fixed_lease_ends_on_the_server_though_the_lease_is_kept_alive() {
+fn a_hold_without_renewal_ends_on_a_lease_kept_alive() {
     let rig = Rig::new();
     with_room(Duration::from_secs(2), "the fixed hold ends, and the renewed one does not", |ttl| {
         let (locks, other) = (rig.locks(), rig.locks());
@@ -105,7 +105,7 @@ fn a_fixed_lease_ends_on_the_server_though_the_lease_is_kept_alive() {
 }
 
 #[test]
-fn a_ttl_below_what_servers_grant_is_refused_with_the_range() {
+fn a_ttl_below_the_servers_minimum_is_refused_with_the_range() {
     let rig = Rig::new();
     let error = rig.locks().mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap_err();
     assert!(error.is_invalid(), "{error}");
@@ -114,7 +114,7 @@ fn a_ttl_below_what_servers_grant_is_refused_with_the_range() {
 
 /// The server may grant more than was asked for; the time that counts for the caller is what it asked for, or less.
 #[test]
-fn a_server_with_long_elections_grants_longer_leases_which_are_shared_all_the_same() {
+fn leases_longer_than_requested_are_shared() {
     let rig = Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"]);
     let engine = rig.engine();
     for name in ["a", "b"] {
@@ -127,7 +127,7 @@ fn a_server_with_long_elections_grants_longer_leases_which_are_shared_all_the_sa
 }
 
 #[test]
-fn nothing_is_left_of_a_claim_that_is_given_up_while_it_stands_in_line() {
+fn a_waiting_claim_that_is_released_leaves_no_key() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, waits) = (rig.claim("a"), rig.claim("a"));
@@ -142,7 +142,7 @@ fn nothing_is_left_of_a_claim_that_is_given_up_while_it_stands_in_line() {
 
 /// The server keeps every key that ever was until it is compacted, and looks at all of a directory for each request.
 #[test]
-fn a_name_that_is_held_again_and_again_wears_no_keys() {
+fn repeated_holds_of_a_name_reuse_its_keys() {
     let rig = Rig::new();
     let engine = rig.engine();
     let mut keys = std::collections::BTreeSet::new();
@@ -162,7 +162,7 @@ fn a_name_that_is_held_again_and_again_wears_no_keys() {
 
 /// I1: what a waiter waits for is gone, but not all that came before it.
 #[test]
-fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
+fn a_waiter_whose_neighbour_gives_up_is_not_granted() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
@@ -190,7 +190,7 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
 
 /// What a cron job leaves behind.
 #[test]
-fn a_program_that_takes_one_lock_leaves_no_lease_and_one_that_takes_more_keeps_it() {
+fn only_a_program_that_takes_more_locks_keeps_its_lease() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -206,7 +206,7 @@ fn a_program_that_takes_one_lock_leaves_no_lease_and_one_that_takes_more_keeps_i
 
 /// F47: the claim stands again on a lease that its client keeps alive for others.
 #[test]
-fn a_claim_that_an_older_state_brings_back_ends_with_its_lease() {
+fn a_claim_revived_by_an_older_snapshot_ends_with_its_lease() {
     let mut rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "warm").release_blocking().unwrap();

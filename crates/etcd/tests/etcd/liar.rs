@@ -22,10 +22,10 @@ impl Liar {
     async fn start(length: u32, message: Bytes) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (tell, answered) = mpsc::unbounded_channel();
+        let (send, answered) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (message, tell) = (message.clone(), tell.clone());
+                let (message, send) = (message.clone(), send.clone());
                 tokio::spawn(async move {
                     let Ok(mut calls) = server::handshake(stream).await else { return };
                     while let Some(Ok((_, mut respond))) = calls.accept().await {
@@ -34,7 +34,7 @@ impl Liar {
                             return;
                         };
                         let begin = [&[0][..], &length.to_be_bytes()].concat();
-                        let (message, tell) = (message.clone(), tell.clone());
+                        let (message, send) = (message.clone(), send.clone());
                         tokio::spawn(async move {
                             let _ = out.send_data(begin.into(), false);
                             let mut sent = 0;
@@ -49,7 +49,7 @@ impl Liar {
                                 }
                                 sent += part.len();
                             }
-                            let _ = tell.send(sent);
+                            let _ = send.send(sent);
                         });
                     }
                 });
@@ -60,7 +60,7 @@ impl Liar {
 }
 
 #[test]
-fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
+fn a_reply_stays_in_its_bound_and_the_client_goes_on() {
     let rig = Rig::new();
     let many = 32 << 20;
     // Alarms without letters, of which each would take twelve times what it has on the wire.

@@ -36,7 +36,7 @@ fn a_full_database_refuses_claims_and_takes_releases() {
 }
 
 #[test]
-fn a_ping_tells_whether_the_server_is_there() {
+fn a_ping_reports_whether_the_server_is_reachable() {
     let mut rig = Rig::with(&[]);
     let locks =
         leasehold_core::Locks::builder(rig.engine()).connect_timeout(Duration::from_millis(500)).build();

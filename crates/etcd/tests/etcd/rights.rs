@@ -32,8 +32,8 @@ fn with_users(arguments: &[&str]) -> Rig {
         roles.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let passwords = format!("{}\n{}\n", LOCKER.1, VIEWER.1);
     roles.stdin.take().unwrap().write_all(passwords.as_bytes()).unwrap();
-    let said = roles.wait_with_output().unwrap();
-    assert!(said.status.success(), "{said:?}");
+    let output = roles.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     rig.config = rig.config.clone().login(LOCKER.0, LOCKER.1);
     rig
 }
@@ -57,7 +57,7 @@ fn the_etcd_engine_conforms_with_the_rights_of_a_locker() {
 }
 
 #[test]
-fn nobody_of_them_sees_or_changes_anything_else() {
+fn neither_user_reads_or_changes_other_keys() {
     let rig = with_users(&[]);
     rig.server.command(&["put", "other", "theirs"]);
     let guard = acquire(&rig.locks(), "held");
@@ -68,11 +68,11 @@ fn nobody_of_them_sees_or_changes_anything_else() {
         &["put", "leasehold//locks/fence/x", "mine"],
     ];
     for command in held {
-        let said = etcdctl_of(&rig, LOCKER, command);
-        assert!(said.status.success(), "{command:?}: {said:?}");
+        let output = etcdctl_of(&rig, LOCKER, command);
+        assert!(output.status.success(), "{command:?}: {output:?}");
     }
-    let said = etcdctl_of(&rig, VIEWER, held[0]);
-    assert!(said.status.success(), "{said:?}");
+    let output = etcdctl_of(&rig, VIEWER, held[0]);
+    assert!(output.status.success(), "{output:?}");
     let elsewhere = [
         ["get", "other"].as_slice(),
         &["get", "", "--from-key"],
@@ -87,9 +87,9 @@ fn nobody_of_them_sees_or_changes_anything_else() {
         &["auth", "disable"],
     ];
     let refused = |user, command: &[&str]| {
-        let said = etcdctl_of(&rig, user, command);
-        let error = String::from_utf8_lossy(&said.stderr);
-        assert!(!said.status.success() && error.contains("permission denied"), "{command:?}: {said:?}");
+        let output = etcdctl_of(&rig, user, command);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains("permission denied"), "{command:?}: {output:?}");
     };
     for command in elsewhere {
         refused(LOCKER, command);
@@ -125,7 +125,7 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
 
 /// The server keeps a login for as long as it is used, and a little longer.
 #[test]
-fn a_login_that_the_server_forgot_is_renewed_without_the_caller_seeing_it() {
+fn a_forgotten_login_is_renewed_without_an_error() {
     let rig = with_users(&["--auth-token-ttl=1"]);
     // Each has a login of its own.
     let (idle, holds, lets_go, waits) = (rig.locks(), rig.locks(), rig.locks(), rig.locks());

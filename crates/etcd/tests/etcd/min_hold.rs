@@ -40,7 +40,7 @@ fn until_waiting(rig: &Rig, count: usize) {
 }
 
 #[test]
-fn each_waiter_is_in_time_though_the_program_before_it_has_ended() {
+fn each_waiter_is_granted_in_time_after_an_ended_program() {
     let rig = rig();
     let (first, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&first, "a");
@@ -70,7 +70,7 @@ fn each_waiter_is_in_time_though_the_program_before_it_has_ended() {
 
 /// When the name was kept nobody tells who was not there.
 #[test]
-fn who_comes_later_waits_once_more_at_most() {
+fn a_later_claim_waits_at_most_one_more_minimum_hold() {
     let rig = rig();
     let (locks, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&locks, "a");
@@ -87,7 +87,7 @@ type Requests<'a> = &'a dyn Fn(&Locks) -> Request;
 
 /// One or two programs keep a name of each kind of lock, for which another one waits.
 #[test]
-fn waiters_of_every_kind_are_in_time() {
+fn waiters_of_every_mode_are_granted_in_time() {
     let rig = rig();
     let write = |locks: &Locks| locks.rw("a").write();
     let read = |locks: &Locks| locks.rw("a").read();
@@ -139,14 +139,14 @@ fn keep_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
 fn until_granted(rig: &Rig, engine: &EtcdEngine, claim: &Claim) {
     let granted = |notification: &Notification| matches!(notification, Notification::Granted { id, .. } if *id == claim.id);
     rig.run(async {
-        let heard = async { while !engine.notifications().await.iter().any(granted) {} };
-        tokio::time::timeout(PATIENCE, heard).await.expect("it is granted without being asked for");
+        let received = async { while !engine.notifications().await.iter().any(granted) {} };
+        tokio::time::timeout(PATIENCE, received).await.expect("it is granted without being asked for");
         engine.release(&release_of(claim)).await;
     });
 }
 
 #[test]
-fn a_waiter_hears_that_the_name_is_kept_and_counts_its_time() {
+fn a_waiter_is_notified_of_a_minimum_hold_and_ends_it() {
     let rig = Rig::new();
     let (locks, engine, claim) = (rig.locks(), rig.engine(), rig.claim("a"));
     let guard = acquire(&locks, "a");
@@ -157,7 +157,7 @@ fn a_waiter_hears_that_the_name_is_kept_and_counts_its_time() {
 
 /// It listens to the newest of those before it.
 #[test]
-fn a_writer_that_hears_of_one_reader_looks_at_the_others() {
+fn a_writer_notified_of_one_reader_checks_the_others() {
     let rig = Rig::new();
     let (engine, claim) = (rig.engine(), rig.claim("a"));
     let read = |locks: Locks| {
@@ -178,7 +178,7 @@ fn a_writer_that_hears_of_one_reader_looks_at_the_others() {
 }
 
 #[test]
-fn who_comes_later_finds_that_the_name_is_kept_and_counts_its_time() {
+fn a_later_claim_finds_a_minimum_hold_and_ends_it() {
     let rig = Rig::new();
     let (locks, engine, claim) = (rig.locks(), rig.engine(), rig.claim("a"));
     let guard = acquire(&locks, "a");
@@ -189,7 +189,7 @@ fn who_comes_later_finds_that_the_name_is_kept_and_counts_its_time() {
 
 /// What was told while a waiter had no connection, it finds when it asks.
 #[test]
-fn a_waiter_that_was_cut_off_counts_from_when_it_is_back() {
+fn a_waiter_finds_a_minimum_hold_after_it_reconnects() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (locks, waits) = (rig.locks(), Locks::builder(engine).build());
@@ -206,7 +206,7 @@ fn a_waiter_that_was_cut_off_counts_from_when_it_is_back() {
 
 /// A try leaves nothing that would be told, but the next one finds the name free.
 #[test]
-fn who_only_tries_counts_from_the_first_try() {
+fn a_try_ends_a_minimum_hold_counted_from_the_first_try() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -221,7 +221,7 @@ fn who_only_tries_counts_from_the_first_try() {
 
 /// Whoever waits behind a program of another kind waits for that one; and it waits for the end of the key, as for every other.
 #[test]
-fn a_program_with_the_official_client_stands_in_line_beside_us() {
+fn the_official_client_waits_for_a_minimum_hold_in_the_queue() {
     let rig = Rig::new();
     let (locks, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&locks, "a");
@@ -233,7 +233,7 @@ fn a_program_with_the_official_client_stands_in_line_beside_us() {
         until_waiting(&rig, 2);
         let before = begin.elapsed();
         keep_and_end(&locks, guard, before + KEPT);
-        let _ = go.hear_locked();
+        let _ = go.read_locked();
         assert!(begin.elapsed() >= before + KEPT);
         assert!(!waiting.is_finished());
         assert_eq!(go.ask("unlock /locks/a"), "unlocked");
@@ -243,7 +243,7 @@ fn a_program_with_the_official_client_stands_in_line_beside_us() {
 
 /// As on the other engines: nobody holds it who would have to let go.
 #[test]
-fn a_kept_name_that_is_broken_is_free_at_once() {
+fn a_broken_minimum_hold_frees_the_name_at_once() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");

@@ -13,7 +13,7 @@ use crate::{
     engine::REQUEST_TIMEOUT,
     keys::Dir,
     lock_of,
-    record::{BEFORE_KEPT, Record, RecordState},
+    record::{BEFORE_MIN_HOLD, Record, RecordState},
     runtime,
     wire::{DeleteRange, KeyValue, Order, Range, RangeResponse, Txn, compare},
 };
@@ -22,32 +22,32 @@ use crate::{
 const DRIFT_PERCENT: u32 = 1;
 /// Those that are kept held before, so they are among the first. With the largest values that servers take by default so many
 /// are still a whole answer.
-const FIRST: i64 = 32;
+const MAX_READ: i64 = 32;
 /// The most that are counted at once. Of more, the leases are waited for.
-const MOST: usize = 1024;
+const MAX_COUNTED: usize = 1024;
 /// A key that could not be taken away is tried again.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// The keys that keep names, as far as this client has heard of them.
 #[derive(Default)]
-pub(crate) struct KeptKeys(HashMap<Vec<u8>, Since>);
+pub(crate) struct MinHoldKeys(HashMap<Vec<u8>, BlockedUntil>);
 
 /// Since when a key keeps its name.
-struct Since {
+struct BlockedUntil {
     /// At which it was written.
     revision: i64,
-    over: Instant,
+    end: Instant,
 }
 
-impl KeptKeys {
+impl MinHoldKeys {
     /// This key, written at `revision`, keeps its name until `over` at the latest.
-    fn note(&mut self, key: &[u8], revision: i64, over: Instant) {
+    fn note(&mut self, key: &[u8], revision: i64, end: Instant) {
         if let Some(known) = self.0.get_mut(key) {
             if known.revision < revision {
-                *known = Since { revision, over };
+                *known = BlockedUntil { revision, end };
             }
-        } else if self.0.len() < MOST {
-            self.0.insert(key.to_vec(), Since { revision, over });
+        } else if self.0.len() < MAX_COUNTED {
+            self.0.insert(key.to_vec(), BlockedUntil { revision, end });
         }
     }
 
@@ -65,66 +65,67 @@ impl KeptKeys {
     }
 
     /// When the next one is over.
-    pub(crate) fn next_over(&self) -> Option<Instant> {
-        self.0.values().map(|known| known.over).min()
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.0.values().map(|known| known.end).min()
     }
 
     /// Those whose time is over, with their revisions. That they are taken away is taken for granted.
-    pub(crate) fn over(&mut self, now: Instant) -> Vec<(Vec<u8>, i64)> {
-        let over = self.0.extract_if(|_, known| known.over <= now);
-        over.map(|(key, known)| (key, known.revision)).collect()
+    pub(crate) fn take_expired(&mut self, now: Instant) -> Vec<(Vec<u8>, i64)> {
+        let end = self.0.extract_if(|_, known| known.end <= now);
+        end.map(|(key, known)| (key, known.revision)).collect()
     }
 }
 
 impl Client {
     /// A key was written, or read as it is now.
-    pub(crate) fn hear_of(&self, kv: &KeyValue) {
+    pub(crate) fn note_min_hold(&self, kv: &KeyValue) {
         let record = Some(kv).filter(|kv| is_rewritten(kv)).and_then(|kv| Record::read(&kv.value));
-        let mut kept = lock_of(&self.kept_keys);
+        let mut min_holds = lock_of(&self.min_hold_keys);
         match record {
-            Some(Record { state: RecordState::Kept, time, .. }) => {
-                kept.note(&kv.key, kv.mod_revision, over(self.now(), time));
-                drop(kept);
+            Some(Record { state: RecordState::MinHold, time, .. }) => {
+                min_holds.note(&kv.key, kv.mod_revision, end_of(self.now(), time));
+                drop(min_holds);
                 self.sooner.notify_one();
             }
-            _ => kept.forget(&kv.key),
+            _ => min_holds.forget(&kv.key),
         }
     }
 
     /// Looks which of the keys in the way of a claim keep the name, if one of those that were read without their values may.
-    pub(crate) fn look_for_kept(&self, there: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
-        let is_notifications = |kv: &KeyValue| is_rewritten(kv) && !lock_of(&self.kept_keys).knows(kv);
-        if there.kvs.iter().any(is_notifications) {
-            self.look_for_all_kept(dir, mode, revision);
+    pub(crate) fn check_min_holds(&self, found: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
+        let is_new = |kv: &KeyValue| is_rewritten(kv) && !lock_of(&self.min_hold_keys).knows(kv);
+        if found.kvs.iter().any(is_new) {
+            self.read_min_holds(dir, mode, revision);
         }
     }
 
     /// The same of all keys in the way of a claim whose own was created at `revision`. What is not found, leases end.
-    pub(crate) fn look_for_all_kept(&self, dir: &Dir, mode: Mode, revision: i64) {
-        let first = Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(FIRST);
+    pub(crate) fn read_min_holds(&self, dir: &Dir, mode: Mode, revision: i64) {
+        let first =
+            Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(MAX_READ);
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
             match runtime::within(REQUEST_TIMEOUT, client.ask(first)).await {
-                Some(Ok((_, there))) => there.kvs.iter().for_each(|kv| client.hear_of(kv)),
+                Some(Ok((_, found))) => found.kvs.iter().for_each(|kv| client.note_min_hold(kv)),
                 _ => tracing::debug!("names that may be kept end with their leases"),
             }
         });
     }
 
     /// The time of this key is over, whoever kept the name by it.
-    pub(crate) async fn take_away(&self, key: Vec<u8>, revision: i64) {
-        let taken: Result<_, EngineError> = self.ask(taking_away(&key, revision)).await;
+    pub(crate) async fn delete_expired(&self, key: Vec<u8>, revision: i64) {
+        let taken: Result<_, EngineError> = self.ask(deletion(&key, revision)).await;
         if let Err(error) = taken {
             tracing::debug!(%error, "a kept name ends later");
-            lock_of(&self.kept_keys).note(&key, revision, self.now().after(AGAIN));
+            lock_of(&self.min_hold_keys).note(&key, revision, self.now().after(RETRY_AFTER));
         }
     }
 }
 
 /// When a time that had begun by `heard` is over, whichever clock it is counted by.
-fn over(heard: Instant, time: Duration) -> Instant {
-    heard.after(time).after(time / 100 * DRIFT_PERCENT)
+fn end_of(noticed: Instant, time: Duration) -> Instant {
+    noticed.after(time).after(time / 100 * DRIFT_PERCENT)
 }
 
 /// Keys in the line are written once, but for those that are broken or kept.
@@ -133,9 +134,9 @@ fn is_rewritten(kv: &KeyValue) -> bool {
 }
 
 /// Deletes the key if it still keeps the name, and was not written since. A key is used again, also for a hold.
-fn taking_away(key: &[u8], revision: i64) -> Txn {
+fn deletion(key: &[u8], revision: i64) -> Txn {
     Txn {
-        compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_KEPT)],
+        compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_MIN_HOLD)],
         success: vec![DeleteRange { key: key.to_vec(), ..DeleteRange::default() }.into()],
         failure: Vec::new(),
     }
@@ -150,43 +151,43 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_counted_once_for_each_time_that_a_key_is_written() {
-        let mut kept = KeptKeys::default();
-        kept.note(b"a", 7, at(500));
-        kept.note(b"a", 7, at(900));
-        kept.note(b"b", 8, at(600));
-        assert_eq!(kept.next_over(), Some(at(500)), "who asks again does not begin anew");
-        assert_eq!(kept.over(at(499)), []);
-        assert_eq!(kept.over(at(500)), [(b"a".to_vec(), 7)]);
-        kept.note(b"b", 9, at(1000));
-        kept.note(b"b", 8, at(600));
-        assert_eq!(kept.over(at(999)), [], "it is kept anew");
+    fn a_minimum_hold_is_counted_once_per_write() {
+        let mut min_holds = MinHoldKeys::default();
+        min_holds.note(b"a", 7, at(500));
+        min_holds.note(b"a", 7, at(900));
+        min_holds.note(b"b", 8, at(600));
+        assert_eq!(min_holds.next_end(), Some(at(500)), "who asks again does not begin anew");
+        assert_eq!(min_holds.take_expired(at(499)), []);
+        assert_eq!(min_holds.take_expired(at(500)), [(b"a".to_vec(), 7)]);
+        min_holds.note(b"b", 9, at(1000));
+        min_holds.note(b"b", 8, at(600));
+        assert_eq!(min_holds.take_expired(at(999)), [], "it is kept anew");
         let kv = |revision| KeyValue { key: b"b".to_vec(), mod_revision: revision, ..KeyValue::default() };
-        assert!(kept.knows(&kv(9)) && !kept.knows(&kv(8)));
-        kept.forget(b"b");
-        assert_eq!(kept.next_over(), None);
+        assert!(min_holds.knows(&kv(9)) && !min_holds.knows(&kv(8)));
+        min_holds.forget(b"b");
+        assert_eq!(min_holds.next_end(), None);
     }
 
     #[test]
-    fn no_more_are_counted_than_there_is_room_for() {
-        let mut kept = KeptKeys::default();
-        (0..2 * MOST).for_each(|at| kept.note(&at.to_be_bytes(), 1, Instant::NEVER));
-        assert_eq!(kept.0.len(), MOST);
+    fn the_number_of_counted_keys_is_bounded() {
+        let mut min_holds = MinHoldKeys::default();
+        (0..2 * MAX_COUNTED).for_each(|at| min_holds.note(&at.to_be_bytes(), 1, Instant::NEVER));
+        assert_eq!(min_holds.0.len(), MAX_COUNTED);
     }
 
     /// A clock that runs too fast counts no shorter.
     #[test]
-    fn a_time_is_over_by_every_clock() {
-        let (heard, time) = (at(1000), Duration::from_secs(100));
-        assert_eq!(over(heard, time), at(102_000));
-        assert_eq!(over(heard, Duration::from_millis(u64::MAX)), Instant::from_nanos(u64::MAX));
+    fn the_end_allows_for_clock_drift() {
+        let (noticed, time) = (at(1000), Duration::from_secs(100));
+        assert_eq!(end_of(noticed, time), at(102_000));
+        assert_eq!(end_of(noticed, Duration::from_millis(u64::MAX)), Instant::from_nanos(u64::MAX));
     }
 
     /// Requests that were given up may arrive when the key is that of a hold.
     #[test]
-    fn only_what_keeps_the_name_is_taken_away() {
-        let taking = taking_away(b"k", 7);
+    fn a_deletion_requires_an_unchanged_minimum_hold() {
+        let taking = deletion(b"k", 7);
         assert!(taking.compare.contains(&compare::changed(b"k", 7)));
-        assert!(taking.compare.contains(&compare::value_after(b"k", BEFORE_KEPT)));
+        assert!(taking.compare.contains(&compare::value_after(b"k", BEFORE_MIN_HOLD)));
     }
 }
