@@ -1,4 +1,4 @@
-//! Making a claim: one request when the name is free.
+//! Creates a claim: one request when the name is free.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,32 +17,34 @@ use crate::{
     wire::{Order, Put, Range, Txn, TxnResponse, compare},
 };
 
-/// How often a claim is sent again because an epoch was raised, a lease had ended or others came meanwhile.
+/// The most times that a claim is sent: its epoch may be raised, its lease may end, or other claims may arrive in
+/// between.
 const MAX_TRIES: u32 = 64;
-/// The longest pause before that.
+/// The longest pause between two of them.
 const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
-/// Where the reads of a transaction that made nothing stand: the key, the epoch, another kind of lock (and another limit), the
-/// first that came before; for permits also all of it, and the key of clients that have no line.
+/// The indexes of the reads in a transaction that created nothing: the key, the epoch, keys of another kind of lock (or
+/// of another limit), the first key ahead. For permits, two more follow: all keys ahead, and the key of clients without
+/// a queue.
 const KEY: usize = 0;
 const EPOCH: usize = 1;
 const OTHERS: usize = 2;
 
-/// What becomes of a claim whose key was not created.
+/// What to do with a claim whose key was not created.
 enum Next {
     Answer(Answer),
-    /// It is sent again. For a try for permits: at this revision there was room for it beside all that had come before.
+    /// Send the claim again. For a try for permits: at revision `room_at` enough permits were free.
     Again {
         room_at: Option<i64>,
     },
 }
 
-/// What is read of the first one in the way.
+/// What is read of the first key ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstBlocker {
-    /// As it is, for it may say when it ends.
+    /// With its value: a minimum hold says when it ends.
     WithValue,
-    /// Without its value, which another wrote and which is longer than an answer may be.
+    /// Without its value: another program wrote one that is longer than the bound of a reply.
     KeyOnly,
 }
 
@@ -52,8 +54,8 @@ impl Client {
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
-        let place = self.claims().get(claim.id).map(|entry| entry.state.clone());
-        match place {
+        let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
+        match state {
             None if how == How::Ask => Ok(Answer::Gone),
             Some(State::Gone) => Ok(Answer::Gone),
             None | Some(State::Made | State::Lapsed) => self.create_key(claim).await,
@@ -84,7 +86,7 @@ impl Client {
                     self.sooner.notify_one();
                     continue;
                 }
-                // So it was not made: of one that was, nothing is read but keys.
+                // The key was not created: a transaction that creates it reads keys only.
                 Err(Failed::Sent(status)) if is_too_long(&status) && first == FirstBlocker::WithValue => {
                     in_flight.complete();
                     first = FirstBlocker::KeyOnly;
@@ -110,7 +112,7 @@ impl Client {
             }
             match self.key_not_created(claim, &dir, &session, epoch, reply).await? {
                 Next::Answer(answer) => return Ok(answer),
-                // Others came since there was room.
+                // Other claims arrived after that revision.
                 Next::Again { room_at: room } if room_at.is_some() => {
                     room_at = room;
                     runtime::sleep(pause(claim.id, round)).await;
@@ -122,14 +124,14 @@ impl Client {
         Err(EngineError::new(Fault::Retry, "what the claim depends on changed again and again"))
     }
 
-    /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
+    /// Adds the claim to the claim table before its first request leaves, so that every outcome can be undone.
     async fn register(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
         let now = self.now();
         let known = self.claims().get(claim.id).map(|entry| {
             entry.speaks(now);
             (Arc::clone(entry.data.slot.session()), entry.data.key.clone())
         });
-        // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
+        // An earlier request of the claim may still arrive while its lease exists, so the claim stays on that lease.
         if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
             return match self.freshen(&known.0).await {
                 Err(_) if known.0.is_gone() => Ok(known),
@@ -138,10 +140,10 @@ impl Client {
         }
         let slot = self.slot(claim.ttl).await?;
         let session = Arc::clone(slot.session());
-        // A claim whose lease ended begins anew: nothing of it can be there.
+        // A claim whose lease ended starts from the beginning: none of its keys can exist.
         let now = self.now();
         let mut claims = self.claims();
-        // Its old key is free again first.
+        // This frees its old key for reuse.
         drop(claims.remove(claim.id));
         let keyed = Keyed::new(&self.keys, &self.dir(&claim.name), claim.mode, slot);
         let key = keyed.key.clone();
@@ -149,7 +151,8 @@ impl Client {
         Ok((session, key))
     }
 
-    /// Nothing came of this request. An earlier one may still arrive: then the claim is to be released with its lease.
+    /// This request created nothing. The claim is forgotten unless an earlier request may still arrive; then its
+    /// release has to raise the epoch of its lease.
     fn forget_if_settled(&self, claim: &Claim) {
         if !self.in_flight.is_unsettled(claim.id, self.now()) {
             self.claims().remove(claim.id);
@@ -217,7 +220,7 @@ impl Client {
             }
         }
         if claim.may_queue {
-            // Nothing stood in its way, and yet it was not made.
+            // No condition can have failed, yet the key was not created.
             return Err(unreadable());
         }
         let first = reply.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
@@ -232,13 +235,17 @@ impl Client {
         self.forget_if_settled(claim);
         self.end_lease_used_once(session).await;
         first.iter().for_each(|kv| self.note_min_hold(kv));
-        let kept = first
+        let min_hold = first
             .and_then(|kv| Record::read(&kv.value))
             .filter(|record| record.state == RecordState::MinHold);
-        Ok(Next::Answer(Answer::Taken(Hint { ask_in: kept.map(|record| record.time), ..Hint::default() })))
+        Ok(Next::Answer(Answer::Taken(Hint {
+            ask_in: min_hold.map(|record| record.time),
+            ..Hint::default()
+        })))
     }
 
-    /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
+    /// Deletes the key of a claim that is not to wait in the queue. If the deletion fails, the result of the claim is
+    /// unknown.
     async fn withdraw(&self, claim: &Claim) -> Result<(), EngineError> {
         let known =
             self.claims().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
@@ -250,10 +257,10 @@ impl Client {
     }
 }
 
-/// Creates the key, if it is not there, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
-/// that it would have to wait for: no claim in line, and no client without a line that holds. No condition counts permits, so
-/// an attempt of some first reads what is there, and is then made if nothing came since. Its key never stands in the way of
-/// other attempts before it holds (I13).
+/// Creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in the directory. A try
+/// also requires that nothing is ahead of it: no key of a blocking claim, and no client without a queue that holds. No
+/// condition can count permits. So a try for permits that fails reads the directory first, and is sent again on
+/// condition that no key was added since. A try never blocks other tries with a key before it holds (I13).
 fn request(
     dir: &Dir,
     claim: &Claim,
@@ -297,10 +304,10 @@ fn request(
     }
 }
 
-/// Of those that try at once only one gets what it wants in a round: the more there are, the longer they stay apart.
+/// Only one of several concurrent tries succeeds in a round. The pause grows with each round, so that they spread out.
 fn pause(id: ClaimId, round: u32) -> Duration {
     let longest = Duration::from_millis(1).saturating_mul(1 << round.min(16)).min(LONGEST_PAUSE);
-    // Ids are random numbers.
+    // Ids are random, so their bytes are too.
     longest * u32::from(id.0[round as usize % id.0.len()]) / u32::from(u8::MAX)
 }
 

@@ -38,20 +38,20 @@ pub(crate) struct Client {
     pub(crate) mailbox: Mailbox,
     pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
-    /// Leases under which names are kept taken, and until when.
+    /// The leases of minimum holds of this client, and when each ends.
     pub(crate) min_hold_leases: Mutex<Vec<(Instant, i64)>>,
-    /// What others, or this client, keep names by.
+    /// The keys of minimum holds that this client has seen, of its own and of other clients.
     pub(crate) min_hold_keys: Mutex<MinHoldKeys>,
-    /// Rings when something is due earlier than before.
+    /// Wakes the maintenance task when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     claims: Mutex<Claims>,
     pub(crate) keys: Keys,
-    /// The newest revision that the server told.
+    /// The newest revision in a reply.
     newest: AtomicI64,
-    /// Counts requests that create: on one connection, too, they may overtake each other.
+    /// Numbers the requests that create keys: they may overtake each other, on one connection too.
     requests: AtomicU64,
     maintained: AtomicBool,
-    /// A second lease was wanted soon after the first: they are kept for a while from now on.
+    /// This client needed a lease again after its first one, so it now keeps idle leases for a while.
     pub(crate) keeps_leases: AtomicBool,
     me: Weak<Client>,
 }
@@ -103,11 +103,11 @@ impl Client {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// One request; once more where the server only wanted us to log in anew.
+    /// Sends a request; once more if the server only wanted a new login.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
         let newest = self.newest.load(Ordering::Relaxed);
         let mut conn = self.link.conn().await.map_err(Failed::NotSent)?;
-        // Only who logged in may have to do so again.
+        // Only a client with a login may have to log in again.
         let again = self.link.dialer().config.login.as_ref().map(|_| request.clone());
         let mut answer = conn.call(request).await;
         if let Err(status) = &answer
@@ -126,8 +126,9 @@ impl Client {
         Ok((conn, answer))
     }
 
-    /// F47: an answer to a request that left after a newer one had come knows of less. The server was given older data, in which
-    /// claims stand that are over: they end with their leases, which this client kept alive so far.
+    /// F47: a request that left after a reply with a newer revision got an older one. The server was restored from
+    /// older data, which may contain claims that have ended. They end with their leases, so this client revokes the
+    /// leases that it kept alive.
     fn went_back(&self, revision: i64) {
         self.newest.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
@@ -144,7 +145,7 @@ impl Client {
         }
     }
 
-    /// The same, with its error sorted.
+    /// Like `call`, with the error classified.
     pub(crate) async fn ask<R: UnaryRequest>(
         &self,
         request: R,
@@ -152,7 +153,7 @@ impl Client {
         self.call(request).await.map_err(Failed::classified)
     }
 
-    /// A seat on a lease for this ttl, kept alive lately.
+    /// A slot on a lease for this ttl that was confirmed recently.
     pub(crate) async fn slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         loop {
             let slot = self.slot_on_any(ttl).await?;
@@ -190,7 +191,7 @@ impl Client {
         Ok(slot)
     }
 
-    /// A new lease of at least so many seconds: its id, and what was granted.
+    /// Creates a lease of at least this many seconds. Returns its id and the granted time.
     pub(crate) async fn grant(&self, seconds: u64) -> Result<(i64, Duration), EngineError> {
         let ttl = i64::try_from(seconds).map_err(|_| unreadable())?;
         let (_, granted) = self.ask(wire::Grant { ttl }).await?;
@@ -201,7 +202,7 @@ impl Client {
         Ok((granted.id, Duration::from_secs(given)))
     }
 
-    /// Waits until the lease was kept alive lately.
+    /// Waits until a keep-alive of the lease was answered recently.
     pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
         loop {
             let mut changed = std::pin::pin!(session.changed.notified());
@@ -216,24 +217,24 @@ impl Client {
             if session.ask_now(self.now()) {
                 conn.keep_alive(session.id);
             }
-            // An answer may be lost with its connection.
+            // The answer may be lost with its connection, so the loop asks again.
             runtime::within(URGENT_INTERVAL, changed).await;
         }
     }
 
-    /// Hears when an operator breaks what is held by this lease.
+    /// Watches the epoch key of this lease: an operator who breaks a hold writes to it.
     pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch(self.prefix(), lease);
-        // What rang before now was not for who begins to listen now.
+        // A write before the watch concerned earlier holds of the lease, so it is not missed.
         conn.watches.watch(Target::Epoch(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
     }
 
-    /// For tasks that are not to keep it alive.
+    /// For tasks that must not keep the client alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }
 
-    /// Nothing of this claim is watched any more.
+    /// Ends the watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
             conn.watches.leave(Target::Blocker(id));
@@ -241,28 +242,28 @@ impl Client {
         }
     }
 
-    /// The answer to a claim that holds by a key of this revision, for `ttl` from before the request left.
+    /// The answer for a claim that holds by a key created at this revision, for `ttl` from before the request left.
     pub(crate) fn held(conn: &Conn, revision: i64, ttl: Duration) -> Answer {
         Answer::Held(grant(conn.cluster, revision, ttl))
     }
 }
 
-/// Revisions are those of one cluster.
+/// Revisions of two clusters cannot be compared, so the lineage is the cluster.
 pub(crate) fn lineage(cluster: u64) -> Lineage {
     Lineage::new(cluster.into())
 }
 
-/// A grant: how the hold before it ended the server does not tell.
+/// A grant. The server does not report how the previous hold ended.
 pub(crate) fn grant(cluster: u64, revision: i64, ttl: Duration) -> Grant {
     let token = Token { lineage: lineage(cluster), number: revision.unsigned_abs() };
     Grant { token, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown }
 }
 
-/// Why a request has no answer.
+/// Why a request has no reply.
 pub(crate) enum Failed {
-    /// It did not leave.
+    /// The request was not sent.
     NotSent(EngineError),
-    /// It may have left.
+    /// The request may have been sent.
     Sent(Status),
 }
 

@@ -1,4 +1,4 @@
-//! One connection to one member: requests, and the two streams that every client has, of watches and of leases kept alive.
+//! One connection to one member: requests, and the two streams of every client: watches and keep-alives.
 
 use std::{
     collections::VecDeque,
@@ -26,22 +26,23 @@ use crate::{
     wire::{Authenticate, Grpc, Http, KeepAlive, UnaryRequest, Watch},
 };
 
-/// While a client needs the server, the member is asked so often how it is.
+/// The interval of health checks while the client needs the server.
 const HEALTH: Duration = Duration::from_millis(500);
-/// A member that answers nothing for so long is taken for gone.
+/// A member that does not answer a health check within this time counts as dead.
 const SILENCE: Duration = Duration::from_millis(1500);
-/// A member may know of no leader so many times in a row: an election takes longer than one pulse.
+/// A member may report no leader in this many checks in a row: an election takes longer than one interval.
 const LEADERLESS: u32 = 4;
-/// A member that says that it is well, but answers no request for so long, is left for another: a leader whose disk hangs does.
+/// A member that passes its health checks and answers no request for so long is replaced by another: a leader with a
+/// hanging disk behaves so.
 const STUCK: Duration = Duration::from_secs(3);
-/// Logging in takes the server a tenth of a second of work, for one client after the other.
+/// The limit of a login: it takes the server a tenth of a second of work, one client after another.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
-/// After so long, a watch that is refused may have been so because the login has become old.
+/// A watch that is refused on a connection older than this may have been refused because the login expired.
 const OLD_LOGIN: Duration = Duration::from_secs(60);
 
 /// One connection. Dropping it closes it.
 pub(crate) struct Conn {
-    /// What cluster it is: tokens of two clusters are not comparable.
+    /// The id of the cluster: tokens of two clusters are not comparable.
     pub(crate) cluster: u64,
     pub(crate) member: Endpoint,
     pub(crate) watches: Arc<Watches>,
@@ -51,33 +52,33 @@ pub(crate) struct Conn {
     _alive: oneshot::Sender<()>,
 }
 
-/// Whether a connection can be used, and whether it is.
+/// The state of a connection: whether it can be used, and what is in flight.
 struct Life {
     clock: Arc<dyn Clock>,
     dead: AtomicBool,
-    /// Ends it.
+    /// Ends the connection.
     end: Notify,
-    /// Rings when it has ended.
+    /// Wakes requests when the connection has ended.
     over: Notify,
     load: Mutex<Load>,
 }
 
-/// What is not answered yet.
+/// What is in flight.
 #[derive(Default)]
 struct Load {
     requests: usize,
-    /// Since when there are requests, or one of them was answered.
+    /// When requests were first in flight, or one was last answered.
     progress: Option<Instant>,
-    /// The leases that were asked to be kept alive, and when: they are answered in this order.
+    /// The leases with a keep-alive in flight, and when it was sent. The server answers in this order.
     leases: VecDeque<(i64, Instant)>,
 }
 
-/// A request is under way as long as it lives.
+/// Counts a request as in flight until it is dropped.
 struct InFlightRequest<'a>(&'a Life);
 
 impl Conn {
-    /// Connects to a member, asks within `limit` whether it can serve, and says who we are. `broken` rings when the connection is
-    /// gone.
+    /// Connects to a member, checks within `limit` whether it can serve, and logs in. `broken` is notified when the
+    /// connection ends.
     pub(crate) async fn open(
         config: &Config,
         member: &Endpoint,
@@ -93,7 +94,7 @@ impl Conn {
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
             let info = match Member::ask(&grpc, config).await {
-                // Newer releases with users refuse the status until the client has logged in.
+                // Newer releases with authentication refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
                 info => Some(info.map_err(failed)?),
             };
@@ -179,13 +180,13 @@ impl Conn {
         self.life.dead.load(Ordering::Acquire)
     }
 
-    /// Nothing more is to be sent on it.
+    /// Ends the connection: nothing more is sent on it.
     pub(crate) fn end(&self) {
         self.life.dead.store(true, Ordering::Release);
         self.life.end.notify_one();
     }
 
-    /// One request and its answer; without one if the connection ends before.
+    /// Sends a request and waits for its reply, or for the end of the connection.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
         let mut over = std::pin::pin!(self.life.over.notified());
         over.as_mut().enable();
@@ -207,31 +208,31 @@ impl Conn {
         answer
     }
 
-    /// Asks the server to keep a lease alive; [`PushHandler::on_kept_alive`] hears the answer.
+    /// Sends a keep-alive of a lease; [`PushHandler::on_kept_alive`] receives the answer.
     pub(crate) fn keep_alive(&self, lease: i64) {
         let mut load = lock_of(&self.life.load);
         load.leases.push_back((lease, self.life.clock.now()));
-        // In the order in which they are written down.
+        // Sent under the lock, so that the stream has the same order as the list.
         let _ = self.keep_alive.send(KeepAlive { id: lease });
     }
 }
 
-/// The connection or its member is of no use any more, whatever became of this request.
+/// Whether this error makes the connection or its member useless, whatever happened to the request.
 fn is_of_connection(status: &Status) -> bool {
     let by_server = status.message().starts_with("etcdserver: ");
     match status.code() {
-        // So a server says that an election came between.
+        // This is how a server reports an election during the request.
         Code::Unknown if status.message().starts_with("raft proposal dropped") => false,
         Code::Unavailable if by_server => {
-            let info = status.message();
-            info.contains("no leader") || info.contains("stopped") || info.contains("unhealthy")
+            let message = status.message();
+            message.contains("no leader") || message.contains("stopped") || message.contains("unhealthy")
         }
         Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled => !by_server,
         _ => crate::error::wants_login(status),
     }
 }
 
-/// Reads what is watched. Ends when the stream does.
+/// Reads the watch stream. Ends when the stream does.
 async fn read_watches(
     grpc: Grpc,
     orders: mpsc::UnboundedReceiver<Watch>,
@@ -240,7 +241,7 @@ async fn read_watches(
     handler: Weak<dyn PushHandler>,
 ) {
     let begun = life.clock.now();
-    // The server answers with the first watch, so this waits for one.
+    // The server sends its first reply only after the first watch request, so this waits for one.
     let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(orders)).await else { return };
     while let Ok(Some(watched)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
@@ -253,7 +254,7 @@ async fn read_watches(
     }
 }
 
-/// Reads which leases were kept alive. Ends when the stream does.
+/// Reads the answers to keep-alives. Ends when the stream does.
 async fn read_keep_alives(
     grpc: Grpc,
     leases: mpsc::UnboundedReceiver<KeepAlive>,
@@ -263,7 +264,8 @@ async fn read_keep_alives(
     let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(leases)).await else { return };
     while let Ok(Some(answer)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
-        // An answer without a question would shift all others: the server does not give any.
+        // An answer without a request would shift all later ones. The server sends none; the connection ends if one
+        // comes.
         let Some((lease, sent)) = lock_of(&life.load).leases.pop_front() else { return };
         if lease != answer.id {
             return;
@@ -272,8 +274,8 @@ async fn read_keep_alives(
     }
 }
 
-/// Asks how the member is, as long as it is needed; ends when it says nothing, has had no leader for too long, or answers nothing
-/// else.
+/// Checks the health of the member while it is needed. Ends when the member does not answer, has had no leader for too
+/// long, or answers no other requests.
 async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler: Weak<dyn PushHandler>) {
     let mut leaderless = 0;
     loop {
@@ -290,7 +292,7 @@ async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler:
         match runtime::within(SILENCE, health.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
-            // Another error of the server is a sign of life; a connection that broke ends its streams.
+            // Another error is a sign of life too. A broken connection ends its streams.
             Some(_) => leaderless = 0,
         }
         if leaderless >= LEADERLESS {
@@ -303,7 +305,8 @@ impl Life {
     fn is_stuck(&self) -> bool {
         let now = self.clock.now();
         let load = lock_of(&self.load);
-        // A follower asks its leader, one lease after the other, and waits for seconds for one that does not answer.
+        // A follower forwards keep-alives to its leader, one lease at a time, and waits seconds for one without an
+        // answer.
         let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > SILENCE);
         asked || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK))
     }
@@ -330,7 +333,7 @@ impl Drop for InFlightRequest<'_> {
     }
 }
 
-/// Tells, in whatever way the task of a connection ends, that it is gone.
+/// Reports the end of the connection, however its task ends.
 struct EndNotice {
     life: Arc<Life>,
     broken: Arc<Notify>,

@@ -1,4 +1,4 @@
-//! Connects to the cluster: to the first member that serves.
+//! Connects to the first member that serves.
 
 use std::sync::{Arc, Weak};
 
@@ -18,7 +18,7 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// `first` chooses the member to begin with: clients are to be spread over them.
+    /// `first` chooses the first member to try, so that clients spread over the members.
     pub(crate) fn new(
         config: Config,
         clock: Arc<dyn Clock>,

@@ -1,11 +1,11 @@
-//! Sorts what the server and the connection say into what it means for a request.
+//! Classifies errors of the server and of the connection: what each means for a request.
 
 use leasehold_core::{Endpoint, EngineError, Fault};
 use tonic::{Code, Status};
 
 use crate::{config::Config, stream::wants_tls};
 
-/// An error of a request that may have left.
+/// Classifies the error of a request that may have been sent.
 pub(crate) fn classify(status: &Status) -> EngineError {
     let (fault, what) = meaning(status);
     let message = cause_text(status);
@@ -14,12 +14,12 @@ pub(crate) fn classify(status: &Status) -> EngineError {
     EngineError::new(fault, message)
 }
 
-/// An error met while connecting: nothing was asked yet.
+/// Classifies an error of connecting: no request of a verb was sent yet.
 pub(crate) fn classify_connecting(status: &Status, member: &Endpoint, config: &Config) -> EngineError {
     let sorted = classify(status);
     #[cfg(feature = "tls")]
     {
-        // So a server refuses our certificate, after the connection was made.
+        // This is how a server refuses our certificate, after the connection is made.
         let message = cause_text(status);
         if leasehold_tls::is_alert(&message) {
             let message = format!("cannot connect to {member} by TLS: {message}");
@@ -42,33 +42,33 @@ fn root(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// What the server said, or what became of the connection.
+/// The message of the server, or the cause of a broken connection.
 fn cause_text(status: &Status) -> String {
     std::error::Error::source(status).map_or_else(|| status.message().to_owned(), root)
 }
 
-/// The answer was longer than an answer may be; that is our own word, not the server's.
+/// The reply exceeds the bound. This error comes from our own decoder, not from the server.
 pub(crate) fn is_too_long(status: &Status) -> bool {
     status.code() == Code::OutOfRange && !status.message().contains("etcdserver: ")
 }
 
-/// The lease of a request is not there (any more): nothing was applied.
+/// The lease of the request does not exist (any more): nothing was applied.
 pub(crate) fn is_lease_gone(status: &Status) -> bool {
     status.code() == Code::NotFound && status.message().contains("lease not found")
 }
 
-/// The server's database is full. Unlike other refusals, it may come after the request was applied.
+/// The server's database is full. Unlike other refusals, this one may come after the request was applied.
 pub(crate) fn is_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
 }
 
-/// The server does not know who we are any more: to be told anew. Nothing was applied.
+/// The server does not accept the login any more, so the client has to log in again. Nothing was applied.
 pub(crate) fn wants_login(status: &Status) -> bool {
     let message = status.message();
     message.contains("invalid auth token") || message.contains("revision of auth store is old")
 }
 
-/// The server knows users, and has not heard which one this is.
+/// The server has authentication enabled and the request has no login.
 pub(crate) fn wants_user(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("user name is empty")
 }
@@ -102,11 +102,11 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
             (Fault::Misconfigured, "the server lacks a request: etcd 3.4 or newer is needed")
         }
         Code::NotFound => (Fault::Retry, "the lease is gone"),
-        // Without that word it is our own side that says so, of an answer that came.
+        // Without `etcdserver: ` the error comes from our own decoder, after a reply arrived.
         Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition if has("etcdserver: ") => {
             (Fault::Internal, "the server answered with an error")
         }
-        // Of a request that met a broken connection, or a leader that changed, nobody knows whether it was applied.
+        // After a broken connection or a change of the leader it is unknown whether the request was applied.
         _ => (Fault::Unknown, "the answer did not come"),
     }
 }

@@ -1,4 +1,4 @@
-//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! The parsers of foreign bytes, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
 use leasehold_core::{Instant, Mode, Name};
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = "/locks";
 const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }];
 
-/// An answer of the server, behind a byte that says of which kind.
+/// A reply of the server, after a byte that selects its kind.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 9 {
@@ -35,7 +35,7 @@ pub fn answer(bytes: &[u8]) {
     }
 }
 
-/// A key, a line end, and its value.
+/// A key, a line feed, and a value.
 pub fn key(bytes: &[u8]) {
     let (key, value) = bytes
         .iter()

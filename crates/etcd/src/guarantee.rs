@@ -1,4 +1,4 @@
-//! What is promised, by the cluster as it is now.
+//! The guarantee of the cluster in its present state.
 
 use leasehold_core::{EngineError, Fault, Guarantee, Level};
 
@@ -7,14 +7,14 @@ use crate::{
     wire::{Members, Status, StatusResponse},
 };
 
-/// The oldest server that has all that is asked of it: watches with numbers of ours, conditions on ranges and leases.
+/// The oldest supported version: it has watches with client-chosen ids, and conditions on ranges and leases.
 const MIN_VERSION: (u32, u32) = (3, 4);
 
-/// What the cluster says of itself.
+/// What the cluster reports about itself.
 struct Facts {
     version: String,
     alarms: Vec<String>,
-    /// Members with a vote, if the user may know.
+    /// The number of voting members; `None` if the user may not read it.
     voters: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Guarantee, EngineError> {
     Ok(judge(&Facts { version: status.version, alarms: status.errors, voters }))
 }
 
-/// Whether a server of this version is used at all.
+/// Whether the engine supports this version. An unreadable version counts as supported.
 pub(crate) fn is_supported(version: &str) -> bool {
     parse_version(version).is_none_or(|(major, minor, _)| (major, minor) >= MIN_VERSION)
 }
@@ -37,14 +37,14 @@ pub(crate) fn is_supported(version: &str) -> bool {
 fn judge(facts: &Facts) -> Guarantee {
     let mut judged = Guarantee::new(
         Level::LeaseBounded,
-        &["a hold ends with its lease: whoever writes after that is stopped by the token alone"],
+        &["a hold ends with its lease: only a fence that checks the token stops later writes"],
     );
     judged.note(format!(
         "etcd {}: tokens are create revisions, which grow for ever unless an older snapshot is restored",
         if facts.version.is_empty() { "of unknown version" } else { &facts.version }
     ));
     if facts.version.is_empty() {
-        // Releases that refuse are newer than all that have the bugs below.
+        // Every release that refuses the status is newer than all releases with the bugs below.
         judged.note("the user may not ask for the status: whether there are alarms is not known");
     }
     if let Some(version) = parse_version(&facts.version) {
@@ -62,7 +62,7 @@ fn judge(facts: &Facts) -> Guarantee {
     match facts.voters {
         None => judged.note("the user may not list the members: how many copies there are is not known"),
         Some(1) => {
-            judged.note("one member: while it is down nobody gets a lock, and its disk is the only copy")
+            judged.note("one member: while it is down no client gets a lock, and its disk is the only copy")
         }
         Some(2) => judged.note("two members: both have to be up, which is less safe than one"),
         Some(_) => {}
@@ -77,19 +77,19 @@ fn judge(facts: &Facts) -> Guarantee {
     judged
 }
 
-/// A bug by which a lock may be granted to two, in the releases of one line before its fix.
+/// A bug by which two clients may get one lock, in the releases of one minor version before its fix.
 struct Bug {
     /// Major and minor.
     series: (u32, u32),
-    /// The first patch without it.
+    /// The first patch release without the bug.
     fixed: u32,
-    /// The pull request that mended it.
+    /// The pull request that fixed it.
     fix: u32,
     members: Clusters,
     risk: &'static str,
 }
 
-/// In which clusters a bug matters.
+/// The clusters in which a bug matters.
 #[derive(Clone, Copy)]
 enum Clusters {
     Any,
@@ -145,7 +145,7 @@ mod tests {
     fn versions_with_known_lock_bugs_are_named() {
         assert_eq!(level("3.4.23", Some(1)), Level::LeaseBounded, "its bug needs another leader");
         assert_eq!(level("3.4.23", Some(3)), Level::BestEffort);
-        assert_eq!(level("3.4.23", None), Level::BestEffort, "nobody knows");
+        assert_eq!(level("3.4.23", None), Level::BestEffort, "the number of members is unknown");
         assert_eq!(level("3.4.31", Some(3)), Level::LeaseBounded);
         assert_eq!(level("3.5.12", Some(5)), Level::BestEffort);
         assert_eq!(level("3.5.13", Some(5)), Level::LeaseBounded);

@@ -15,19 +15,19 @@ pub(crate) enum HealthCheck {
     Read(Range),
 }
 
-/// What a client knows of a member.
+/// What a client knows about a member.
 pub(crate) struct Member {
     pub(crate) cluster: u64,
-    /// Empty where this user may not read it.
+    /// Empty if this user may not read it.
     pub(crate) version: String,
     pub(crate) is_learner: bool,
     pub(crate) has_leader: bool,
-    /// The request that this user may repeat from now on.
+    /// The health check that this user may send.
     pub(crate) health: HealthCheck,
 }
 
 impl Member {
-    /// Asks for the status or, where this user may not read it, for one key.
+    /// Reads the status or, if this user may not, one key.
     pub(crate) async fn ask(grpc: &Grpc, config: &Config) -> Result<Self, Status> {
         match grpc.call(AskStatus {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {

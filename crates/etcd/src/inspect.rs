@@ -1,4 +1,4 @@
-//! What operators ask: who holds, who waits, break a hold, what is promised.
+//! The verbs for operators: ping, list, show, break, guarantee.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,13 +19,15 @@ use crate::{
     },
 };
 
-/// Keys read by one request: with the largest values that servers take by default they are still a whole answer.
+/// The keys read by one request: 32 of the largest values that servers accept by default still fit the bound of a
+/// reply.
 const PAGE: i64 = 32;
-/// Leases asked for by one batch of requests.
+/// The leases read by one batch of requests.
 const LEASE_BATCH: usize = 64;
 
 impl Client {
-    /// A key that nobody has, below the prefix: whoever may not read it cannot lock either, and only a quorum can answer.
+    /// Reads a key below the prefix that does not exist: a user without the rights to read it cannot lock either, and
+    /// only a quorum can answer.
     async fn ping(&self) -> Result<(), EngineError> {
         self.ask(Range::key(format!("{}/", self.prefix()).as_bytes())).await.map(drop)
     }
@@ -54,7 +56,7 @@ impl Client {
             let entries = entries(&dir, kvs);
             all.push((name, dir, entries));
         }
-        // Many names are held by one lease.
+        // Names share leases, so each lease is read once.
         let leases = self.leases(all.iter().flat_map(|(_, _, entries)| entries)).await?;
         Ok(all
             .iter()
@@ -62,7 +64,7 @@ impl Client {
             .collect())
     }
 
-    /// A directory with all that is in it, and the key of clients that have no line, in the order in which they were created.
+    /// Reads all keys of a directory, and the key of clients without a queue, in the order of their creation.
     async fn read_dir(&self, dir: &Dir) -> Result<(Header, Vec<KeyValue>), EngineError> {
         let (header, mut found) = self.read_all(dir.all()).await?;
         let bare_key = Range { revision: header.revision, ..Range::key(&dir.bare_key()) };
@@ -71,7 +73,7 @@ impl Client {
         Ok((header, found))
     }
 
-    /// Everything in a span, page by page, as it was at one moment, and the header of the answers.
+    /// Reads all keys of a span, page by page, as of one revision. Returns the header of the replies too.
     async fn read_all(
         &self,
         (mut from, to): (Vec<u8>, Vec<u8>),
@@ -94,8 +96,8 @@ impl Client {
         }
     }
 
-    /// A page, or its first key where all of it is longer than an answer may be; without its value where that alone is. Of other
-    /// values as much is kept as tells that they are no cards.
+    /// Reads a page; or only its first key if the page exceeds the bound of a reply; or that key without its value if
+    /// the value alone exceeds it. Values are cut where they are certainly longer than a record.
     async fn read(&self, page: Range) -> Result<RangeResponse, EngineError> {
         let first = page.clone().limit(1);
         let mut read = match self.read_within_bound(page).await? {
@@ -120,7 +122,7 @@ impl Client {
         }
     }
 
-    /// How long the leases of those who hold have left.
+    /// The remaining time of the leases of holders.
     async fn leases<'a>(
         &self,
         entries: impl Iterator<Item = &'a KeyView<'a>>,
@@ -138,7 +140,7 @@ impl Client {
         Ok(leases)
     }
 
-    /// How long a lease has left; `None` if it is gone.
+    /// The remaining time of a lease; `None` if it has ended.
     async fn left(&self, id: i64) -> Result<Option<TimeToLiveResponse>, EngineError> {
         match self.call(TimeToLive { id }).await {
             Ok((_, left)) => Ok(Some(left).filter(|left| left.ttl >= 0)),
@@ -159,12 +161,13 @@ impl Client {
         }
         let key = &entry.kv.key;
         let same = compare::created(key, entry.kv.create_revision);
-        // Of a kept name there is nobody who would have to let go.
+        // A minimum hold has no holder to notify.
         let broken = if force || entry.is_min_hold() {
             let delete = DeleteRange { key: key.clone(), ..DeleteRange::default() };
             self.ask(Txn { compare: vec![same], success: vec![delete.into()], failure: Vec::new() }).await?
         } else {
-            // It stands for as long as it may be believed in at most, whoever keeps its lease alive.
+            // The broken record stays for as long as its holder may rely on the hold at most, even if a client keeps
+            // the old lease alive.
             let (lease, time) = self.lease_for_rest(entry).await?;
             let record = Record { state: RecordState::Broken, id: entry.claim(), time, owner: entry.owner() };
             let put = Put { key: key.clone(), value: record.text(), lease };
@@ -180,22 +183,22 @@ impl Client {
         Ok(Broken::Done)
     }
 
-    /// A lease for as long as the lease of a hold may last still.
+    /// Creates a lease for the longest time that the lease of a hold may still last.
     async fn lease_for_rest(&self, entry: &KeyView<'_>) -> Result<(i64, Duration), EngineError> {
         let left = if entry.kv.lease == 0 { None } else { self.left(entry.kv.lease).await? };
         let Some(left) = left else {
             let why = "it has no lease that could be waited for: break it with --force";
             return Err(EngineError::new(Fault::Denied, why));
         };
-        // It may be kept alive once more before this is known: then it has all of its time.
+        // A keep-alive may still extend the old lease to its full time.
         self.grant(seconds(left.granted).as_secs()).await
     }
 
-    /// Tells the holder. If it does not arrive, the holder finds out at its next renewal.
+    /// Notifies the holder. If the write is lost, the holder finds out at its next renewal.
     async fn notify_holder(&self, lease: i64) {
-        let bell = Put { key: epoch(self.prefix(), lease), value: b"broken".to_vec(), lease };
-        if let Err(error) = self.ask(Txn { success: vec![bell.into()], ..Txn::default() }).await {
-            tracing::debug!(%error, "the holder was not told");
+        let signal = Put { key: epoch(self.prefix(), lease), value: b"broken".to_vec(), lease };
+        if let Err(error) = self.ask(Txn { success: vec![signal.into()], ..Txn::default() }).await {
+            tracing::debug!(%error, "the holder was not notified");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The etcd engine: locks on one etcd cluster.
 //!
-//! A lock is what etcd's official client packages and `etcdctl lock` make of it: who created its key first below a prefix holds,
-//! the others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
-//! `docs/engines/etcd.md`.
+//! A lock has the format of etcd's official client packages and of `etcdctl lock`: the oldest key below a prefix holds,
+//! and every other key waits for the keys ahead of it. So these programs and ours exclude each other and share one
+//! queue. Documentation for users: `docs/engines/etcd.md`.
 
 mod claim;
 mod claims;
@@ -46,6 +46,6 @@ pub use fence::{Fence, Guarded, HeldBy};
 pub use leasehold_tls::Tls;
 
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code under these locks can panic half-way through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

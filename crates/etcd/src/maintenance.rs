@@ -1,5 +1,5 @@
-//! What a client does by itself while it has leases: keeps them alive, watches the keys of what is held for long, ends claims for which
-//! nobody spoke in time, and names that were min_holds for long enough.
+//! The background upkeep of a client: keeps its leases alive, watches the keys of lasting holds, ends claims without a
+//! sign of life in time, and ends expired minimum holds.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Maintain for Client {
                     self.forget_lease(session.id);
                     let (client, id) = (Arc::clone(self), session.id);
                     runtime::spawn(async move {
-                        // If it does not arrive, the lease ends by itself.
+                        // If the request is lost, the lease ends by itself.
                         let _ = runtime::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
                     });
                 }
@@ -82,7 +82,7 @@ impl Maintain for Client {
 }
 
 impl Client {
-    /// Takes away what keeps names for longer than was said; says when the next one is over.
+    /// Deletes the keys of minimum holds whose time is over. Returns the end of the next one.
     fn delete_expired_min_holds(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (expired, next) = {
             let mut min_holds = lock_of(&self.min_hold_keys);

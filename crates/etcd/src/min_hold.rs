@@ -1,8 +1,8 @@
-//! Keeping a name taken after its hold ended.
+//! Releases with a minimum hold time.
 //!
-//! The key stays where it is in the line, on a lease of its own. This client ends that lease in time; if it is gone by then,
-//! whoever waits deletes the key ([`crate::min_hold_expiry`]), or the server ends the lease: it counts whole seconds and knows no lease shorter
-//! than about two.
+//! The key stays at its position, on a new lease. This client revokes that lease when the time is over. If the client
+//! has exited by then, a waiter deletes the key ([`crate::min_hold_expiry`]), or the server ends the lease. The server
+//! counts whole seconds and grants no lease shorter than about two.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Client {
-    /// Keeps the name that is held by this key taken for a time. `None` if it is not held so.
+    /// Turns the hold of this key into a minimum hold of this duration. Returns `None` if the claim does not hold.
     pub(crate) async fn release_with_min_hold(
         &self,
         key: &[u8],
@@ -37,7 +37,7 @@ impl Client {
         }
         let (_, reply) = self.ask(txn).await?;
         if !reply.succeeded {
-            // A lease without keys ends by itself.
+            // The new lease has no keys and ends by itself.
             return Ok(None);
         }
         if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
@@ -48,10 +48,10 @@ impl Client {
         Ok(Some(KeyValue { create_revision: token, ..KeyValue::default() }))
     }
 
-    /// Names whose time is over are free. What cannot be done, the server does a little later.
+    /// Ends a minimum hold whose time is over. If the request fails, the lease ends on the server a little later.
     pub(crate) async fn end_min_hold(&self, lease: i64) {
         if let Err(error) = self.ask(Revoke { id: lease }).await {
-            tracing::debug!(%error, "a kept name ends with its lease");
+            tracing::debug!(%error, "a minimum hold ends with its lease");
         }
     }
 }

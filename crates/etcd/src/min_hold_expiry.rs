@@ -1,8 +1,9 @@
-//! Names that are kept by programs that have ended.
+//! Ends minimum holds whose client has exited.
 //!
-//! Their keys stand on leases that nobody ends, and a lease is of whole seconds. So whoever hears of such a key counts its time by
-//! its own clock, and takes it away when that is over. It counts from when it heard: the key was written before, so it is late
-//! at worst. The lease of the key remains the net.
+//! The key of a minimum hold is on a lease of whole seconds that its exited client cannot revoke. So every client that
+//! reads or is notified of such a key counts the time by its own clock, and deletes the key when the time is over. It
+//! counts from when it learned of the key, which is after the key was written, so it can only be late. If no client
+//! deletes the key, it ends with its lease.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,29 +19,29 @@ use crate::{
     wire::{DeleteRange, KeyValue, Order, Range, RangeResponse, Txn, compare},
 };
 
-/// Clocks differ by at most as much in their rates.
+/// The largest difference between the rates of two clocks.
 const DRIFT_PERCENT: u32 = 1;
-/// Those that are kept held before, so they are among the first. With the largest values that servers take by default so many
-/// are still a whole answer.
+/// The keys read to find minimum holds. Minimum holds were holders, so they are among the first keys. This many of the
+/// largest values that servers accept by default still fit the bound of a reply.
 const MAX_READ: i64 = 32;
-/// The most that are counted at once. Of more, the leases are waited for.
+/// The most minimum holds that a client counts. Further ones end with their leases.
 const MAX_COUNTED: usize = 1024;
-/// A key that could not be taken away is tried again.
+/// The delay before a failed deletion is repeated.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// The keys that keep names, as far as this client has heard of them.
+/// The minimum holds that this client knows.
 #[derive(Default)]
 pub(crate) struct MinHoldKeys(HashMap<Vec<u8>, BlockedUntil>);
 
-/// Since when a key keeps its name.
+/// A minimum hold: the name is blocked until `end`.
 struct BlockedUntil {
-    /// At which it was written.
+    /// The revision at which the key was last written.
     revision: i64,
     end: Instant,
 }
 
 impl MinHoldKeys {
-    /// This key, written at `revision`, keeps its name until `over` at the latest.
+    /// Notes that this key, written at `revision`, blocks its name until `end` at the latest.
     fn note(&mut self, key: &[u8], revision: i64, end: Instant) {
         if let Some(known) = self.0.get_mut(key) {
             if known.revision < revision {
@@ -59,25 +60,25 @@ impl MinHoldKeys {
         self.0.remove(key);
     }
 
-    /// What is known is of data that the server has no more.
+    /// Forgets all: the server was restored from other data.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// When the next one is over.
+    /// The earliest end.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.0.values().map(|known| known.end).min()
     }
 
-    /// Those whose time is over, with their revisions. That they are taken away is taken for granted.
+    /// Takes out the keys whose time is over, with their revisions. The caller deletes them.
     pub(crate) fn take_expired(&mut self, now: Instant) -> Vec<(Vec<u8>, i64)> {
-        let end = self.0.extract_if(|_, known| known.end <= now);
-        end.map(|(key, known)| (key, known.revision)).collect()
+        let expired = self.0.extract_if(|_, known| known.end <= now);
+        expired.map(|(key, known)| (key, known.revision)).collect()
     }
 }
 
 impl Client {
-    /// A key was written, or read as it is now.
+    /// Notes a key that was written or read: it may be a minimum hold.
     pub(crate) fn note_min_hold(&self, kv: &KeyValue) {
         let record = Some(kv).filter(|kv| is_rewritten(kv)).and_then(|kv| Record::read(&kv.value));
         let mut min_holds = lock_of(&self.min_hold_keys);
@@ -91,7 +92,7 @@ impl Client {
         }
     }
 
-    /// Looks which of the keys in the way of a claim keep the name, if one of those that were read without their values may.
+    /// Reads the minimum holds ahead of a claim if one of these keys, read without their values, may be a new one.
     pub(crate) fn check_min_holds(&self, found: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
         let is_new = |kv: &KeyValue| is_rewritten(kv) && !lock_of(&self.min_hold_keys).knows(kv);
         if found.kvs.iter().any(is_new) {
@@ -99,7 +100,8 @@ impl Client {
         }
     }
 
-    /// The same of all keys in the way of a claim whose own was created at `revision`. What is not found, leases end.
+    /// Reads the oldest keys ahead of a claim, whose own key was created at `revision`, and notes the minimum holds.
+    /// Those that are not found end with their leases.
     pub(crate) fn read_min_holds(&self, dir: &Dir, mode: Mode, revision: i64) {
         let first =
             Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(MAX_READ);
@@ -108,32 +110,32 @@ impl Client {
             let Some(client) = client.upgrade() else { return };
             match runtime::within(REQUEST_TIMEOUT, client.ask(first)).await {
                 Some(Ok((_, found))) => found.kvs.iter().for_each(|kv| client.note_min_hold(kv)),
-                _ => tracing::debug!("names that may be kept end with their leases"),
+                _ => tracing::debug!("minimum holds that were not read end with their leases"),
             }
         });
     }
 
-    /// The time of this key is over, whoever kept the name by it.
+    /// Deletes the key of a minimum hold whose time is over, of any client.
     pub(crate) async fn delete_expired(&self, key: Vec<u8>, revision: i64) {
         let taken: Result<_, EngineError> = self.ask(deletion(&key, revision)).await;
         if let Err(error) = taken {
-            tracing::debug!(%error, "a kept name ends later");
+            tracing::debug!(%error, "a minimum hold ends later");
             lock_of(&self.min_hold_keys).note(&key, revision, self.now().after(RETRY_AFTER));
         }
     }
 }
 
-/// When a time that had begun by `heard` is over, whichever clock it is counted by.
+/// When a time that began no later than `noticed` is over by every clock.
 fn end_of(noticed: Instant, time: Duration) -> Instant {
     noticed.after(time).after(time / 100 * DRIFT_PERCENT)
 }
 
-/// Keys in the line are written once, but for those that are broken or kept.
+/// Whether a key was written again. That happens to broken holds and minimum holds only.
 fn is_rewritten(kv: &KeyValue) -> bool {
     kv.mod_revision != kv.create_revision
 }
 
-/// Deletes the key if it still keeps the name, and was not written since. A key is used again, also for a hold.
+/// Deletes the key if it is still a minimum hold and was not written since. A key is reused, also for a hold.
 fn deletion(key: &[u8], revision: i64) -> Txn {
     Txn {
         compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_MIN_HOLD)],
@@ -156,12 +158,12 @@ mod tests {
         min_holds.note(b"a", 7, at(500));
         min_holds.note(b"a", 7, at(900));
         min_holds.note(b"b", 8, at(600));
-        assert_eq!(min_holds.next_end(), Some(at(500)), "who asks again does not begin anew");
+        assert_eq!(min_holds.next_end(), Some(at(500)), "a second read does not restart the time");
         assert_eq!(min_holds.take_expired(at(499)), []);
         assert_eq!(min_holds.take_expired(at(500)), [(b"a".to_vec(), 7)]);
         min_holds.note(b"b", 9, at(1000));
         min_holds.note(b"b", 8, at(600));
-        assert_eq!(min_holds.take_expired(at(999)), [], "it is kept anew");
+        assert_eq!(min_holds.take_expired(at(999)), [], "a later write starts a new minimum hold");
         let kv = |revision| KeyValue { key: b"b".to_vec(), mod_revision: revision, ..KeyValue::default() };
         assert!(min_holds.knows(&kv(9)) && !min_holds.knows(&kv(8)));
         min_holds.forget(b"b");
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(min_holds.0.len(), MAX_COUNTED);
     }
 
-    /// A clock that runs too fast counts no shorter.
+    /// A clock that runs too fast does not shorten the time.
     #[test]
     fn the_end_allows_for_clock_drift() {
         let (noticed, time) = (at(1000), Duration::from_secs(100));
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(end_of(noticed, Duration::from_millis(u64::MAX)), Instant::from_nanos(u64::MAX));
     }
 
-    /// Requests that were given up may arrive when the key is that of a hold.
+    /// An abandoned request may arrive when a hold uses the key.
     #[test]
     fn a_deletion_requires_an_unchanged_minimum_hold() {
         let taking = deletion(b"k", 7);

@@ -1,4 +1,4 @@
-//! What comes without a request, and what it means for the claims of this client.
+//! Pushed notifications, and what they mean for the claims of this client.
 
 use leasehold_core::{ClaimId, Instant, Loss, Notification};
 
@@ -77,7 +77,7 @@ impl PushHandler for Client {
         for session in self.sessions.all() {
             self.watch_epoch_key(&conn, session.id);
             session.forget_unanswered();
-            // Who waits for it to be kept alive asks again, on this connection.
+            // Tasks that wait for a keep-alive send it again, on this connection.
             session.changed.notify_waiters();
         }
         self.sooner.notify_one();
@@ -90,8 +90,8 @@ impl PushHandler for Client {
 }
 
 impl Client {
-    /// Something that the claim waits for was deleted. If nothing else came before it, it holds from now on: that what came before
-    /// is gone is true for ever, whoever tells it, so it needs no other answer.
+    /// A key that the claim waits for was deleted. If no other key is ahead, the claim holds from now on, without
+    /// another request: a deletion can not be undone, so every report of it stays true.
     fn blocker_deleted(&self, id: ClaimId, key: &[u8]) {
         let Some(conn) = self.link.live() else { return self.push_recheck(id) };
         let now = self.now();
@@ -103,7 +103,7 @@ impl Client {
             match before.deleted(key) {
                 None => return,
                 Some(false) => None,
-                // Its lease has to stand for it.
+                // The hold depends on its lease, so the lease must have been confirmed recently.
                 Some(true) => {
                     let left = entry.data.slot.session().left(now);
                     let granted = left.map(|left| (entry.name.clone(), left.min(entry.claim_time)));
@@ -120,8 +120,8 @@ impl Client {
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// A key that the claim waits for was written again: it may keep the name from now on. Then others that the claim does not listen
-    /// to may do so, too.
+    /// A key that the claim waits for was written again: it may now be a minimum hold. Other keys ahead, which the
+    /// claim does not watch, may be minimum holds as well.
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
         let waits = |entry: &Entry| match entry.state {
@@ -135,7 +135,7 @@ impl Client {
         }
     }
 
-    /// The claim's own key was deleted, or broken.
+    /// The claim's own key was deleted, or its hold was broken.
     fn own_key_changed(&self, id: ClaimId, event: &Event) {
         let held = {
             let mut claims = self.claims();
@@ -146,13 +146,14 @@ impl Client {
             Some(name) if event.is_deletion() => {
                 self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone })
             }
-            // What became of it its renewal finds out.
+            // Its next renewal finds out what happened.
             Some(_) => self.mailbox.push(Notification::AskAll),
             None => self.push_recheck(id),
         }
     }
 
-    /// Whether what a claim waits for is still there. A key is used again: one that was created after the claim's own is another.
+    /// Checks whether the key that a claim waits for still exists. Keys are reused: a key created after the claim's own
+    /// key is a different claim.
     async fn check_blocker(&self, id: ClaimId) {
         let waits = |entry: &Entry| match &entry.state {
             State::Waiting { own: revision, before: Blocker::Last { key, .. } } => {
@@ -172,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Whether the key of a hold is still there. If that is not to be learnt, its next renewal tells.
+    /// Checks whether the key of a hold still exists. If the read fails, the next renewal finds out.
     async fn check_hold(&self, id: ClaimId) {
         let held = |entry: &Entry| match entry.state {
             State::Held { own: revision, .. } => Some((entry.name.clone(), entry.data.key.clone(), revision)),
@@ -199,7 +200,7 @@ impl Client {
         self.mailbox.push(Notification::Recheck { name, id });
     }
 
-    /// A lease is not used any more.
+    /// Forgets a lease that is not used any more.
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {

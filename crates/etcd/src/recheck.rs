@@ -1,7 +1,7 @@
-//! Where a claim stands.
+//! Asks the server for the position of a claim whose key exists.
 //!
-//! Who is before a claim can only become fewer, so an old answer is never too good: it is true in that the claim holds, and late
-//! at worst. Whether its own key is still there no answer can tell for the time after it; that is what the lease is for.
+//! Keys ahead of a claim can only disappear. So a stale reply can delay a grant and never cause a wrong one. No reply
+//! proves that the claim's own key still exists after it was read; the deadline of the lease covers that.
 
 use leasehold_core::{Answer, Claim, EngineError, Hint, Mode};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Client {
-    /// Asks for a claim whose key was created at `revision`, and lets it live on.
+    /// Reads the position of a claim whose key was created at `revision`. A claim that still waits is extended.
     pub(crate) async fn recheck(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
         let known = self
             .claims()
@@ -31,14 +31,14 @@ impl Client {
         };
         let dir = self.dir(&claim.name);
         let mut before = blockers_range(&dir, claim.mode).before(revision);
-        // What is known of all that came before is kept up by what is heard. Then the first ones say enough, for each takes at
-        // least one permit.
+        // Where the watch reports every change ahead of the claim, the client knows all keys ahead, and the oldest
+        // `limit` keys are enough: each takes at least one permit.
         let known = self.tracks_all_before(claim);
         if let (Mode::Permits { limit, .. }, true) = (claim.mode, known) {
             before = before.limit(limit.into());
         }
-        let bare_key = Range::key(&dir.bare_key()).keys_only();
-        let reads = vec![Range::key(&key).into(), before.into(), bare_key.into()];
+        let foreign = Range::key(&dir.bare_key()).keys_only();
+        let reads = vec![Range::key(&key).into(), before.into(), foreign.into()];
         let (conn, mut reply) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
         let seen = reply.revision();
         let own = reply.range(0).ok_or_else(unreadable)?.kvs.pop();
@@ -58,10 +58,10 @@ impl Client {
         Ok(self.record_position(claim, &dir, &conn, ClaimReply { revision, seen, ttl, position }))
     }
 
-    /// Whether this client knows of each claim before this one, and hears of its end.
+    /// Whether this client knows every claim ahead of this one and is notified when one ends.
     fn tracks_all_before(&self, claim: &Claim) -> bool {
-        let place = self.claims().get(claim.id).map(|entry| entry.state.clone());
-        matches!(place, Some(State::Waiting { before: Blocker::Permits { .. }, .. }))
+        let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
+        matches!(state, Some(State::Waiting { before: Blocker::Permits { .. }, .. }))
             && self.link.live().is_some_and(|conn| conn.watches.has(Target::Blocker(claim.id)))
     }
 
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Nothing will come of the claim. What is left of it, or may still arrive, its release removes.
+    /// Marks the claim as ended. Its release removes what is left of it, and what may still arrive.
     fn mark_gone(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
         if let Some(entry) = self.claims().get(claim.id) {
@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// Whether an operator broke it, or nobody holds by it any more.
+/// Whether this is the record of a broken hold or of a minimum hold, not of a claim.
 pub(crate) fn is_ended_record(value: &[u8]) -> bool {
     Record::read(value).is_some_and(|record| record.state != RecordState::Claim)
 }

@@ -1,5 +1,6 @@
-//! Renewals. The lease is kept alive by itself; a renewal lets a hold go on by it, and looks whether its key is still there: an
-//! operator may have broken it, and a server may say of a lease that ended that it was kept alive (etcd issue 20616).
+//! Renewals. The maintenance task keeps the lease alive. A renewal extends a hold on that lease, and checks that its
+//! key still exists: an operator may have broken the hold, and a server may report an expired lease as alive (etcd
+//! issue 20616).
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::{
     wire::{KeyValue, Range, Txn},
 };
 
-/// Keys read by one request: the server takes up to 128 steps.
+/// The keys read by one request: the server accepts up to 128 steps.
 const BATCH: usize = 100;
 
 impl Client {
@@ -28,7 +29,7 @@ impl Client {
         let sessions: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_by(hold)).collect();
         let found = match self.read_keys(holds, &sessions).await {
             Ok(found) => found,
-            // The server refuses to look at many where one may not be looked at.
+            // The server refuses the whole transaction if the user may not read one key.
             Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
                 let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
                 return join_all(alone).await.into_iter().flatten().collect();
@@ -43,7 +44,8 @@ impl Client {
         .collect()
     }
 
-    /// The lease by which it is held, if it is. A renewal is a sign of life, so it does not lapse meanwhile.
+    /// The lease and the key of a hold; `None` if it is not held. A renewal counts as a sign of life, so the hold does
+    /// not lapse meanwhile.
     fn held_by(&self, hold: &Hold) -> Option<HeldKey> {
         let now = self.now();
         let mut claims = self.claims();
@@ -62,8 +64,8 @@ impl Client {
         Some(HeldKey { session, key })
     }
 
-    /// What stands under the keys of those that are held, and until when their leases were known to live before it was read: a
-    /// later answer about a lease may be wrong about one that has ended since.
+    /// Reads the keys of the holds, and until when each lease was valid before that read. The order matters: a later
+    /// keep-alive answer may be wrong for a lease that has ended since.
     async fn read_keys(
         &self,
         holds: &[Hold],
@@ -127,13 +129,13 @@ impl Client {
     }
 }
 
-/// By what it is held.
+/// The lease and the key of a hold.
 struct HeldKey {
     session: Arc<Session>,
     key: Vec<u8>,
 }
 
-/// A key, and until when its lease was known to live before it was read.
+/// A key, and until when its lease was valid by what was known before the key was read.
 struct Found {
     kv: KeyValue,
     valid_until: Instant,

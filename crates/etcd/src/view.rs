@@ -1,4 +1,4 @@
-//! A directory as operators see it.
+//! The view of a directory for operators.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     wire::KeyValue,
 };
 
-/// How long leases have left, as the server says.
+/// The remaining time of leases, as the server reports it.
 pub(crate) type Leases = HashMap<i64, Duration>;
 
-/// Whose claim a tombstone in the place of another program's is.
+/// The claim id of a record that an operator wrote over the value of another program.
 const FOREIGN_CLAIM: ClaimId = ClaimId([0; 16]);
 
 /// One key of a directory.
@@ -26,13 +26,13 @@ pub(crate) struct KeyView<'a> {
     pub(crate) holds: bool,
 }
 
-/// The keys of a directory, in the order in which they were created, and which of them hold.
+/// Parses the keys of a directory, given in the order of their creation, and finds out which of them hold.
 pub(crate) fn entries<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
     let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
     let shown = dir.path();
     let mut entries = Vec::new();
     for kv in kvs {
-        // A client without a line holds as long as its key is there, whoever else does.
+        // A client without a queue holds as long as its key exists, even beside another holder.
         let is_bare = kv.key == dir.bare_key();
         let below = if is_bare { Some(shown.as_str()) } else { dir.below(&kv.key) };
         let Some(below) = below else { continue };
@@ -55,12 +55,12 @@ pub(crate) fn entries<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
 }
 
 impl KeyView<'_> {
-    /// A program of ours made it: it hears when its bell rings.
+    /// Whether a leasehold client created the key. Such a client is notified through its epoch key.
     pub(crate) fn is_ours(&self) -> bool {
         self.own().is_some()
     }
 
-    /// Its card, but for one that an operator wrote over the value of another program.
+    /// The record, unless an operator wrote it over the value of another program.
     fn own(&self) -> Option<&Record> {
         self.record.as_ref().filter(|record| record.id != FOREIGN_CLAIM)
     }
@@ -81,7 +81,7 @@ impl KeyView<'_> {
         }
     }
 
-    /// The claim, if it is one of ours.
+    /// The claim id; zero for a foreign key.
     pub(crate) fn claim(&self) -> ClaimId {
         self.own().map_or(FOREIGN_CLAIM, |record| record.id)
     }
@@ -92,7 +92,7 @@ impl KeyView<'_> {
 
     fn holder(&self, leases: &Leases) -> HolderView {
         let left = leases.get(&self.kv.lease).copied();
-        // What was granted may be less than what its lease has: it is shared.
+        // The hold may have less time than its lease, which other claims share.
         let remaining = match (&self.record, left) {
             (Some(record), Some(left)) => Some(left.min(record.time)),
             (_, left) => left,
@@ -109,7 +109,7 @@ impl KeyView<'_> {
     }
 }
 
-/// What is to be seen of a name.
+/// Builds the view of a name.
 pub(crate) fn view(name: Name, dir: &Dir, entries: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
     let mut view = View::free(name, dir.path());
     view.lineage = Some(lineage(cluster));

@@ -18,44 +18,44 @@ use crate::{
     wire::{Cancel, Create, Watch, WatchOrder, WatchResponse},
 };
 
-/// The number of a watch that the server refused.
+/// The watch id in the reply to a refused watch.
 const REFUSED: i64 = -1;
 
-/// Whom a watched key concerns.
+/// What a watched key is to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// Something that this claim waits for.
+    /// What this claim waits for.
     Blocker(ClaimId),
     /// The claim's own key.
     Own(ClaimId),
-    /// The bell of this lease.
+    /// The epoch key of this lease.
     Epoch(i64),
 }
 
-/// What is watched over one connection.
+/// The watches of one connection.
 pub(crate) struct Watches {
     orders: mpsc::UnboundedSender<Watch>,
     last: AtomicI64,
     known: Mutex<Known>,
 }
 
-/// From where on something is watched.
+/// The revision from which a watch reports changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// From after this revision on. Where there are newer ones already, the server tells of them, and of all that follows, within a
-    /// tenth of a second.
+    /// After this revision. The server reports changes that already happened, and all later ones, with a delay of up to
+    /// a tenth of a second.
     After(i64),
-    /// From when the server hears of it: it tells at once. If the server's data is newer than this revision by then,
-    /// [`PushHandler::on_missed`] is told, so that somebody looks once at what happened in between. Such a watch is never behind: the server
-    /// tells watches that are behind ten times a second only.
+    /// From when the server receives the request; it reports changes at once. If the server's data is newer than `seen`
+    /// by then, [`PushHandler::on_missed`] is called, and the client reads once what changed in between. Such a watch
+    /// is never behind: the server serves watches that are behind only ten times a second.
     Now { seen: i64 },
 }
 
 #[derive(Default)]
 struct Known {
-    /// By the number of a watch, whom it concerns; and, where it begins at once, what was seen before.
+    /// By watch id: the target and, if the watch begins at once, the revision of the read before.
     targets: HashMap<i64, (Target, Option<i64>)>,
-    /// The number of the watch of each target, and what it watches.
+    /// The watch id of each target, and its span.
     numbers: HashMap<Target, (i64, Span)>,
 }
 
@@ -64,7 +64,7 @@ impl Watches {
         Self { orders, last: AtomicI64::new(0), known: Mutex::default() }
     }
 
-    /// Watches, in place of what was watched for this target. What is watched for it already goes on.
+    /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
     pub(crate) fn watch(&self, target: Target, span: Span, begin: Begin) {
         let (start_revision, seen) = match begin {
             Begin::After(revision) => (revision.saturating_add(1), None),
@@ -85,12 +85,12 @@ impl Watches {
         self.order(WatchOrder::Create(create));
     }
 
-    /// Whether something is watched for this target.
+    /// Whether this target has a watch.
     pub(crate) fn has(&self, target: Target) -> bool {
         lock_of(&self.known).numbers.contains_key(&target)
     }
 
-    /// Watches for it no longer.
+    /// Ends the watch of this target.
     pub(crate) fn leave(&self, target: Target) {
         let mut known = lock_of(&self.known);
         if let Some((number, _)) = known.numbers.remove(&target) {
@@ -99,8 +99,8 @@ impl Watches {
         }
     }
 
-    /// What the server says. False if it refused a watch without saying which: the user may not look there, or has to log in
-    /// anew.
+    /// Handles a reply of the server. Returns false if the server refused a watch without naming it: the user may not
+    /// read the key, or has to log in again.
     pub(crate) fn receive(&self, watched: WatchResponse, handler: &dyn PushHandler) -> bool {
         let target = lock_of(&self.known).targets.get(&watched.watch_id).copied();
         let Some((target, seen)) = target else {
@@ -114,7 +114,7 @@ impl Watches {
             handler.on_event(target, event);
         }
         if watched.canceled {
-            // The revision it was to begin with is compacted, or the user may not look there.
+            // Its start revision is compacted, or the user may not read the key.
             tracing::debug!(
                 reason = watched.cancel_reason,
                 compacted = watched.compact_revision,
@@ -132,7 +132,7 @@ impl Watches {
     }
 
     fn order(&self, order: WatchOrder) {
-        // Without a receiver the connection is gone, and a new one begins with nothing.
+        // Without a receiver the connection has ended, and the next one starts with no watches.
         let _ = self.orders.send(Watch { order: Some(order) });
     }
 }
@@ -201,11 +201,7 @@ mod tests {
                 starts.push(create.start_revision);
             }
         }
-        assert_eq!(
-            starts,
-            [0, 0, 6],
-            "what was missed is looked for: a watch that begins in the past is behind"
-        );
+        assert_eq!(starts, [0, 0, 6], "missed changes are read: a watch that begins in the past is behind");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Reads answers whose size in memory is bounded. A field of two bytes may become a key of a hundred: so an answer is weighed before
-//! it is read.
+//! Decodes replies within a bound on their size in memory. A field of two bytes may become a value of a hundred bytes,
+//! so a reply is weighed before it is decoded.
 
 use std::marker::PhantomData;
 
@@ -11,22 +11,22 @@ use tonic::{
 };
 use tonic_prost::ProstEncoder;
 
-/// What a message or a text of a list takes in memory beside its bytes.
+/// The memory that a message or a text in a list takes beside its bytes.
 const PART: u64 = 128;
 
-/// The fields of a message that are lists, or that contain some.
+/// The fields of a message that are lists, or that contain lists.
 pub(crate) struct Shape(pub(crate) &'static [(u64, &'static Shape)]);
 
 /// A message without lists, or a text.
 pub(crate) const PLAIN: Shape = Shape(&[]);
 
-/// An answer of the server.
+/// A reply of the server.
 pub(crate) trait Answer: prost::Message + Default + 'static {
     const SHAPE: Shape = PLAIN;
 }
 
-/// Takes what the lists of a message need in memory, beside its bytes, out of the bound. Returns `Ok` also for bytes that are no
-/// message: reading them fails, no later than at the byte where this stops.
+/// Deducts the memory that the lists of a message take, beside their bytes, from the bound. Returns `Ok` also for bytes
+/// that are no message: decoding them fails, no later than at the byte where this stops.
 fn weigh(mut bytes: &[u8], shape: &Shape, room: &mut Room) -> Result<(), TooLong> {
     while let Some((tag, rest)) = varint(bytes) {
         let rest = match tag & 7 {
@@ -40,7 +40,7 @@ fn weigh(mut bytes: &[u8], shape: &Shape, room: &mut Room) -> Result<(), TooLong
                 }
                 Some(rest)
             }
-            // A group that is skipped. Its fields are weighed as if they were the message's own.
+            // A group, which the decoder skips. Its fields are weighed as fields of the message.
             3 | 4 => Some(rest),
             5 => rest.get(4..),
             _ => None,
@@ -106,14 +106,14 @@ impl<A: Answer> Decoder for Weighed<A> {
     }
 }
 
-/// Reads an answer.
+/// Decodes a reply.
 pub(crate) fn read<A: Answer>(bytes: &[u8]) -> Result<A, Status> {
     weighed::<A>(bytes).map_err(|error| Status::out_of_range(error.to_string()))?;
-    // Not a word of the server, so what became of the request is not known.
+    // The error does not come from the server, so it is unknown whether the request was applied.
     A::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// What is left of the bound beside an answer.
+/// What remains of the bound after a reply.
 fn weighed<A: Answer>(bytes: &[u8]) -> Result<Room, TooLong> {
     let mut room = Room::whole();
     room.take(bytes.len() as u64)?;
@@ -169,7 +169,7 @@ mod tests {
         // A skipped group hides nothing.
         let group = [&[0x7b, 0x7c][..], &empty(2, many)].concat();
         assert_eq!(weighed::<RangeResponse>(&group), Err(TooLong));
-        // Fields that no list is made of cost their bytes only.
+        // Fields that are not lists take no memory beside their bytes.
         assert!(weighed::<GrantResponse>(&empty(2, many)).is_ok());
     }
 

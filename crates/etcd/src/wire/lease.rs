@@ -35,7 +35,7 @@ pub(crate) struct KeepAlive {
     pub(crate) id: i64,
 }
 
-/// The answer to one [`KeepAlive`]; a ttl of 0 says that the lease is gone.
+/// The reply to one [`KeepAlive`]; a ttl of 0: the lease has ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct KeepAliveResponse {
     #[prost(int64, tag = "2")]
@@ -50,7 +50,7 @@ pub(crate) struct TimeToLive {
     pub(crate) id: i64,
 }
 
-/// How many whole seconds a lease has left, below 0: it is gone; and for how many it is each time that it is kept alive.
+/// The whole seconds until a lease ends, below 0 if it has ended, and the seconds that each keep-alive grants.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TimeToLiveResponse {
     #[prost(int64, tag = "3")]

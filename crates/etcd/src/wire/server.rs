@@ -1,4 +1,4 @@
-//! The server itself: who we are to it, and how it is.
+//! The server itself: the login, and its status.
 
 use super::{
     Header,
@@ -28,7 +28,7 @@ pub(crate) struct StatusResponse {
     pub(crate) header: Option<Header>,
     #[prost(string, tag = "2")]
     pub(crate) version: String,
-    /// 0: the member knows of none.
+    /// 0: the member has no leader.
     #[prost(uint64, tag = "4")]
     pub(crate) leader: u64,
     /// Alarms: out of space, corrupt.
