@@ -1,5 +1,5 @@
-//! The health of a member. Some newer releases of etcd report their status to administrators only (3.5.30 and 3.7.3 do). For other
-//! users, a linearizable read of one key shows that the member has a leader.
+//! The health of a member. Some newer releases of etcd report their status to administrators only (3.5.30 and 3.7.3
+//! do). For other users, a linearizable read of one key shows that the member has a leader.
 
 use tonic::{Code, Status};
 

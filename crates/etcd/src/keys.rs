@@ -1,8 +1,9 @@
 //! The names of keys.
 //!
-//! The keys of a name are in its directory, `<prefix>/<name>/`, one for each claim, as with the official clients: the oldest
-//! key holds, the others wait (<https://github.com/etcd-io/etcd/blob/v3.4.23/clientv3/concurrency/mutex.go>). Those clients
-//! treat every key of the directory as an exclusive claim, whatever its name and value. Our keys are called
+//! The keys of a name are in its directory, `<prefix>/<name>/`, one for each claim, as with the official clients: the
+//! oldest key holds, the others wait
+//! (<https://github.com/etcd-io/etcd/blob/v3.4.23/clientv3/concurrency/mutex.go>). Those clients treat every key of the
+//! directory as an exclusive claim, whatever its name and value. Our keys are called
 //!
 //! | key below the directory | mode |
 //! |---|---|
@@ -10,16 +11,18 @@
 //! | `~p<limit>.<count>.<lease>` | permits; both numbers in eight hexadecimal digits |
 //! | `~s<lease>` | shared |
 //!
-//! followed by `.1`, `.2` and so on for further claims of one process. The next claim reuses a key: the server stores every
-//! key name that ever existed until its operator compacts the data, and each request scans all of them in the directory.
+//! followed by `.1`, `.2` and so on for further claims of one process. The next claim reuses a key: the server stores
+//! every key name that ever existed until its operator compacts the data, and each request scans all of them in the
+//! directory.
 //!
-//! `~` sorts after all keys of the official clients, which are hexadecimal. So the keys that readers wait for are one range,
-//! and so are the keys of every other kind of lock.
+//! `~` sorts after all keys of the official clients, which are hexadecimal. So the keys that readers wait for are one
+//! range, and so are the keys of every other kind of lock.
 //!
-//! `<prefix>/<name>` itself, the bare key, is the key of clients without a queue: Python's `etcd3` and `etcd3gw`, Node's
-//! `etcd3`. They read no other key. While it exists, one of them holds the name. We do not write it.
+//! `<prefix>/<name>` itself, the bare key, is the key of clients without a queue: Python's `etcd3` and `etcd3gw`,
+//! Node's `etcd3`. They read no other key. While it exists, one of them holds the name. We do not write it.
 //!
-//! The keys of our leases and fences are outside of the prefix, in `leasehold/<prefix>/`, so that no name collides with them.
+//! The keys of our leases and fences are outside of the prefix, in `leasehold/<prefix>/`, so that no name collides with
+//! them.
 
 use leasehold_core::{EngineError, Fault, Mode, Name};
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};

@@ -21,12 +21,12 @@ impl Client {
         &self,
         key: &[u8],
         (id, token): (ClaimId, u64),
-        keep: Duration,
+        min_hold: Duration,
         mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         let Ok(token) = i64::try_from(token) else { return Ok(None) };
-        let (lease, _) = self.grant(seconds(keep).max(1)).await?;
-        let mut txn = Self::min_hold_txn(key, (id, token), keep, lease);
+        let (lease, _) = self.grant(seconds(min_hold).max(1)).await?;
+        let mut txn = Self::min_hold_txn(key, (id, token), min_hold, lease);
         if let Some(mark_dead) = mark_dead {
             let raise = Put {
                 key: crate::keys::epoch(self.prefix(), mark_dead),
@@ -43,7 +43,7 @@ impl Client {
         if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
             session.epoch_raised(reply.revision());
         }
-        lock_of(&self.min_hold_leases).push((self.now().after(keep), lease));
+        lock_of(&self.min_hold_leases).push((self.now().after(min_hold), lease));
         self.sooner.notify_one();
         Ok(Some(KeyValue { create_revision: token, ..KeyValue::default() }))
     }

@@ -77,11 +77,11 @@ impl Client {
         revision: Option<i64>,
         mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
-        if let (Some(keep), Some(token)) = (release.keep, release.token)
-            && let Some(kept) =
-                self.release_with_min_hold(key, (release.id, token.number), keep, mark_dead).await?
+        if let (Some(min_hold), Some(token)) = (release.keep, release.token)
+            && let Some(held) =
+                self.release_with_min_hold(key, (release.id, token.number), min_hold, mark_dead).await?
         {
-            return Ok(Some(kept));
+            return Ok(Some(held));
         }
         self.delete(release.id, key, revision, mark_dead).await
     }
@@ -181,8 +181,13 @@ impl Client {
 
     /// The transaction that turns a hold into a minimum hold: its key stays, at its position, on a lease of its own
     /// without keep-alives. It fails if the claim does not hold.
-    pub(crate) fn min_hold_txn(key: &[u8], (id, token): (ClaimId, i64), keep: Duration, lease: i64) -> Txn {
-        let record = Record { state: RecordState::MinHold, id, time: keep, owner: String::new() };
+    pub(crate) fn min_hold_txn(
+        key: &[u8],
+        (id, token): (ClaimId, i64),
+        min_hold: Duration,
+        lease: i64,
+    ) -> Txn {
+        let record = Record { state: RecordState::MinHold, id, time: min_hold, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],
             success: vec![Put { key: key.to_vec(), value: record.text(), lease }.into()],

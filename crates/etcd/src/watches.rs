@@ -173,7 +173,7 @@ mod tests {
 
     const BLOCKER: Target = Target::Blocker(ClaimId([1; 16]));
 
-    fn said(watch_id: i64, revision: i64) -> WatchResponse {
+    fn reply(watch_id: i64, revision: i64) -> WatchResponse {
         let header = Some(Header { revision, ..Header::default() });
         WatchResponse { header, watch_id, ..WatchResponse::default() }
     }
@@ -191,9 +191,9 @@ mod tests {
             watches.leave(BLOCKER);
             watches.watch(BLOCKER, span(), begin);
             let number = watches.last.load(Ordering::Relaxed);
-            watches.receive(WatchResponse { created: true, ..said(number, begins_at) }, &received);
-            let told = std::mem::take(&mut *lock_of(&received.0));
-            assert_eq!(told == [("missed", BLOCKER)], missed, "{begin:?} at {begins_at}: {told:?}");
+            watches.receive(WatchResponse { created: true, ..reply(number, begins_at) }, &received);
+            let reported = std::mem::take(&mut *lock_of(&received.0));
+            assert_eq!(reported == [("missed", BLOCKER)], missed, "{begin:?} at {begins_at}: {reported:?}");
         }
         let mut starts = Vec::new();
         while let Ok(order) = sent.try_recv() {
@@ -211,14 +211,14 @@ mod tests {
         for key in [b"a", b"a", b"b", b"b"] {
             watches.watch(BLOCKER, (key.to_vec(), Vec::new()), Begin::Now { seen: 5 });
         }
-        let mut said = Vec::new();
+        let mut requests = Vec::new();
         while let Ok(order) = sent.try_recv() {
-            said.push(match order.order.unwrap() {
+            requests.push(match order.order.unwrap() {
                 WatchOrder::Create(create) => String::from_utf8(create.key).unwrap(),
                 WatchOrder::Cancel(_) => "cancel".to_owned(),
             });
         }
-        assert_eq!(said, ["a", "cancel", "b"]);
+        assert_eq!(requests, ["a", "cancel", "b"]);
     }
 
     #[test]
@@ -228,11 +228,11 @@ mod tests {
         let span = || (b"k".to_vec(), Vec::new());
         watches.watch(BLOCKER, (b"before".to_vec(), Vec::new()), Begin::After(1));
         watches.watch(BLOCKER, span(), Begin::After(2));
-        let event = |number| WatchResponse { events: vec![Event::default()], ..said(number, 9) };
+        let event = |number| WatchResponse { events: vec![Event::default()], ..reply(number, 9) };
         assert!(watches.receive(event(1), &received) && watches.receive(event(2), &received));
         assert_eq!(*lock_of(&received.0), [("happened", BLOCKER)]);
-        assert!(!watches.receive(WatchResponse { canceled: true, ..said(REFUSED, 9) }, &received));
-        assert!(watches.receive(WatchResponse { canceled: true, ..said(2, 9) }, &received));
+        assert!(!watches.receive(WatchResponse { canceled: true, ..reply(REFUSED, 9) }, &received));
+        assert!(watches.receive(WatchResponse { canceled: true, ..reply(2, 9) }, &received));
         assert_eq!(lock_of(&received.0).last(), Some(&("unwatched", BLOCKER)));
         assert!(!watches.has(BLOCKER));
     }

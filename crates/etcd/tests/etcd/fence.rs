@@ -1,4 +1,4 @@
-//! What a holder writes that was overtaken is refused.
+//! A fence refuses the writes of an overtaken holder.
 
 use std::{
     io::Write,
@@ -25,7 +25,8 @@ fn a_seal_stops_writes_of_a_stale_holder() {
     };
     assert!(matches!(write(stale.token().number, "10"), Guarded::Done(_)));
     let next = acquire(&other, "a");
-    // F79: between the grant and the seal the stale one may still write; after it, what was read stays.
+    // F79: between the grant and the seal the stale holder may still write. After the seal, what was read does not
+    // change.
     assert!(matches!(write(stale.token().number, "9"), Guarded::Done(_)));
     assert!(matches!(rig.run(fence.write(next.token().number, &[])), Ok(Guarded::Done(_))));
     assert_eq!(write(stale.token().number, "8"), Guarded::Overtaken(next.token().number));

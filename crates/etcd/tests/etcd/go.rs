@@ -1,4 +1,4 @@
-//! A program that locks with etcd's own Go client, see `tests/interop/main.go`; and `etcdctl lock`.
+//! A program that locks with etcd's own Go client (`tests/interop/main.go`), and `etcdctl lock`.
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},
@@ -17,14 +17,14 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// One with a session of so many seconds.
+    /// Starts the Go program with a session of this many seconds.
     pub(crate) fn start(port: u16, seconds: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/main.go");
         let program = interop_program(&source, Path::new(env!("CARGO_TARGET_TMPDIR")));
         Self::spawn(Command::new(program).args([format!("127.0.0.1:{port}"), seconds.to_string()]))
     }
 
-    /// `etcdctl lock`, which says its key once it holds.
+    /// Starts `etcdctl lock`, which prints its key once it holds.
     pub(crate) fn etcdctl(port: u16, name: &str, seconds: u32) -> Self {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args([
@@ -57,7 +57,7 @@ impl Program {
         self.receive()
     }
 
-    /// The key and its revision.
+    /// Reads the line of a grant: the key and its revision.
     pub(crate) fn read_locked(&mut self) -> (String, u64) {
         let line = self.receive();
         let words: Vec<_> = line.split(' ').collect();
@@ -69,7 +69,7 @@ impl Program {
         leasehold_testkit::signal(self.child.id(), signal);
     }
 
-    /// Ends it in order.
+    /// Ends the program in order.
     pub(crate) fn quit(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! What leases there are, and what becomes of claims when they end.
+//! Leases: how many there are, and what happens to claims when they end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ fn holds_of_one_ttl_share_a_lease_until_it_is_full() {
     assert_eq!(rig.leases(), 3, "a crash of its holder is to free it after its own ttl");
 }
 
-/// A panic of who keeps leases alive, which nobody else does.
+/// The maintenance task panics; no other task keeps the leases alive.
 #[test]
 fn a_maintenance_task_that_panics_is_restarted() {
     let rig = Rig::new();
@@ -39,13 +39,13 @@ fn a_maintenance_task_that_panics_is_restarted() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();
     rig.until("the maintenance task dies", || clock.has_panicked());
-    rig.until("it looks again", || clock.is_asked_again());
+    rig.until("the task runs again", || clock.is_asked_again());
     let left = guard.remaining();
     rig.until("its lease is kept alive", || guard.remaining() > left || !guard.check());
     guard.release_blocking().unwrap();
 }
 
-/// No request is made per renewed hold, and none is lost over several leases' time.
+/// Renewals of many holds cost one request, and none is lost over several lease times.
 #[test]
 fn holds_last_while_their_lease_is_kept_alive() {
     let rig = Rig::new();
@@ -69,9 +69,9 @@ fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
         let locks = locks.clone();
         std::thread::spawn(move || locks.mutex("c").blocking().acquire_within(PATIENCE))
     };
-    rig.until("it stands in line", || rig.show("c").waiters.len() == 1);
+    rig.until("it is queued", || rig.show("c").waiters.len() == 1);
     let before = rig.show("c").waiters[0].id.clone();
-    // F41, F43: all that stood on it is gone at once.
+    // F41, F43: all keys on the lease are deleted at once.
     let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
     let shown = rig.server.command(&["get", &key, "-w", "json"]).join("");
     let lease = shown.split("\"lease\":").nth(1).unwrap();
@@ -82,12 +82,12 @@ fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
         assert_eq!(lost, Loss::Gone);
         assert!(!guard.check());
     }
-    rig.until("it stands in line anew", || rig.show("c").waiters.iter().any(|waiter| waiter.id != before));
+    rig.until("it is queued again", || rig.show("c").waiters.iter().any(|waiter| waiter.id != before));
     first.release_blocking().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// R1, and what the server never knew of: nobody speaks for the claim, whose client is well.
+/// R1: the hold is not renewed, although its client is well. The server does not know the deadline of the hold.
 #[test]
 fn a_hold_without_renewal_ends_on_a_lease_kept_alive() {
     let rig = Rig::new();
@@ -97,7 +97,7 @@ fn a_hold_without_renewal_ends_on_a_lease_kept_alive() {
         let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
         let next = acquire(&other, "a");
         assert!(!fixed.check(), "two hold");
-        // Theirs and the other's.
+        // The lease of both holds and that of the other client.
         let lives = renewed.check() && rig.leases() == 2;
         next.release_blocking().unwrap();
         lives
@@ -112,7 +112,7 @@ fn a_ttl_below_the_servers_minimum_is_refused_with_the_range() {
     assert!(error.to_string().contains("2s"), "{error}");
 }
 
-/// The server may grant more than was asked for; the time that counts for the caller is what it asked for, or less.
+/// The server may grant more than requested; the hold is valid for the requested time or less.
 #[test]
 fn leases_longer_than_requested_are_shared() {
     let rig = Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"]);
@@ -140,7 +140,8 @@ fn a_waiting_claim_that_is_released_leaves_no_key() {
     assert_eq!(rig.keys(), [""; 0]);
 }
 
-/// The server keeps every key that ever was until it is compacted, and looks at all of a directory for each request.
+/// The server stores every key name that ever existed until it is compacted, and each request scans all of them in the
+/// directory.
 #[test]
 fn repeated_holds_of_a_name_reuse_its_keys() {
     let rig = Rig::new();
@@ -160,7 +161,7 @@ fn repeated_holds_of_a_name_reuse_its_keys() {
     assert_eq!(keys.len(), 2, "{keys:?}");
 }
 
-/// I1: what a waiter waits for is gone, but not all that came before it.
+/// I1: the key that a waiter waits for is deleted, while an older one still exists.
 #[test]
 fn a_waiter_whose_neighbour_gives_up_is_not_granted() {
     let rig = Rig::new();
@@ -169,7 +170,7 @@ fn a_waiter_whose_neighbour_gives_up_is_not_granted() {
     rig.run(async {
         neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
-        // Where its watch began only after the neighbour had gone, it rings once more for that.
+        // If its watch started only after the neighbour had gone, one more `Recheck` arrives.
         loop {
             let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
             match notification.last() {
@@ -188,7 +189,7 @@ fn a_waiter_whose_neighbour_gives_up_is_not_granted() {
     });
 }
 
-/// What a cron job leaves behind.
+/// A cron job takes one lock and leaves no lease.
 #[test]
 fn only_a_program_that_takes_more_locks_keeps_its_lease() {
     let rig = Rig::new();
@@ -204,7 +205,7 @@ fn only_a_program_that_takes_more_locks_keeps_its_lease() {
     guard.release_blocking().unwrap();
 }
 
-/// F47: the claim stands again on a lease that its client keeps alive for others.
+/// F47: the claim exists again, on a lease that its client keeps alive for other claims.
 #[test]
 fn a_claim_revived_by_an_older_snapshot_ends_with_its_lease() {
     let mut rig = Rig::new();

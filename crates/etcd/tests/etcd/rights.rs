@@ -1,4 +1,4 @@
-//! Users with the least rights, and logins that the server forgets.
+//! Users with the least rights, and logins that expire on the server.
 
 use std::{
     io::Write,
@@ -13,15 +13,15 @@ use leasehold_testkit::{server::etcd_command, stopwatch::Stopwatch, suite};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-/// The rights that docs/engines/etcd.md tells operators to give.
+/// The script of docs/engines/etcd.md that grants the rights.
 const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/etcd-role.sh");
 const ROOT: &str = "correct-horse";
 const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
-/// A server with those users, as the first of which the clients come.
+/// A server with both users. The clients of the fixture log in as the locker.
 fn with_users(arguments: &[&str]) -> Rig {
-    // Passwords are checked quickly: a test logs in often.
+    // A cheap password hash: a test logs in often.
     let mut rig = Rig::with(&[&["--bcrypt-cost=4"], arguments].concat());
     rig.server.ask_for_logins(ROOT);
     let mut roles = Command::new("sh");
@@ -123,11 +123,11 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
     assert!(rig.run(viewer.list("")).unwrap().is_empty());
 }
 
-/// The server keeps a login for as long as it is used, and a little longer.
+/// The server keeps a login while it is used, and a little longer.
 #[test]
 fn a_forgotten_login_is_renewed_without_an_error() {
     let rig = with_users(&["--auth-token-ttl=1"]);
-    // Each has a login of its own.
+    // Each client has its own login.
     let (idle, holds, lets_go, waits) = (rig.locks(), rig.locks(), rig.locks(), rig.locks());
     for round in ["first", "second"] {
         acquire(&idle, round).release_blocking().unwrap();
@@ -138,7 +138,7 @@ fn a_forgotten_login_is_renewed_without_an_error() {
             std::thread::spawn(move || waits.mutex("handed on").blocking().acquire_within(PATIENCE))
         };
         rig.until("it waits", || rig.show("handed on").waiters.len() == 1);
-        // Nothing is asked meanwhile that would keep the logins.
+        // No request keeps the logins alive meanwhile.
         std::thread::sleep(Duration::from_secs(4));
         let watch = Stopwatch::start();
         idle.mutex(round).blocking().try_acquire().unwrap().release_blocking().unwrap();
