@@ -175,7 +175,7 @@ impl Client {
         let position = QueuePosition::read(dir, claim.mode, &found, Some(revision)).with_foreign(foreign);
         if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.withdraw(claim).await?;
-            return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
+            return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
         }
         Ok(self.record_position(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position }))
     }
@@ -226,9 +226,9 @@ impl Client {
         let first = reply.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
         if claim.mode.limit().is_some() {
             let all = reply.range(OTHERS + kinds + 1).ok_or_else(unreadable)?;
-            let found = QueuePosition::read(dir, claim.mode, &all, None);
+            let position = QueuePosition::read(dir, claim.mode, &all, None);
             let foreign = reply.range(OTHERS + kinds + 2).ok_or_else(unreadable)?.kvs.pop();
-            if found.with_foreign(foreign).before.is_none() {
+            if position.with_foreign(foreign).before.is_none() {
                 return Ok(Next::Again { room_at: Some(reply.revision()) });
             }
         }

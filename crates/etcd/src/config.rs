@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_url_is_refused_without_showing_its_password() {
+    fn a_malformed_url_is_refused_without_showing_a_password() {
         for rest in [
             "h:2379",
             "//",

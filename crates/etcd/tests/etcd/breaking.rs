@@ -12,7 +12,7 @@ use crate::{
 
 /// A holder whose next renewal is far away is notified at once, by the epoch key of its lease.
 #[test]
-fn a_holder_is_notified_of_a_break_at_once() {
+fn a_holder_is_notified_at_once_of_a_break() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     let guard = broken_hold(&locks, &operator, &rig.runtime);

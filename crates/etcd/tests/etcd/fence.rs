@@ -15,7 +15,7 @@ fn value(rig: &Rig, key: &str) -> String {
 }
 
 #[test]
-fn a_seal_stops_writes_of_a_stale_holder() {
+fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let fence = Fence::new(&rig.engine(), "stock");

@@ -32,7 +32,7 @@ fn holds_of_one_ttl_share_a_lease_until_it_is_full() {
 
 /// The maintenance task panics; no other task keeps the leases alive.
 #[test]
-fn a_maintenance_task_that_panics_is_restarted() {
+fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
@@ -163,7 +163,7 @@ fn repeated_holds_of_a_name_reuse_its_keys() {
 
 /// I1: the key that a waiter waits for is deleted, while an older one still exists.
 #[test]
-fn a_waiter_whose_neighbour_gives_up_is_not_granted() {
+fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
