@@ -11,7 +11,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use crate::{Protocol, Run, Sights, story::story};
 
 /// How often the progress is reported.
-const PACE: Duration = Duration::from_millis(50);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The result of a search.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Run {
         let model = Protocol { rules: self.rules, sights: Sights::default() };
         let checker = model.checker().finish_when(until).spawn_bfs();
         while !checker.is_done() {
-            thread::sleep(PACE);
+            thread::sleep(PROGRESS_INTERVAL);
             progress(checker.unique_state_count(), checker.max_depth());
         }
         let checker = checker.join();

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use leasehold_model::redlock::{HOLDS, MISTAKES, Run};
 
-/// Looks at all worlds of a run, and tells how many there are.
+/// Searches all worlds of a run, and prints how many there are.
 fn is_as_expected(run: &Run) {
     let seen = run.look();
-    let told = format!("redlock {}: {} worlds, {:.1} s\n", run.name, seen.worlds, seen.took.as_secs_f64());
-    // Not by `println`, which nobody sees unless the test fails.
-    std::io::stderr().write_all(told.as_bytes()).expect("standard error takes text");
+    let report = format!("redlock {}: {} worlds, {:.1} s\n", run.name, seen.worlds, seen.took.as_secs_f64());
+    // Not by `println`, which is hidden unless the test fails.
+    std::io::stderr().write_all(report.as_bytes()).expect("standard error takes text");
     let complaints = run.complaints(&seen);
     assert!(complaints.is_empty(), "{}: {}", run.name, complaints.join("\n"));
 }

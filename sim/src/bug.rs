@@ -15,7 +15,7 @@ pub enum Bug {
     FreesNothing,
     /// A release frees the name, whichever claim holds it.
     FreesAnybody,
-    /// A renewal answers "kept", whichever claim holds the name.
+    /// A renewal answers "extended", whichever claim holds the name.
     KeepsAnybody,
     /// The server keeps no tombstones.
     ForgetsTheDead,

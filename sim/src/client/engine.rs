@@ -81,12 +81,12 @@ impl Remote {
         }
         let conn = self.conn().await?;
         let in_flight = self.interface.in_flight.start(claim.id, conn, self.interface.now());
-        let said = match self.interface.call(conn, Request::Claim(claim.clone(), how)).await {
+        let reply = match self.interface.call(conn, Request::Claim(claim.clone(), how)).await {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
-            said => said,
+            reply => reply,
         };
         in_flight.complete();
-        let Reply::Claim(answer) = said? else { return Err(unreadable()) };
+        let Reply::Claim(answer) = reply? else { return Err(unreadable()) };
         self.interface.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         answer
     }

@@ -69,7 +69,7 @@ impl Network {
     }
 
     /// Breaks the connection of a client. Each end notices with the probability `heard`, in percent.
-    pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, heard: u64) {
+    pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, noticed: u64) {
         if !self.keeps_order() {
             return;
         }
@@ -77,10 +77,10 @@ impl Network {
         let conn = end.conn.number;
         (end.conn.up_broken, end.conn.down_broken) = (true, true);
         let mut rng = Rng::of(&[self.seed, client.number().into(), conn, 2]);
-        if rng.percent(heard) {
+        if rng.percent(noticed) {
             inner.deaf.insert(client);
         }
-        if rng.percent(heard) {
+        if rng.percent(noticed) {
             let at = self.scheduler().now().after(self.takes(client, 3, conn));
             self.hand_over(client, at, Delivery::Reset { conn });
         }

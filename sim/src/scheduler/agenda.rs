@@ -108,7 +108,7 @@ mod tests {
 
     /// Adds, moves, removes and pops at random: the agenda always answers as an ordered map would.
     #[test]
-    fn it_is_an_ordered_map() {
+    fn it_behaves_as_an_ordered_map() {
         let mut rng = Rng::of(&[7]);
         let (mut agenda, mut map, mut entries) = (Agenda::new(), BTreeMap::new(), 0);
         let mut keys: Vec<(Key, (Instant, u64))> = Vec::new();

@@ -128,7 +128,7 @@ impl Store {
             return true;
         }
         if self.has(Bug::FreesAnybody) {
-            return self.free_anybody(around, &release.name);
+            return self.free_any_holder(around, &release.name);
         }
         let release = Release { token: release.token.map(|token| self.shown(token)), ..release.clone() };
         let request_life = if mark_dead { REQUEST_LIFE } else { Duration::ZERO };
@@ -161,20 +161,20 @@ impl Store {
         let mut mint = |tokens| mint(manner, newest, now, tokens);
         let mut step = StepContext::new(now, request_life, &mut self.tombstones, &mut mint);
         let answer = act(&mut queue, &mut step);
-        let mut told = Vec::new();
+        let mut all_pushed = Vec::new();
         while !step.pushed.is_empty() {
             for pushed in mem::take(&mut step.pushed) {
                 if around.deaf.contains(&pushed.client) {
                     queue.undelivered(pushed.id, &mut step);
                 } else {
-                    told.push(pushed);
+                    all_pushed.push(pushed);
                 }
             }
         }
         if !queue.is_idle(now) {
             self.names.insert(name.clone(), queue);
         }
-        for mut pushed in told {
+        for mut pushed in all_pushed {
             pushed.grant.token = self.shown(pushed.grant.token);
             if !self.has(Bug::TellsNobody) {
                 around.tell(pushed.client, name, pushed);
@@ -208,7 +208,7 @@ impl Store {
         Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
     }
 
-    fn free_anybody(&mut self, around: &mut Around<'_>, name: &Name) -> bool {
+    fn free_any_holder(&mut self, around: &mut Around<'_>, name: &Name) -> bool {
         let view = self.names.get(name).map(|queue| queue.view(name, name.as_str(), around.now));
         let token = view.and_then(|view| view.holders.first()?.token);
         token.is_some_and(|token| self.break_hold(around, name, token, true) == Broken::Done)
