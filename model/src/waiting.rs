@@ -47,7 +47,7 @@ impl Waiting {
     }
 
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
-        self.clock = Some(ServerClock { sent: 0, read: 0 });
+        self.clock = Some(ServerClock { sent: 0, served: 0 });
         let asks = self.how == How::Create || !rules.has(Bug::NoAskAfterReconnect);
         asks.then(|| self.ask())
     }

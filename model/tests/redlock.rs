@@ -35,8 +35,8 @@ mod holds {
     use super::*;
 
     runs! {
-        HOLDS: plain late_requests lost_answers drifting restarts forgets all_forget steps forgets_and_steps renewed repaired tokens
-            tokens_lost_answers tokens_guessed tokens_forgotten tokens_trap
+        HOLDS: plain late_requests lost_answers drifting restarts forgets all_forget steps forgets_and_steps renewed repaired
+            tokens tokens_lost_answers tokens_guessed tokens_forgotten tokens_trap
     }
 }
 
@@ -44,7 +44,7 @@ mod is_found {
     use super::*;
 
     runs! {
-        MISTAKES: write_any_token keep_larger_token no_clock_in_token no_quarantine_for_tokens no_quarantine no_agreement
-            count_from_grant no_margin count_repaired delete_without_compare one_vote a_majority_steps
+        MISTAKES: write_any_token keep_larger_token no_clock_in_token no_quarantine_for_tokens no_quarantine
+            no_agreement count_from_grant no_margin count_repaired delete_without_compare one_vote a_majority_steps
     }
 }

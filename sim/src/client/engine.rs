@@ -106,7 +106,7 @@ impl Remote {
         let orders = releases.iter().map(|release| {
             let late = self.interface.in_flight.release(release.id, conn, now, now.after(REQUEST_LIFE));
             let mark_dead = late || self.interface.manner != Manner::Push;
-            (release.clone(), mark_dead && self.interface.bug != Some(Bug::NeverBuries))
+            (release.clone(), mark_dead && self.interface.bug != Some(Bug::NeverAsksForTombstones))
         });
         match self.interface.call(conn, Request::Release(orders.collect())).await? {
             Reply::Release(released) => {

@@ -118,7 +118,7 @@ impl Store {
         let kept = self
             .step(around, &hold.name, REQUEST_LIFE, |queue, step| queue.renew(hold.id, token, lasts, step));
         match kept {
-            Err(loss) if !(loss == Loss::Gone && self.has(Bug::KeepsAnybody)) => Renewed::Lost(loss),
+            Err(loss) if !(loss == Loss::Gone && self.has(Bug::ExtendsAnyClaim)) => Renewed::Lost(loss),
             _ => Renewed::Kept { ttl: Some(hold.ttl) },
         }
     }
@@ -127,7 +127,7 @@ impl Store {
         if self.has(Bug::FreesNothing) {
             return true;
         }
-        if self.has(Bug::FreesAnybody) {
+        if self.has(Bug::FreesAnyHolder) {
             return self.free_any_holder(around, &release.name);
         }
         let release = Release { token: release.token.map(|token| self.shown(token)), ..release.clone() };
@@ -156,7 +156,7 @@ impl Store {
         act: impl FnOnce(&mut LockState<Group>, &mut StepContext<'_, Group>) -> R,
     ) -> R {
         let mut queue = self.names.remove(name).unwrap_or_default();
-        let request_life = if self.has(Bug::ForgetsTheDead) { Duration::ZERO } else { request_life };
+        let request_life = if self.has(Bug::KeepsNoTombstones) { Duration::ZERO } else { request_life };
         let (manner, newest, now) = (self.manner, &mut self.newest, around.now);
         let mut mint = |tokens| mint(manner, newest, now, tokens);
         let mut step = StepContext::new(now, request_life, &mut self.tombstones, &mut mint);
@@ -176,7 +176,7 @@ impl Store {
         }
         for mut pushed in all_pushed {
             pushed.grant.token = self.shown(pushed.grant.token);
-            if !self.has(Bug::TellsNobody) {
+            if !self.has(Bug::NotifiesNoClient) {
                 around.tell(pushed.client, name, pushed);
             }
         }
