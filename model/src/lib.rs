@@ -64,8 +64,8 @@
 //!    "absent".
 //! 2. *The other grant stays.* An ask is in flight when the connection breaks; the grant arrives by push, becomes
 //!    valid, and lapses on the server; the ask arrives late and is granted once more, for a whole ttl. The release
-//!    named the first token, so it left the second grant in place and left no tombstone: the name stayed blocked without
-//!    a holder until the second lease ran out. The release now ends everything that its claim has.
+//!    named the first token, so it left the second grant in place and left no tombstone: the name stayed blocked
+//!    without a holder until the second lease ran out. The release now ends everything that its claim has.
 //! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and its lease lapses: a tombstone. Its second
 //!    request is in flight when that connection breaks too, the third is answered "gone", and core started again
 //!    without a release. The second request arrived after the tombstone's end, and took the name or a queue entry for

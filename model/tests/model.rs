@@ -34,7 +34,8 @@ macro_rules! runs {
 runs! {
     delays timeouts broken_connections broken_twice renewals deaths another_program unfenced fenced sealed
     in_queue in_queue_reconnecting in_queue_with_lost_notifications in_queue_behind_dead_waiters
-    in_queue_behind_known_dead_waiters in_queue_behind_a_dead_holder in_queue_behind_another_program in_queue_behind_dead_waiters_and_another_program
+    in_queue_behind_known_dead_waiters in_queue_behind_a_dead_holder in_queue_behind_another_program
+    in_queue_behind_dead_waiters_and_another_program
 }
 
 #[test]

@@ -35,8 +35,8 @@ mod holds {
     use super::*;
 
     runs! {
-        HOLDS: plain late_requests lost_answers drifting restarts forgets all_forget steps forgets_and_steps renewed repaired
-            tokens tokens_lost_answers tokens_guessed tokens_forgotten tokens_trap
+        HOLDS: plain late_requests lost_answers drifting restarts forgets all_forget steps forgets_and_steps renewed
+            repaired tokens tokens_lost_answers tokens_guessed tokens_forgotten tokens_trap
     }
 }
 
