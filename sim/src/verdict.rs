@@ -129,7 +129,7 @@ fn terms(plan: &Plan) -> Terms {
     terms.precision = Duration::from_micros(1);
     terms.lossy = !promise.exclusion;
     terms.place = longest_entry_life(plan);
-    terms.in_flight = REQUEST_LIFE;
+    terms.under_way = REQUEST_LIFE;
     terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {

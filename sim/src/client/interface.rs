@@ -37,13 +37,13 @@ pub(super) struct NetworkInterface {
     pub(super) link: Link,
     network: Arc<Network>,
     evidence: Mutex<ServerClock>,
-    in_flight: Mutex<InFlight>,
+    pending: Mutex<PendingCalls>,
     /// The claims that are in a queue.
     waiting: Mutex<BTreeSet<ClaimId>>,
 }
 
 #[derive(Default)]
-struct InFlight {
+struct PendingCalls {
     calls: BTreeMap<u64, Call>,
     numbers: u64,
 }
@@ -65,7 +65,7 @@ impl NetworkInterface {
             link: Link::default(),
             network,
             evidence: Mutex::default(),
-            in_flight: Mutex::default(),
+            pending: Mutex::default(),
             waiting: Mutex::default(),
         }
     }
@@ -79,10 +79,10 @@ impl NetworkInterface {
         let (reply, answer) = oneshot::channel();
         let sent = self.now();
         let number = {
-            let mut in_flight = lock(&self.in_flight);
-            in_flight.numbers += 1;
-            let number = in_flight.numbers;
-            in_flight.calls.insert(number, Call { conn, sent, reply });
+            let mut pending = lock(&self.pending);
+            pending.numbers += 1;
+            let number = pending.numbers;
+            pending.calls.insert(number, Call { conn, sent, reply });
             number
         };
         self.network.send(self.host.group, conn, number, request);
@@ -114,10 +114,10 @@ impl NetworkInterface {
     pub(super) fn give_up(&self, conn: u64) {
         // Dropped after the lock is released, because the drop wakes other tasks.
         let _gone: Vec<Call> = {
-            let mut in_flight = lock(&self.in_flight);
-            let calls = std::mem::take(&mut in_flight.calls);
+            let mut pending = lock(&self.pending);
+            let calls = std::mem::take(&mut pending.calls);
             let (gone, rest) = calls.into_iter().partition(|(_, call)| call.conn == conn);
-            in_flight.calls = rest;
+            pending.calls = rest;
             let gone: BTreeMap<u64, Call> = gone;
             gone.into_values().collect()
         };
@@ -128,9 +128,9 @@ impl NetworkInterface {
         let _ = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
     }
 
-    /// Whether anybody waits for a notification or an answer.
+    /// Whether a claim waits for a notification or a request for its answer.
     pub(super) fn is_wanted(&self) -> bool {
-        !lock(&self.waiting).is_empty() || !lock(&self.in_flight).calls.is_empty()
+        !lock(&self.waiting).is_empty() || !lock(&self.pending).calls.is_empty()
     }
 
     pub(super) fn unplug(&self) {
@@ -138,8 +138,7 @@ impl NetworkInterface {
     }
 
     pub(super) fn unknown(&self, message: &str) -> EngineError {
-        let fault =
-            if self.bug == Some(Bug::ReportsUnknownAsNotApplied) { Fault::Retry } else { Fault::Unknown };
+        let fault = if self.bug == Some(Bug::TakesUnknownForNo) { Fault::Retry } else { Fault::Unknown };
         EngineError::new(fault, message)
     }
 
@@ -178,7 +177,7 @@ impl NetworkInterface {
     }
 
     fn take(&self, number: u64) -> Option<Call> {
-        lock(&self.in_flight).calls.remove(&number)
+        lock(&self.pending).calls.remove(&number)
     }
 }
 
