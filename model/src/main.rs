@@ -40,10 +40,10 @@ fn main() -> ExitCode {
 }
 
 fn progress(name: &str) -> impl FnMut(usize, usize) {
-    let mut report = Instant::now();
+    let mut reported_at = Instant::now();
     move |worlds, depth| {
-        if report.elapsed() >= PROGRESS_INTERVAL {
-            report = Instant::now();
+        if reported_at.elapsed() >= PROGRESS_INTERVAL {
+            reported_at = Instant::now();
             eprintln!("{name}: {worlds} worlds, up to {depth} steps away");
         }
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// I1: at most one client or other program holds the name at a time, as far as they know.
-pub(crate) const EXCLUSION: &str = "I1: no two clients hold at once";
+pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// I2: a client never counts a hold as valid after its lease has ended on the server.
 pub(crate) const HONEST: &str = "I2: validity ends no later than the lease on the server";
 /// I4: tokens grow in the order of the grants.

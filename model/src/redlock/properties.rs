@@ -5,7 +5,7 @@ use stateright::Property;
 use super::{action::Protocol, world::World};
 
 /// I1: at most one client holds the name at a time, as far as the clients know.
-pub(crate) const EXCLUSION: &str = "I1: no two clients hold at once";
+pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// I4: tokens grow in the order of the grants.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
 

@@ -138,7 +138,8 @@ impl NetworkInterface {
     }
 
     pub(super) fn unknown(&self, message: &str) -> EngineError {
-        let fault = if self.bug == Some(Bug::TakesUnknownForNo) { Fault::Retry } else { Fault::Unknown };
+        let fault =
+            if self.bug == Some(Bug::ReportsUnknownAsNotApplied) { Fault::Retry } else { Fault::Unknown };
         EngineError::new(fault, message)
     }
 

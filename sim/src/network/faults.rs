@@ -68,7 +68,7 @@ impl Network {
         inner.prolong(skew);
     }
 
-    /// Breaks the connection of a client. Each end notices with the probability `heard`, in percent.
+    /// Breaks the connection of a client. Each end notices with the probability `noticed`, in percent.
     pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, noticed: u64) {
         if !self.keeps_order() {
             return;
