@@ -21,7 +21,7 @@ use crate::{
 /// between.
 const MAX_TRIES: u32 = 64;
 /// The longest pause between two of them.
-const LONGEST_PAUSE: Duration = Duration::from_millis(128);
+const MAX_PAUSE: Duration = Duration::from_millis(128);
 
 /// The indexes of the reads in a transaction that created nothing: the key, the epoch, keys of another kind of lock (or
 /// of another limit), the first key ahead. For permits, two more follow: all keys ahead, and the key of clients without
@@ -83,7 +83,7 @@ impl Client {
                 Err(Failed::Sent(status)) if is_lease_gone(&status) => {
                     in_flight.complete();
                     session.end();
-                    self.sooner.notify_one();
+                    self.wake_maintenance.notify_one();
                     continue;
                 }
                 // The key was not created: a transaction that creates it reads keys only.
@@ -306,7 +306,7 @@ fn request(
 
 /// Only one of several concurrent tries succeeds in a round. The pause grows with each round, so that they spread out.
 fn pause(id: ClaimId, round: u32) -> Duration {
-    let longest = Duration::from_millis(1).saturating_mul(1 << round.min(16)).min(LONGEST_PAUSE);
+    let longest = Duration::from_millis(1).saturating_mul(1 << round.min(16)).min(MAX_PAUSE);
     // Ids are random, so their bytes are too.
     longest * u32::from(id.0[round as usize % id.0.len()]) / u32::from(u8::MAX)
 }

@@ -43,25 +43,25 @@ pub(crate) struct Client {
     /// The keys of minimum holds that this client has seen, of its own and of other clients.
     pub(crate) min_hold_keys: Mutex<MinHoldKeys>,
     /// Wakes the maintenance task when something is due earlier than before.
-    pub(crate) sooner: Arc<Notify>,
+    pub(crate) wake_maintenance: Arc<Notify>,
     claims: Mutex<Claims>,
     pub(crate) keys: Keys,
     /// The newest revision in a reply.
-    newest: AtomicI64,
+    newest_revision: AtomicI64,
     /// Numbers the requests that create keys: they may overtake each other, on one connection too.
     requests: AtomicU64,
-    maintained: AtomicBool,
+    has_maintenance: AtomicBool,
     /// This client needed a lease again after its first one, so it now keeps idle leases for a while.
     pub(crate) keeps_leases: AtomicBool,
-    me: Weak<Client>,
+    weak_self: Weak<Client>,
 }
 
 impl Client {
     pub(crate) fn new(config: Config, env: &Env, contact: Contact) -> Arc<Self> {
         let first = env.lineage().get() as usize;
-        Arc::new_cyclic(|me: &Weak<Self>| Self {
+        Arc::new_cyclic(|weak_self: &Weak<Self>| Self {
             link: Link::new(
-                Dialer::new(config, Arc::clone(&env.clock), Weak::clone(me) as _, first),
+                Dialer::new(config, Arc::clone(&env.clock), Weak::clone(weak_self) as _, first),
                 Arc::clone(&env.clock),
                 contact,
             ),
@@ -71,14 +71,14 @@ impl Client {
             sessions: Sessions::default(),
             min_hold_leases: Mutex::default(),
             min_hold_keys: Mutex::default(),
-            sooner: Arc::default(),
+            wake_maintenance: Arc::default(),
             claims: Mutex::default(),
             keys: Keys::default(),
-            newest: AtomicI64::new(0),
+            newest_revision: AtomicI64::new(0),
             requests: AtomicU64::new(0),
-            maintained: AtomicBool::new(false),
+            has_maintenance: AtomicBool::new(false),
             keeps_leases: AtomicBool::new(false),
-            me: Weak::clone(me),
+            weak_self: Weak::clone(weak_self),
         })
     }
 
@@ -105,7 +105,7 @@ impl Client {
 
     /// Sends a request; once more if the server only wanted a new login.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
-        let newest = self.newest.load(Ordering::Relaxed);
+        let newest_revision = self.newest_revision.load(Ordering::Relaxed);
         let mut conn = self.link.conn().await.map_err(Failed::NotSent)?;
         // Only a client with a login may have to log in again.
         let again = self.link.dialer().config.login.as_ref().map(|_| request.clone());
@@ -118,8 +118,8 @@ impl Client {
         }
         let answer = answer.map_err(Failed::Sent)?;
         if let Some(revision) = R::revision(&answer) {
-            self.newest.fetch_max(revision, Ordering::Relaxed);
-            if revision < newest {
+            self.newest_revision.fetch_max(revision, Ordering::Relaxed);
+            if revision < newest_revision {
                 self.went_back(revision);
             }
         }
@@ -130,13 +130,13 @@ impl Client {
     /// older data, which may contain claims that have ended. They end with their leases, so this client revokes the
     /// leases that it kept alive.
     fn went_back(&self, revision: i64) {
-        self.newest.store(revision, Ordering::Relaxed);
+        self.newest_revision.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
         lock_of(&self.min_hold_keys).clear();
         for session in self.sessions.all() {
             session.end();
             self.lease_is_gone(session.id);
-            let (client, id) = (Weak::clone(&self.me), session.id);
+            let (client, id) = (Weak::clone(&self.weak_self), session.id);
             runtime::spawn(async move {
                 if let Some(client) = client.upgrade() {
                     let _ = runtime::within(REQUEST_TIMEOUT, client.ask(wire::Revoke { id })).await;
@@ -180,14 +180,14 @@ impl Client {
         if let Some(conn) = self.link.live() {
             self.watch_epoch_key(&conn, id);
         }
-        if !self.maintained.swap(true, Ordering::Relaxed) {
+        if !self.has_maintenance.swap(true, Ordering::Relaxed) {
             leasehold_core::maintain(
-                Weak::clone(&self.me),
+                Weak::clone(&self.weak_self),
                 Arc::clone(&self.clock),
-                Arc::clone(&self.sooner),
+                Arc::clone(&self.wake_maintenance),
             );
         }
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Ok(slot)
     }
 
@@ -214,7 +214,7 @@ impl Client {
                 return Ok(());
             }
             let conn = self.link.conn().await?;
-            if session.ask_now(self.now()) {
+            if session.should_send_keep_alive(self.now()) {
                 conn.keep_alive(session.id);
             }
             // The answer may be lost with its connection, so the loop asks again.
@@ -231,7 +231,7 @@ impl Client {
 
     /// For tasks that must not keep the client alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
-        Weak::clone(&self.me)
+        Weak::clone(&self.weak_self)
     }
 
     /// Ends the watches of this claim.

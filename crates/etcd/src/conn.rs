@@ -27,18 +27,18 @@ use crate::{
 };
 
 /// The interval of health checks while the client needs the server.
-const HEALTH: Duration = Duration::from_millis(500);
+const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 /// A member that does not answer a health check within this time counts as dead.
-const SILENCE: Duration = Duration::from_millis(1500);
+const HEALTH_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A member may report no leader in this many checks in a row: an election takes longer than one interval.
-const LEADERLESS: u32 = 4;
+const MAX_LEADERLESS: u32 = 4;
 /// A member that passes its health checks and answers no request for so long is replaced by another: a leader with a
 /// hanging disk behaves so.
-const STUCK: Duration = Duration::from_secs(3);
+const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// The limit of a login: it takes the server a tenth of a second of work, one client after another.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// A watch that is refused on a connection older than this may have been refused because the login expired.
-const OLD_LOGIN: Duration = Duration::from_secs(60);
+const LOGIN_MAY_EXPIRE_AFTER: Duration = Duration::from_secs(60);
 
 /// One connection. Dropping it closes it.
 pub(crate) struct Conn {
@@ -247,7 +247,7 @@ async fn read_watches(
         let Some(handler) = handler.upgrade() else { return };
         if !watches.receive(watched, &*handler) {
             tracing::warn!("the server refused a watch: waiting claims ask every two seconds");
-            if life.clock.now().since(begun) > OLD_LOGIN {
+            if life.clock.now().since(begun) > LOGIN_MAY_EXPIRE_AFTER {
                 return;
             }
         }
@@ -279,7 +279,7 @@ async fn read_keep_alives(
 async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler: Weak<dyn PushHandler>) {
     let mut leaderless = 0;
     loop {
-        runtime::sleep(HEALTH).await;
+        runtime::sleep(HEALTH_INTERVAL).await;
         let Some(handler) = handler.upgrade() else { return };
         let needed = handler.needs_server();
         drop(handler);
@@ -289,13 +289,13 @@ async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler:
         if !needed && lock_of(&life.load).requests == 0 {
             continue;
         }
-        match runtime::within(SILENCE, health.send(&grpc)).await {
+        match runtime::within(HEALTH_TIMEOUT, health.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
             // Another error is a sign of life too. A broken connection ends its streams.
             Some(_) => leaderless = 0,
         }
-        if leaderless >= LEADERLESS {
+        if leaderless >= MAX_LEADERLESS {
             return;
         }
     }
@@ -307,8 +307,9 @@ impl Life {
         let load = lock_of(&self.load);
         // A follower forwards keep-alives to its leader, one lease at a time, and waits seconds for one without an
         // answer.
-        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > SILENCE);
-        asked || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK))
+        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > HEALTH_TIMEOUT);
+        asked
+            || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK_AFTER))
     }
 }
 

@@ -44,7 +44,7 @@ impl Client {
             session.epoch_raised(reply.revision());
         }
         lock_of(&self.min_hold_leases).push((self.now().after(min_hold), lease));
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Ok(Some(KeyValue { create_revision: token, ..KeyValue::default() }))
     }
 

@@ -86,7 +86,7 @@ impl Client {
             Some(Record { state: RecordState::MinHold, time, .. }) => {
                 min_holds.note(&kv.key, kv.mod_revision, end_of(self.now(), time));
                 drop(min_holds);
-                self.sooner.notify_one();
+                self.wake_maintenance.notify_one();
             }
             _ => min_holds.forget(&kv.key),
         }

@@ -80,7 +80,7 @@ impl PushHandler for Client {
             // Tasks that wait for a keep-alive send it again, on this connection.
             session.changed.notify_waiters();
         }
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
 
@@ -115,7 +115,7 @@ impl Client {
             }
         };
         let Some((name, grant)) = granted else { return self.push_recheck(id) };
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         conn.watches.leave(Target::Blocker(id));
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }

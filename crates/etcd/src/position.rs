@@ -121,7 +121,7 @@ impl Client {
         drop(claims);
         // The watch of its own key lasts as long as the hold.
         conn.watches.leave(Target::Blocker(claim.id));
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Self::held(conn, revision, ttl)
     }
 }

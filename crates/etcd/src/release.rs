@@ -175,7 +175,7 @@ impl Client {
         self.unwatch(id);
         let now = self.now();
         drop(self.claims().ended(id, now));
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Ok(())
     }
 

@@ -21,19 +21,19 @@ pub(crate) const MAX_KEYS: usize = 4096;
 /// retry fraction without an answer. Holds are granted for the remaining time of the lease. Keep-alives are frequent so
 /// that this is most of the ttl, because a hold without renewal is never extended.
 const KEEP_ALIVE_FRACTION: u32 = 10;
-const LEAST_INTERVAL: Duration = Duration::from_millis(500);
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_FRACTION: u32 = 12;
 /// The interval of keep-alives while a task waits for the answer.
 pub(crate) const URGENT_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a lease without keys is kept, or its ttl if that is longer: without a lease, an acquire takes one more
 /// request.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// One lease.
 pub(crate) struct Session {
     pub(crate) id: i64,
     /// The requested seconds: claims that request the same number share the lease.
-    class: u64,
+    requested_seconds: u64,
     /// The ttl that the server granted, which may be longer than requested.
     pub(crate) ttl: Duration,
     state: Mutex<SessionState>,
@@ -43,14 +43,14 @@ pub(crate) struct Session {
 
 struct SessionState {
     /// When the last answered keep-alive was sent.
-    confirmed: Instant,
+    last_confirmed: Instant,
     /// When the last keep-alive was sent.
-    asked: Instant,
+    sent_last: Instant,
     /// When the lease last had a key.
-    used: Instant,
+    last_used: Instant,
     keys: usize,
     /// The number of keys that the lease ever had.
-    taken: u64,
+    keys_ever: u64,
     /// The revision of its epoch key: a claim that compares an older one creates nothing (R9).
     epoch: i64,
     gone: bool,
@@ -68,16 +68,23 @@ pub(crate) enum Action {
 }
 
 impl Session {
-    pub(crate) fn new(id: i64, class: u64, ttl: Duration, asked: Instant) -> Self {
-        let state =
-            SessionState { confirmed: asked, asked, used: asked, keys: 0, taken: 0, epoch: 0, gone: false };
-        Self { id, class, ttl, state: Mutex::new(state), changed: Notify::new() }
+    pub(crate) fn new(id: i64, requested_seconds: u64, ttl: Duration, sent_last: Instant) -> Self {
+        let state = SessionState {
+            last_confirmed: sent_last,
+            sent_last,
+            last_used: sent_last,
+            keys: 0,
+            keys_ever: 0,
+            epoch: 0,
+            gone: false,
+        };
+        Self { id, requested_seconds, ttl, state: Mutex::new(state), changed: Notify::new() }
     }
 
     /// Until when holds on this lease are valid.
     pub(crate) fn valid_until(&self) -> Instant {
         let state = lock_of(&self.state);
-        if state.gone { Instant::from_nanos(0) } else { deadline(state.confirmed, self.ttl) }
+        if state.gone { Instant::from_nanos(0) } else { deadline(state.last_confirmed, self.ttl) }
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -109,7 +116,7 @@ impl Session {
     /// The server answered a keep-alive that was sent at `sent`.
     pub(crate) fn kept_alive(&self, sent: Instant) {
         let mut state = lock_of(&self.state);
-        state.confirmed = state.confirmed.max(sent);
+        state.last_confirmed = state.last_confirmed.max(sent);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -122,11 +129,11 @@ impl Session {
 
     /// Whether to send a keep-alive at once: at most a few times a second, however many tasks wait for the answer.
     /// Counts it as sent.
-    pub(crate) fn ask_now(&self, now: Instant) -> bool {
+    pub(crate) fn should_send_keep_alive(&self, now: Instant) -> bool {
         let mut state = lock_of(&self.state);
-        let due = now >= state.asked.after(URGENT_INTERVAL);
+        let due = now >= state.sent_last.after(URGENT_INTERVAL);
         if due {
-            state.asked = now;
+            state.sent_last = now;
         }
         due
     }
@@ -134,14 +141,14 @@ impl Session {
     /// Marks the lease as ended if its present key is the only one that it ever had; true if so.
     pub(crate) fn end_if_used_once(&self) -> bool {
         let mut state = lock_of(&self.state);
-        let only = state.taken == 1 && !state.gone;
+        let only = state.keys_ever == 1 && !state.gone;
         state.gone |= only;
         only
     }
 
     /// After a reconnect: keep-alives of the old connection get no answer any more.
     pub(crate) fn forget_unanswered(&self) {
-        lock_of(&self.state).asked = Instant::from_nanos(0);
+        lock_of(&self.state).sent_last = Instant::from_nanos(0);
     }
 
     /// What is due at `now`. The caller does it.
@@ -151,19 +158,19 @@ impl Session {
             return Action::Forget;
         }
         if state.keys > 0 {
-            state.used = now;
-        } else if now.since(state.used) > self.ttl.max(IDLE) {
+            state.last_used = now;
+        } else if now.since(state.last_used) > self.ttl.max(IDLE_LIMIT) {
             state.gone = true;
             return Action::Revoke;
         }
-        let due = state.confirmed.after((self.ttl / KEEP_ALIVE_FRACTION).max(LEAST_INTERVAL));
-        let again = state.asked.after(self.ttl / RETRY_FRACTION);
+        let due = state.last_confirmed.after((self.ttl / KEEP_ALIVE_FRACTION).max(MIN_INTERVAL));
+        let again = state.sent_last.after(self.ttl / RETRY_FRACTION);
         // After an answer only the time of the next keep-alive counts.
-        let at = if state.asked > state.confirmed { due.max(again) } else { due };
+        let at = if state.sent_last > state.last_confirmed { due.max(again) } else { due };
         if now < at {
             return Action::WaitUntil(at);
         }
-        state.asked = now;
+        state.sent_last = now;
         Action::KeepAlive
     }
 
@@ -200,7 +207,7 @@ impl Sessions {
     /// A slot on a lease of this many seconds, if one has room.
     pub(crate) fn slot(&self, seconds: u64) -> Option<LeaseSlot> {
         let known = lock_of(&self.known);
-        let mut fit = known.values().filter(|session| session.class == seconds);
+        let mut fit = known.values().filter(|session| session.requested_seconds == seconds);
         fit.find_map(take_slot)
     }
 
@@ -234,7 +241,7 @@ fn take_slot(session: &Arc<Session>) -> Option<LeaseSlot> {
         return None;
     }
     state.keys += 1;
-    state.taken += 1;
+    state.keys_ever += 1;
     Some(LeaseSlot(Arc::clone(session)))
 }
 

@@ -8,7 +8,7 @@ use super::{Network, NetworkState, client_endpoint::Delivery};
 use crate::{plan::Direction, rng::Rng, scheduler::Group};
 
 /// The percentage of broken connections that an end notices.
-pub(super) const HEARD: u64 = 60;
+pub(super) const NOTICED: u64 = 60;
 
 impl Network {
     /// The client is gone, and the server has noticed.
