@@ -76,7 +76,6 @@ mod bug;
 mod client;
 mod judge;
 mod leaving;
-mod look;
 mod mistakes;
 #[cfg(test)]
 mod oracle;
@@ -85,6 +84,7 @@ pub mod redlock;
 mod resource;
 mod rules;
 mod runs;
+mod search;
 mod server;
 mod sights;
 mod story;
@@ -100,9 +100,9 @@ use self::{
     world::World,
 };
 pub use self::{
-    look::Found,
     mistakes::MISTAKES,
     rules::Rules,
     runs::{LARGE, Run, SMALL},
+    search::Found,
     sights::{Sight, Sights},
 };

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     for (title, runs) in parts {
         println!("\n{title:<36} {:>12} {:>6} {:>9}  result", "worlds", "depth", "seconds");
         for run in runs.iter().filter(|run| names.is_empty() || names.iter().any(|name| name == run.name)) {
-            let found = run.look(progress(run.name));
+            let found = run.search(progress(run.name));
             println!("{}", summary(run, &found));
             for (count, sight) in seen.iter_mut().zip(Sight::ALL) {
                 *count += found.sights.count(sight);

@@ -6,7 +6,7 @@ use leasehold_model::{MISTAKES, Run, SMALL};
 
 /// Searches all worlds of a run, and prints how many there are.
 fn is_as_expected(run: &Run) {
-    let found = run.look(|_, _| ());
+    let found = run.search(|_, _| ());
     let report = format!("{}: {} worlds, {:.1} s\n", run.name, found.worlds, found.took.as_secs_f64());
     // Not by `println`, which is hidden unless the test fails.
     std::io::stderr().write_all(report.as_bytes()).expect("standard error takes text");

@@ -6,7 +6,7 @@ use leasehold_model::redlock::{HOLDS, MISTAKES, Run};
 
 /// Searches all worlds of a run, and prints how many there are.
 fn is_as_expected(run: &Run) {
-    let seen = run.look();
+    let seen = run.search();
     let report = format!("redlock {}: {} worlds, {:.1} s\n", run.name, seen.worlds, seen.took.as_secs_f64());
     // Not by `println`, which is hidden unless the test fails.
     std::io::stderr().write_all(report.as_bytes()).expect("standard error takes text");

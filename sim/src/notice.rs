@@ -47,7 +47,7 @@ impl<'h> Notice<'h> {
                 self.active_holds.insert(event.attempt, active_hold);
             }
             What::RelInv { .. } | What::Lost { .. } => drop(self.active_holds.remove(&event.attempt)),
-            What::Truth { holders, .. } => self.look(event, holders),
+            What::Truth { holders, .. } => self.compare(event, holders),
             // A client that is stopped may have received the message without handling it.
             What::Stop { victim } => self.doubts.retain(|doubt| {
                 doubt.client.number() != *victim
@@ -71,7 +71,7 @@ impl<'h> Notice<'h> {
         None
     }
 
-    fn look(&mut self, truth: &Event, holders: &[Held]) {
+    fn compare(&mut self, truth: &Event, holders: &[Held]) {
         for (attempt, active_hold) in &mut self.active_holds {
             if active_hold.lock != truth.lock || active_hold.since >= truth.t {
                 continue;

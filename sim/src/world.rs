@@ -164,10 +164,10 @@ impl World {
 
     /// Observes the server's state periodically while any client works.
     fn look_again(self: &Arc<Self>) {
-        let (world, next) = (Arc::clone(self), self.scheduler.now().after(self.plan.look));
+        let (world, next) = (Arc::clone(self), self.scheduler.now().after(self.plan.truth_interval));
         self.scheduler.at(next, move || {
             if !world.is_over() {
-                world.truths.look();
+                world.truths.observe();
                 world.look_again();
             }
         });

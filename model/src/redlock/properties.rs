@@ -16,6 +16,6 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
         always(EXCLUSION, |model, world: &World| model.rules.tokens || world.valid_holders() <= 1),
         always(TOKENS, |_, world: &World| !world.went_back),
         // In a model without grants every property would hold.
-        sometimes(super::look::GRANTED_ON, |_, world: &World| world.grants > 1),
+        sometimes(super::search::GRANTED_ON, |_, world: &World| world.grants > 1),
     ]
 }

@@ -53,7 +53,7 @@ pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Pla
         bug,
         named: draw.rng.percent(50),
         delay: (Duration::from_micros(least), Duration::from_micros(most)),
-        look: lease / draw.among(2, 12) as u32,
+        truth_interval: lease / draw.among(2, 12) as u32,
         locks,
         clients,
         faults,

@@ -48,7 +48,7 @@ pub struct Plan {
     /// The least and the largest delay of a message.
     pub(crate) delay: (Duration, Duration),
     /// The interval between two looks at the server's state.
-    pub(crate) look: Duration,
+    pub(crate) truth_interval: Duration,
     /// The locks.
     pub(crate) locks: Vec<Lock>,
     /// The clients.

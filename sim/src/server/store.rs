@@ -72,7 +72,7 @@ impl Store {
 
     /// The holders and waiters of every name.
     #[must_use]
-    pub(crate) fn look(&self, now: Instant) -> Vec<View> {
+    pub(crate) fn views(&self, now: Instant) -> Vec<View> {
         self.names.iter().map(|(name, queue)| queue.view(name, name.as_str(), now)).collect()
     }
 

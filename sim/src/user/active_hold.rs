@@ -70,7 +70,7 @@ impl<'a> ActiveHold<'a> {
     }
 
     /// Checks the hold, and reads its deadline.
-    pub(super) fn look(&mut self) {
+    pub(super) fn check(&mut self) {
         let Self { attempt, guard, .. } = self;
         let before = attempt.user.now();
         let valid = guard.check();
@@ -92,7 +92,7 @@ impl<'a> ActiveHold<'a> {
     }
 
     pub(super) async fn end(mut self) {
-        self.look();
+        self.check();
         let Self { attempt, guard, reported, since, .. } = self;
         let others = attempt.user.truths.over(attempt.id);
         let keep = match attempt.op.end {

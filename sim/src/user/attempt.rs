@@ -105,20 +105,20 @@ impl<'a> Attempt<'a> {
 
     async fn use_it(&self, active_hold: &mut ActiveHold<'_>) {
         let op = self.op;
-        for look in 0..CHECKS {
+        for check in 0..CHECKS {
             self.use_for(active_hold, op.hold / CHECKS).await;
             if active_hold.is_reported() && !op.stubborn {
                 return;
             }
-            if look < op.writes && self.mode() == Mode::Exclusive {
-                self.write_fenced(active_hold, look).await;
-                self.write_unfenced(active_hold, look).await;
+            if check < op.writes && self.mode() == Mode::Exclusive {
+                self.write_fenced(active_hold, check).await;
+                self.write_unfenced(active_hold, check).await;
             }
-            if look == 1 && op.confirm {
+            if check == 1 && op.confirm {
                 // Its answer shows in the deadline.
                 drop(active_hold.guard.confirm().await);
             }
-            if look == 2 && op.again {
+            if check == 2 && op.again {
                 self.enter_again(active_hold).await;
             }
         }
@@ -133,7 +133,7 @@ impl<'a> Attempt<'a> {
                 () = &mut end => true,
                 () = self.user.renewed.notified() => false,
             };
-            active_hold.look();
+            active_hold.check();
             if over {
                 return;
             }

@@ -32,7 +32,7 @@ impl Run {
     /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken, or, if none
     /// is expected, at the first broken one. Calls `progress` meanwhile with the number of worlds so far and their
     /// depth.
-    pub fn look(&self, mut progress: impl FnMut(usize, usize)) -> Found {
+    pub fn search(&self, mut progress: impl FnMut(usize, usize)) -> Found {
         let begun = Instant::now();
         let until = match self.breaks {
             [] => HasDiscoveries::AnyFailures,
