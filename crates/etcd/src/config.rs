@@ -72,13 +72,14 @@ impl Config {
     /// Sets the prefix of lock keys, before a slash and the name; [`DEFAULT_PREFIX`] by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that is empty, ends in a slash, has control characters or
-    /// has more than 128 bytes.
+    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that is empty, ends in a slash, has control
+    /// characters or has more than 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         let bad = prefix.is_empty() || prefix.ends_with('/') || prefix.chars().any(char::is_control);
         if bad || prefix.len() > MAX_PREFIX_BYTES {
             return Err(Error::misconfigured(format!(
-                "the prefix of keys must have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control characters"
+                "the prefix of keys must have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control \
+                 characters"
             )));
         }
         prefix.clone_into(&mut self.prefix);

@@ -140,7 +140,7 @@ fn leave_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
 
 /// Waits until the engine reports the grant of this claim, and sends no request meanwhile.
 fn until_granted(rig: &Rig, engine: &EtcdEngine, claim: &Claim) {
-    let granted = |notification: &Notification| matches!(notification, Notification::Granted { id, .. } if *id == claim.id);
+    let granted = |event: &Notification| matches!(event, Notification::Granted { id, .. } if *id == claim.id);
     rig.run(async {
         let received = async { while !engine.notifications().await.iter().any(granted) {} };
         tokio::time::timeout(PATIENCE, received).await.expect("the grant is pushed");

@@ -1,7 +1,7 @@
 // A program that locks with etcd's own Go client, for tests that two kinds of programs exclude each other.
 //
-// It is started as `interop ENDPOINT TTL_SECONDS`, reads one command from each line of its input, and answers each with a
-// line. It waits for locks in the background, so that other commands work meanwhile.
+// It is started as `interop ENDPOINT TTL_SECONDS`, reads one command from each line of its input, and answers each with
+// a line. It waits for locks in the background, so that other commands work meanwhile.
 //
 //	lock PREFIX          queued (if it has to wait), then locked KEY REVISION (the key's creation)
 //	unlock PREFIX        unlocked
