@@ -33,7 +33,7 @@ pub(crate) enum Action {
     /// A client stops waiting for an answer, on a connection that is up.
     Forget(Id),
     /// A client receives a pushed grant.
-    Hear(Id),
+    Receive(Id),
     /// A pushed grant is lost on its way to a client.
     Mishear(Id),
     /// A connection breaks; its client notices.
@@ -149,7 +149,7 @@ impl World {
         may(Action::Answer(id), wire.reply.is_some());
         let waits = wire.reply.is_some() || wire.requests.len() > wire.unwanted;
         may(Action::Forget(id), faults.timeouts > 0 && waits);
-        may(Action::Hear(id), !wire.pushes.is_empty());
+        may(Action::Receive(id), !wire.pushes.is_empty());
         may(Action::Mishear(id), faults.losses > 0 && !wire.pushes.is_empty());
         may(Action::Cut(id), faults.breaks > 0 && wire.up);
         may(Action::Reconnect(id), !wire.up);
@@ -181,7 +181,7 @@ impl World {
                 faults.timeouts -= 1;
                 self.forget(id, by);
             }
-            Action::Hear(id) => self.hear(id, by),
+            Action::Receive(id) => self.receive(id, by),
             Action::Mishear(id) => {
                 faults.losses -= 1;
                 self.wires[id].pushes.remove(0);

@@ -22,13 +22,13 @@ pub(crate) enum Bug {
     /// A new claim takes a free name although others are in the queue.
     Barge,
     /// A hand-over stops at a waiter that has no listener.
-    StopAtDeaf,
+    StopWithoutListener,
     /// A hand-over stops at a waiter whose queue entry has expired.
     StopAtExpired,
     /// A waiter whose pushed grant lapsed stays at the head of the queue.
-    LapsedKeepsTurn,
+    LapsedStaysAtHead,
     /// Queue entries never expire.
-    PlacesNeverEnd,
+    EntriesNeverExpire,
     /// After a reconnect the client asks nothing.
     NoAskAfterReconnect,
     /// A waiter only waits for notifications and never polls.
@@ -39,7 +39,7 @@ pub(crate) enum Bug {
     LapseForgotten,
     /// A release with the token of a lapsed hold answers "freed" if the claim still has a queue entry, or had one and
     /// missed its grant.
-    FreedOutOfLine,
+    FreedOutOfOrder,
     /// A release with the token of a lapsed hold does not end a later grant of the same claim.
     OtherGrantStays,
     /// A claim that the server reports as gone is not released, although a late request of it may still arrive.

@@ -56,9 +56,9 @@ pub(crate) enum Then {
     Nothing,
     Send(Request),
     /// The client holds from now on.
-    Believe(Grant),
-    /// The user was told the result of the release; `true` if it was told the truth.
-    Told(bool),
+    Hold(Grant),
+    /// The user gets the result of the release; `true` if the result is true.
+    Reported(bool),
 }
 
 impl Client {
@@ -74,19 +74,19 @@ impl Client {
     pub(crate) fn hold(&mut self, grant: Grant, left: Ticks) -> Then {
         let progress = Progress::Begun;
         self.stage = Stage::Holding(Holding { token: grant.token, left, renewal: None, progress });
-        Then::Believe(grant)
+        Then::Hold(grant)
     }
 
     /// The server answered the request in flight.
     pub(crate) fn answered(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
         match &mut self.stage {
-            Stage::Waiting(_) => self.placed(reply, rules, sights),
+            Stage::Waiting(_) => self.claim_answered(reply, rules, sights),
             Stage::Holding(holding) => {
                 holding.renewed(reply.what, rules);
                 Then::Nothing
             }
             Stage::Leaving(leaving) => {
-                let then = leaving.concludes(reply.what);
+                let then = leaving.conclude(reply.what);
                 self.stage = Stage::Done;
                 then
             }
@@ -102,7 +102,7 @@ impl Client {
                 if self.unsettled == Unsettled::Nowhere {
                     self.unsettled = Unsettled::Here;
                 }
-                if waiting.rang { self.listen() } else { Then::Nothing }
+                if waiting.notified { self.listen() } else { Then::Nothing }
             }
             Stage::Holding(holding) => {
                 if let Some(sent) = holding.renewal.take()
@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// The token of the hold that is valid now, and for how long.
-    pub(crate) fn belief(&self) -> Option<(Token, Ticks)> {
+    pub(crate) fn valid_hold(&self) -> Option<(Token, Ticks)> {
         match &self.stage {
             Stage::Holding(Holding { token, left: left @ 1.., .. }) => Some((*token, *left)),
             _ => None,
@@ -174,9 +174,9 @@ impl Client {
 
 impl Holding {
     /// R1: the deadline counts from when the renewal left. R5: nothing revives a lost hold.
-    fn renewed(&mut self, said: Reply, rules: &Rules) {
+    fn renewed(&mut self, reply: Reply, rules: &Rules) {
         let sent = self.renewal.take().unwrap_or_default();
-        if said == Reply::Lost {
+        if reply == Reply::Lost {
             self.left = 0;
         } else if self.left > 0 {
             self.left = self.left.max(rules.ttl.saturating_sub(sent));

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) struct Judge {
     /// The newest token that was granted.
     newest: Token,
-    /// A client held and did not release in time, and no later holder was told of that.
+    /// A client held and did not release in time, and no later holder was notified of that.
     unfinished: bool,
     /// For how long a live client has waited without a holder that knows of its hold.
     pub(crate) idle: Ticks,
@@ -20,23 +20,23 @@ pub(crate) struct Judge {
     pub(crate) went_back: bool,
     /// A claim was granted before a live claim that was ahead of it in the queue.
     pub(crate) barged: bool,
-    /// A holder was not told that the hold before it had lapsed.
-    pub(crate) untold: bool,
-    /// A user was told something false about a release.
+    /// A holder was not notified that the hold before it had lapsed.
+    pub(crate) unreported: bool,
+    /// A user got a false result of a release.
     pub(crate) lied: bool,
 }
 
 impl World {
     /// Judges the service of a request of `speaker`.
-    pub(crate) fn judge(&mut self, before: &Server, speaker: Id, request: Request, sights: &Sights) {
-        let (old, new) = (before.standing(), self.server.standing());
+    pub(crate) fn judge(&mut self, before: &Server, caller: Id, request: Request, sights: &Sights) {
+        let (old, new) = (before.current_hold(), self.server.current_hold());
         if let Some(old) = old
             && !is_same(new, old)
             && let Request::Release { token: Some(token), .. } = request
-            && (old.id, old.token) == (speaker, token)
+            && (old.id, old.token) == (caller, token)
         {
             self.judge.unfinished = false;
-            if let Stage::Leaving(leaving) = &mut self.clients[speaker].stage {
+            if let Stage::Leaving(leaving) = &mut self.clients[caller].stage {
                 leaving.freed = true;
             }
         }
@@ -46,11 +46,11 @@ impl World {
             self.judge.went_back |= new.token <= self.judge.newest;
             self.judge.newest = self.judge.newest.max(new.token);
             let waits = |&id: &Id| {
-                let leaves = id == speaker && matches!(request, Request::Release { .. });
+                let leaves = id == caller && matches!(request, Request::Release { .. });
                 let lives = before.entries[id].is_some_and(|entry| entry.left > 0);
                 lives && !leaves && self.wires[id].subscription != Subscription::Shut
             };
-            self.judge.barged |= before.line.iter().take_while(|id| **id != new.id).any(waits);
+            self.judge.barged |= before.queue.iter().take_while(|id| **id != new.id).any(waits);
             if self.server.entries.iter().flatten().any(|entry| entry.silent) {
                 sights.add(Sight::WentOn);
             }
@@ -64,8 +64,8 @@ fn is_same(one: Option<Hold>, other: Hold) -> bool {
 
 impl Judge {
     /// A client holds from now on.
-    pub(crate) fn believed(&mut self, grant: Grant) {
-        self.untold |= self.unfinished && !grant.after_lapse;
+    pub(crate) fn hold_began(&mut self, grant: Grant) {
+        self.unreported |= self.unfinished && !grant.after_lapse;
         self.unfinished = true;
     }
 

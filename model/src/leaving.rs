@@ -13,7 +13,7 @@ pub(crate) struct Leaving {
     /// The token of its hold. `None`: the client does not know that it holds.
     pub(crate) token: Option<Token>,
     /// The user waits for the result of the release.
-    told: bool,
+    user_waits: bool,
     /// For how long the lease certainly has not lapsed.
     pub(crate) left: Ticks,
     /// The release in flight is not the first.
@@ -33,7 +33,8 @@ impl Client {
         let (token, left) = hold.unzip();
         let left = left.unwrap_or_default();
         // A user whose guard knows of the loss is answered at once.
-        self.stage = Stage::Leaving(Leaving { token, told: left > 0, left, again: false, freed: false });
+        self.stage =
+            Stage::Leaving(Leaving { token, user_waits: left > 0, left, again: false, freed: false });
         self.release(rules)
     }
 
@@ -51,17 +52,17 @@ impl Client {
 }
 
 impl Leaving {
-    /// I10: the result that the user is told, and whether it is true.
-    pub(crate) fn concludes(&self, said: Reply) -> Then {
-        if !self.told {
+    /// I10: the result that the user gets, and whether it is true.
+    pub(crate) fn conclude(&self, reply: Reply) -> Then {
+        if !self.user_waits {
             return Then::Nothing;
         }
-        match said {
-            Reply::Freed => Then::Told(self.freed),
-            _ if !self.again => Then::Told(!self.freed),
+        match reply {
+            Reply::Freed => Then::Reported(self.freed),
+            _ if !self.again => Then::Reported(!self.freed),
             // An earlier release of this claim freed it, because the lease had not lapsed.
-            _ if self.left > 0 => Then::Told(self.freed),
-            // The user is told that the result is unknown.
+            _ if self.left > 0 => Then::Reported(self.freed),
+            // The user gets the answer that the result is unknown.
             _ => Then::Nothing,
         }
     }

@@ -30,7 +30,7 @@
 //! # What must hold
 //!
 //! I1 and I2 by what clients know, I4, I5, I6, I7, I8, I10, I11 (the numbers are those of `docs/rules.md`), and that
-//! the next holder is told of a lapse. Without the fence the run must find the holder that pauses between check and
+//! the next holder is notified of a lapse. Without the fence the run must find the holder that pauses between check and
 //! write and overwrites its successor; with a fence but without the seal, the update that is lost before the
 //! successor's first write; with both, nothing. [`MISTAKES`] are protocols with one mistake each: the search must find
 //! each of them. A run must also see the events that it is expected to see on its way (a [`Sight`]), because a model in
@@ -38,7 +38,7 @@
 //!
 //! # What is not modelled
 //!
-//! * Shared holds and permits, names held by nobody until a time, breaking by an operator, the gap for other programs,
+//! * Shared holds and permits, minimum hold times, breaking by an operator, the gap for other programs,
 //!   claims that may not wait.
 //! * Restarts, fail-over, eviction and steps of the server's clock: they break I1, and `docs/engines/redis.md` says so.
 //! * Hand-over inside a process, and the fast paths of the scripts, which must do the same as the whole scripts.
@@ -46,7 +46,7 @@
 //! # Where it is simpler than the scripts
 //!
 //! * One name, and one claim for each client: a second claim of a client would be the same as one more client.
-//! * All clocks run at the same rate, and no margin is kept: an error that a margin would hide shows.
+//! * All clocks run at the same rate, and there is no margin: an error that a margin would hide shows.
 //! * The keys of a name beside the lock expire after the facts that they record; here they do not expire before.
 //! * The server does not report the end of a foreign lock (tracking) to any client: clients find out by asking.
 //! * A client may ask at any time in slow runs, and after the poll interval or the hint in the others.
@@ -59,24 +59,23 @@
 //! [`MISTAKES`]. All three need a late request, or a release that arrives after the lease. None lets two claims hold at
 //! once.
 //!
-//! 1. *Freed out of line.* The release of a hold that was pushed and had lapsed found that its claim had missed its
+//! 1. *Freed out of order.* The release of a hold that was pushed and had lapsed found that its claim had missed its
 //!    grant, removed that record, and answered "freed", although another claim may have held since. It now answers
 //!    "absent".
 //! 2. *The other grant stays.* An ask is in flight when the connection breaks; the grant arrives by push, becomes
 //!    valid, and lapses on the server; the ask arrives late and is granted once more, for a whole ttl. The release
-//!    named the first token, so it left the second grant in place and left no tombstone: the name stayed taken without
-//!    a holder until the second lease ran out. The release now ends everything that its claim has.
+//!    named the first token, so it left the second grant in place and left no tombstone: the name stayed blocked
+//!    without a holder until the second lease ran out. The release now ends everything that its claim has.
 //! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and its lease lapses: a tombstone. Its second
-//!    request is in flight when that connection breaks too, the third is answered "gone", and core started anew without
-//!    a release. The second request arrived after the tombstone's end, and took the name or a queue entry for no
-//!    client. Core now also releases a claim that is gone.
+//!    request is in flight when that connection breaks too, the third is answered "gone", and core started again
+//!    without a release. The second request arrived after the tombstone's end, and took the name or a queue entry for
+//!    no client. Core now also releases a claim that is gone.
 
 mod action;
 mod bug;
 mod client;
 mod judge;
 mod leaving;
-mod look;
 mod mistakes;
 #[cfg(test)]
 mod oracle;
@@ -85,6 +84,7 @@ pub mod redlock;
 mod resource;
 mod rules;
 mod runs;
+mod search;
 mod server;
 mod sights;
 mod story;
@@ -100,9 +100,9 @@ use self::{
     world::World,
 };
 pub use self::{
-    look::Found,
     mistakes::MISTAKES,
     rules::Rules,
     runs::{LARGE, Run, SMALL},
+    search::Found,
     sights::{Sight, Sights},
 };

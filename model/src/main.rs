@@ -10,7 +10,7 @@ use std::{
 use leasehold_model::{Found, LARGE, MISTAKES, Run, SMALL, Sight};
 
 /// How often the progress of a long run is printed.
-const PACE: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
@@ -23,8 +23,8 @@ fn main() -> ExitCode {
     for (title, runs) in parts {
         println!("\n{title:<36} {:>12} {:>6} {:>9}  result", "worlds", "depth", "seconds");
         for run in runs.iter().filter(|run| names.is_empty() || names.iter().any(|name| name == run.name)) {
-            let found = run.look(progress(run.name));
-            println!("{}", line(run, &found));
+            let found = run.search(progress(run.name));
+            println!("{}", summary(run, &found));
             for (count, sight) in seen.iter_mut().zip(Sight::ALL) {
                 *count += found.sights.count(sight);
             }
@@ -40,16 +40,16 @@ fn main() -> ExitCode {
 }
 
 fn progress(name: &str) -> impl FnMut(usize, usize) {
-    let mut told = Instant::now();
+    let mut reported_at = Instant::now();
     move |worlds, depth| {
-        if told.elapsed() >= PACE {
-            told = Instant::now();
+        if reported_at.elapsed() >= PROGRESS_INTERVAL {
+            reported_at = Instant::now();
             eprintln!("{name}: {worlds} worlds, up to {depth} steps away");
         }
     }
 }
 
-fn line(run: &Run, found: &Found) -> String {
+fn summary(run: &Run, found: &Found) -> String {
     let names: Vec<&str> = found.broken.keys().copied().collect();
     let result = match (run.complaints(found).is_empty(), names.is_empty()) {
         (true, true) => "holds".to_owned(),

@@ -106,9 +106,9 @@ impl Both {
         });
     }
 
-    fn call<R>(&mut self, speaker: Id, act: impl FnOnce(&mut Server, &mut Call<'_>) -> R) -> R {
+    fn call<R>(&mut self, caller: Id, act: impl FnOnce(&mut Server, &mut Call<'_>) -> R) -> R {
         let sights = Sights::default();
-        let mut call = Call { rules: &RULES, sights: &sights, wires: &mut self.wires, speaker };
+        let mut call = Call { rules: &RULES, sights: &sights, wires: &mut self.wires, caller };
         act(&mut self.server, &mut call)
     }
 
@@ -123,11 +123,11 @@ impl Both {
             // The machine leaves a tombstone after every release.
             Asked::Release(which) => Request::Release { token: which.map(token), mark_dead: true },
         };
-        let said = self.call(id, |server, call| server.serve(request, call));
+        let reply = self.call(id, |server, call| server.serve(request, call));
         let wanted = self.step(|queue, step| ask(queue, step, id, request));
-        assert_eq!(shown(said), wanted, "{request:?} of {id:?}");
+        assert_eq!(shown(reply), wanted, "{request:?} of {id:?}");
         self.pushed.retain(|(other, _)| *other != id);
-        if let Reply::Held(grant) = said {
+        if let Reply::Held(grant) = reply {
             self.tokens[usize::from(id.0)] = grant.token;
         }
     }
@@ -144,16 +144,16 @@ impl Both {
         assert_eq!(pushed, self.pushed);
         let view = self.queue.view(&name(), "", self.now);
         let held = view.holders.iter().map(|holder| (holder.id.clone(), holder.token, holder.remaining));
-        let (standing, lock) = (self.server.standing(), self.server.lock);
-        let stands = standing.zip(lock).map(|(hold, (_, left))| {
+        let (current_hold, lock) = (self.server.current_hold(), self.server.lock);
+        let stored = current_hold.zip(lock).map(|(hold, (_, left))| {
             (claim_id(hold.id).to_string(), Some(u64::from(hold.token)), Some(ticks(left)))
         });
-        assert_eq!(held.collect::<Vec<_>>(), stands.into_iter().collect::<Vec<_>>());
+        assert_eq!(held.collect::<Vec<_>>(), stored.into_iter().collect::<Vec<_>>());
         let waiters: Vec<String> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
-        let line: Vec<String> = self.server.line.iter().map(|id| claim_id(*id).to_string()).collect();
-        assert_eq!(waiters[..line.len().min(waiters.len())], line);
+        let queue: Vec<String> = self.server.queue.iter().map(|id| claim_id(*id).to_string()).collect();
+        assert_eq!(waiters[..queue.len().min(waiters.len())], queue);
         let silent = RULES.ids().filter(|id| self.server.entries[*id].is_some_and(|entry| entry.silent));
-        assert_eq!(waiters.len(), line.len() + silent.count());
+        assert_eq!(waiters.len(), queue.len() + silent.count());
     }
 }
 
@@ -171,7 +171,7 @@ fn ask(queue: &mut LockState<Id>, step: &mut StepContext<'_, Id>, id: Id, reques
             }
         }
         Request::Renew(number) => match queue.renew(claim_id(id), token(number), ticks(RULES.ttl), step) {
-            Ok(()) => "kept".to_owned(),
+            Ok(()) => "extended".to_owned(),
             Err(_) => "lost".to_owned(),
         },
         Request::Release { token: number, .. } => {
@@ -185,11 +185,11 @@ fn ask(queue: &mut LockState<Id>, step: &mut StepContext<'_, Id>, id: Id, reques
     }
 }
 
-fn shown(said: Reply) -> String {
-    match said {
+fn shown(reply: Reply) -> String {
+    match reply {
         Reply::Waiting { .. } => "waiting".to_owned(),
-        Reply::Held(_) => format!("{said:?}"),
-        _ => format!("{said:?}").to_lowercase(),
+        Reply::Held(_) => format!("{reply:?}"),
+        _ => format!("{reply:?}").to_lowercase(),
     }
 }
 
@@ -225,15 +225,15 @@ fn claim(id: Id) -> Claim {
 }
 
 #[test]
-fn the_places_of_the_rules_last_as_long_as_those_of_core() {
-    assert_eq!(entry_life(ticks(RULES.ttl)), ticks(RULES.place));
+fn the_entry_life_of_the_rules_is_that_of_core() {
+    assert_eq!(entry_life(ticks(RULES.ttl)), ticks(RULES.entry_life));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_server_does_what_the_machine_does(events in prop::collection::vec(event(), 1..60)) {
+    fn the_server_answers_as_the_machine_of_core(events in prop::collection::vec(event(), 1..60)) {
         let mut both = Both::new();
         for event in events {
             match event {

@@ -17,7 +17,7 @@ pub struct Rules {
     /// How long a pushed grant lasts before its client has sent a request.
     pub(crate) claim_time: Ticks,
     /// The lease of a queue entry.
-    pub(crate) place: Ticks,
+    pub(crate) entry_life: Ticks,
     /// How long a request on a broken connection may still arrive, and how long a tombstone lasts.
     pub(crate) request_life: Ticks,
     /// How long a waiter waits for a notification before it asks.

@@ -29,7 +29,7 @@ pub(crate) const SLOW: Rules = Rules {
     foreign: 0,
     ttl: 3,
     claim_time: 2,
-    place: 3,
+    entry_life: 3,
     request_life: 2,
     poll: 0,
     renews: true,
@@ -42,7 +42,7 @@ pub(crate) const SLOW: Rules = Rules {
 };
 
 /// The same with shorter times, and without renewals.
-pub(crate) const SHORT: Rules = Rules { ttl: 2, claim_time: 1, place: 2, renews: false, ..SLOW };
+pub(crate) const SHORT: Rules = Rules { ttl: 2, claim_time: 1, entry_life: 2, renews: false, ..SLOW };
 
 /// Three clients. Time passes only when nothing else can happen, so no client waits in vain.
 pub(crate) const PROMPT: Rules = Rules { clients: 3, slow: false, poll: 2, ..SLOW };
@@ -54,7 +54,7 @@ pub(crate) const RENEWALS: Rules = Rules { renews: true, faults: Faults { breaks
 pub(crate) const DEATHS: Rules =
     Rules { faults: Faults { dead_waiters: 1, dead_holders: 1, ..NO_FAULTS }, ..SLOW };
 pub(crate) const FOREIGN: Rules = Rules { foreign: 1, ..SHORT };
-pub(crate) const IN_LINE: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..PROMPT };
+pub(crate) const IN_QUEUE: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const RECONNECTING: Rules =
     Rules { renews: false, faults: Faults { breaks: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const LOST_NOTIFICATIONS: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PROMPT };
@@ -63,13 +63,18 @@ pub(crate) const KNOWN_DEAD: Rules = Rules { half_open: false, ..DEAD_WAITER };
 
 /// The runs of the tests: seconds each.
 pub const SMALL: &[Run] = &[
-    Run::new("delays", DELAYS).shows(&[MissedItsTurn, UndatedPush, GrantCameTooLate, RenewedTooLate]),
+    Run::new("delays", DELAYS).shows(&[MissedItsGrant, UndatedPush, GrantCameTooLate, RenewedTooLate]),
     Run::new("timeouts", Rules { faults: Faults { timeouts: 1, cancels: 1, ..NO_FAULTS }, ..SHORT })
-        .shows(&[RefusedTheDead, ReleasedAgain]),
-    Run::new("broken_connections", BROKEN).shows(&[PassedOver, StoodAgain, RefusedTheDead, ReleasedAgain]),
-    Run::new("broken_twice", TWICE).shows(&[RefusedTheDead, ReleasedAgain]),
+        .shows(&[RefusedByTombstone, ReleasedAgain]),
+    Run::new("broken_connections", BROKEN).shows(&[
+        PassedOver,
+        QueuedAgain,
+        RefusedByTombstone,
+        ReleasedAgain,
+    ]),
+    Run::new("broken_twice", TWICE).shows(&[RefusedByTombstone, ReleasedAgain]),
     Run::new("renewals", RENEWALS).shows(&[RenewedTooLate]),
-    Run::new("deaths", DEATHS).shows(&[PassedOver, MissedItsTurn]),
+    Run::new("deaths", DEATHS).shows(&[PassedOver, MissedItsGrant]),
     Run::new("another_program", FOREIGN).shows(&[ForeignBetween, LatePush, WentOn]),
     Run::new("unfenced", Rules { section: Section::Unfenced, ..SLOW })
         .breaks(&[OVERTAKEN, WHOLE])
@@ -80,15 +85,18 @@ pub const SMALL: &[Run] = &[
         WriteRefused,
         SealRefused,
     ]),
-    Run::new("in_line", IN_LINE).shows(&[HandedOn, WentOn]),
-    Run::new("in_line_reconnecting", RECONNECTING).shows(&[PassedOver, StoodAgain, WentOn]),
-    Run::new("in_line_with_lost_notifications", LOST_NOTIFICATIONS).shows(&[StoodAgain]),
-    Run::new("in_line_behind_the_dead", DEAD_WAITER).shows(&[PassedOver, MissedItsTurn, WentOn]),
-    Run::new("in_line_behind_the_known_dead", KNOWN_DEAD).shows(&[PassedOver]),
-    Run::new("in_line_for_the_dead", Rules { faults: Faults { dead_holders: 1, ..NO_FAULTS }, ..PROMPT }),
-    Run::new("in_line_for_another_program", Rules { foreign: 1, ..PROMPT }).shows(&[ForeignBetween]),
+    Run::new("in_queue", IN_QUEUE).shows(&[HandedOn, WentOn]),
+    Run::new("in_queue_reconnecting", RECONNECTING).shows(&[PassedOver, QueuedAgain, WentOn]),
+    Run::new("in_queue_with_lost_notifications", LOST_NOTIFICATIONS).shows(&[QueuedAgain]),
+    Run::new("in_queue_behind_dead_waiters", DEAD_WAITER).shows(&[PassedOver, MissedItsGrant, WentOn]),
+    Run::new("in_queue_behind_known_dead_waiters", KNOWN_DEAD).shows(&[PassedOver]),
     Run::new(
-        "in_line_behind_the_dead_for_another_program",
+        "in_queue_behind_a_dead_holder",
+        Rules { faults: Faults { dead_holders: 1, ..NO_FAULTS }, ..PROMPT },
+    ),
+    Run::new("in_queue_behind_another_program", Rules { foreign: 1, ..PROMPT }).shows(&[ForeignBetween]),
+    Run::new(
+        "in_queue_behind_dead_waiters_and_another_program",
         Rules { foreign: 1, renews: false, ..KNOWN_DEAD },
     )
     .shows(&[ForeignBetween, PassedOver]),
@@ -121,18 +129,18 @@ pub const LARGE: &[Run] = &[
         "crowd_reconnecting",
         Rules { clients: 3, ttl: 1, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SHORT },
     ),
-    Run::new("in_line_reconnecting_or_giving_up", {
+    Run::new("in_queue_reconnecting_or_giving_up", {
         Rules { faults: Faults { breaks: 1, cancels: 1, ..NO_FAULTS }, ..PROMPT }
     }),
     Run::new(
-        "in_line_reconnecting_twice",
+        "in_queue_reconnecting_twice",
         Rules { faults: Faults { breaks: 2, ..NO_FAULTS }, ..RECONNECTING },
     ),
-    Run::new("in_line_among_the_dead", {
+    Run::new("in_queue_among_dead_clients", {
         let faults = Faults { cancels: 1, losses: 1, dead_waiters: 2, dead_holders: 1, ..NO_FAULTS };
         Rules { faults, ..PROMPT }
     }),
-    Run::new("in_line_for_another_program_twice", Rules { foreign: 2, ..PROMPT }),
+    Run::new("in_queue_behind_another_program_twice", Rules { foreign: 2, ..PROMPT }),
 ];
 
 impl Run {

@@ -16,12 +16,12 @@ pub(crate) type Token = u8;
 pub(crate) struct Server {
     /// The lock key, and the ticks until it expires.
     pub(crate) lock: Option<(Value, Ticks)>,
-    /// The record: who holds, as far as the server knows.
+    /// The record: the holder, as far as the server knows.
     pub(crate) holder: Option<Holder>,
     /// The record: whether the last hold lapsed.
     pub(crate) lapsed: bool,
     /// The queue, in the order of arrival.
-    pub(crate) line: SmallVec<[Id; 4]>,
+    pub(crate) queue: SmallVec<[Id; 4]>,
     /// The entries of claims in the queue, of claims that missed their grant, and of the claim to which a grant was
     /// pushed.
     pub(crate) entries: Each<Option<Entry>>,
@@ -67,13 +67,13 @@ pub(crate) struct Call<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) sights: &'a Sights,
     pub(crate) wires: &'a mut Each<Wire>,
-    /// The claim whose request this is. The answer tells it what a notification would.
-    pub(crate) speaker: Id,
+    /// The claim whose request this is. The answer replaces a notification to it.
+    pub(crate) caller: Id,
 }
 
 impl Server {
     /// The current hold.
-    pub(crate) fn standing(&self) -> Option<Hold> {
+    pub(crate) fn current_hold(&self) -> Option<Hold> {
         match self.lock {
             Some((Value::Ours(hold), _)) => Some(hold),
             _ => None,
@@ -87,7 +87,7 @@ impl Server {
     /// Removes everything that has expired.
     pub(crate) fn prune(&mut self, call: &Call<'_>) {
         if let Some(Holder { hold, .. }) = self.holder
-            && self.standing() != Some(hold)
+            && self.current_hold() != Some(hold)
         {
             self.holder = None;
             self.lapse(hold, call);
@@ -106,10 +106,10 @@ impl Server {
         self.lapsed = !call.rules.has(Bug::LapseForgotten);
         if !hold.pushed {
             self.mark_dead(hold.id, call.rules);
-        } else if call.rules.has(Bug::LapsedKeepsTurn) && self.entries[hold.id].is_some() {
-            self.line.insert(0, hold.id);
+        } else if call.rules.has(Bug::LapsedStaysAtHead) && self.entries[hold.id].is_some() {
+            self.queue.insert(0, hold.id);
         } else {
-            call.sights.add(Sight::MissedItsTurn);
+            call.sights.add(Sight::MissedItsGrant);
             self.silence(hold.id);
         }
     }
@@ -127,43 +127,43 @@ impl Server {
     }
 
     pub(crate) fn leave(&mut self, id: Id) {
-        self.line.retain(|other| *other != id);
+        self.queue.retain(|other| *other != id);
         self.entries[id] = None;
     }
 
     /// Grants the name to the first claim in the queue that has a listener, and pushes the grant.
     pub(crate) fn settle(&mut self, call: &mut Call<'_>) {
-        // A claim without a listener could not be told when the other program is done.
+        // A claim without a listener could not be notified when the other program is done.
         while self.is_foreign()
-            && let Some(&id) = self.line.first()
-            && id != call.speaker
-            && !call.wires[id].is_heard()
-            && !call.rules.has(Bug::StopAtDeaf)
+            && let Some(&id) = self.queue.first()
+            && id != call.caller
+            && !call.wires[id].has_listener()
+            && !call.rules.has(Bug::StopWithoutListener)
         {
             call.sights.add(Sight::PassedOver);
-            self.line.remove(0);
+            self.queue.remove(0);
             self.silence(id);
         }
         while self.holder.is_none()
             && !self.is_foreign()
-            && let Some(&id) = self.line.first()
+            && let Some(&id) = self.queue.first()
         {
-            self.line.remove(0);
+            self.queue.remove(0);
             if call.rules.has(Bug::StopAtExpired) && self.entries[id].is_some_and(|entry| entry.left == 0) {
                 self.entries[id] = None;
                 return;
             }
             let token = if call.rules.has(Bug::SameToken) { self.counter } else { self.mint() };
             let grant = Grant { token, after_lapse: self.lapsed };
-            if id == call.speaker {
-                self.seat(id, token, call.rules.claim_time, true);
+            if id == call.caller {
+                self.set_holder(id, token, call.rules.claim_time, true);
             } else if call.wires[id].publish(grant) {
                 call.sights.add(Sight::HandedOn);
-                self.seat(id, token, call.rules.claim_time, true);
+                self.set_holder(id, token, call.rules.claim_time, true);
             } else {
                 call.sights.add(Sight::PassedOver);
                 self.silence(id);
-                if call.rules.has(Bug::StopAtDeaf) {
+                if call.rules.has(Bug::StopWithoutListener) {
                     return;
                 }
             }
@@ -175,7 +175,7 @@ impl Server {
         self.counter
     }
 
-    pub(crate) fn seat(&mut self, id: Id, token: Token, lasts: Ticks, pushed: bool) {
+    pub(crate) fn set_holder(&mut self, id: Id, token: Token, lasts: Ticks, pushed: bool) {
         let hold = Hold { id, token, pushed };
         self.lock = Some((Value::Ours(hold), lasts));
         self.holder = Some(Holder { hold, after_lapse: self.lapsed });
@@ -195,7 +195,7 @@ impl Server {
     /// Time passes.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         self.lock = self.lock.map(|(value, left)| (value, left - 1)).filter(|(_, left)| *left > 0);
-        if !rules.has(Bug::PlacesNeverEnd) {
+        if !rules.has(Bug::EntriesNeverExpire) {
             self.entries.iter_mut().flatten().for_each(|entry| entry.left = entry.left.saturating_sub(1));
         }
         self.tombs.iter_mut().for_each(|left| *left = left.saturating_sub(1));
@@ -203,6 +203,6 @@ impl Server {
 
     /// Whether the server has a hold or an entry of the claim.
     pub(crate) fn knows(&self, id: Id) -> bool {
-        self.standing().is_some_and(|hold| hold.id == id) || self.entries[id].is_some()
+        self.current_hold().is_some_and(|hold| hold.id == id) || self.entries[id].is_some()
     }
 }

@@ -13,13 +13,13 @@ pub enum Sight {
     /// A waiter without a listener was passed over.
     PassedOver,
     /// A pushed grant lapsed before its client sent a request.
-    MissedItsTurn,
+    MissedItsGrant,
     /// After a waiter missed its grant, the name went to another.
     WentOn,
     /// A waiter that had missed its grant was in the queue again.
-    StoodAgain,
+    QueuedAgain,
     /// A tombstone refused a late request.
-    RefusedTheDead,
+    RefusedByTombstone,
     /// A push could not be dated, so its client asked.
     UndatedPush,
     /// A push may have come too late to be valid, so its client asked.
@@ -45,10 +45,10 @@ impl Sight {
     pub const ALL: [Self; 15] = [
         Self::HandedOn,
         Self::PassedOver,
-        Self::MissedItsTurn,
+        Self::MissedItsGrant,
         Self::WentOn,
-        Self::StoodAgain,
-        Self::RefusedTheDead,
+        Self::QueuedAgain,
+        Self::RefusedByTombstone,
         Self::UndatedPush,
         Self::LatePush,
         Self::GrantCameTooLate,

@@ -33,12 +33,12 @@ impl fmt::Display for World {
             }
             write!(f, " · {id:?} {client}")?;
             wire.requests.iter().try_for_each(|request| write!(f, ", sent {:?}", request.what))?;
-            wire.reply.iter().try_for_each(|reply| write!(f, ", told {:?}", reply.what))?;
+            wire.reply.iter().try_for_each(|reply| write!(f, ", answered {:?}", reply.what))?;
             wire.pushes.iter().try_for_each(|push| write!(f, ", pushed {}", push.what.token))?;
             wire.late.iter().try_for_each(|(request, left)| write!(f, ", late for {left} {request:?}"))?;
         }
         if self.foreign.left > 0 {
-            write!(f, " · another program believes for {}", self.foreign.left)?;
+            write!(f, " · another program holds for {}", self.foreign.left)?;
         }
         Ok(())
     }
@@ -53,8 +53,8 @@ impl fmt::Display for Server {
                 write!(f, "{id:?}.{token}{} for {left}", if pushed { "?" } else { "" })?;
             }
         }
-        if !self.line.is_empty() {
-            write!(f, ", line {:?}", self.line)?;
+        if !self.queue.is_empty() {
+            write!(f, ", queue {:?}", self.queue)?;
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Client {
             Stage::Waiting(waiting) if waiting.asked.is_some() => write!(f, "asks"),
             Stage::Waiting(_) => write!(f, "waits"),
             Stage::Holding(Holding { token, left: 0, .. }) => write!(f, "lost {token}"),
-            Stage::Holding(Holding { token, left, .. }) => write!(f, "believes {token} for {left}"),
+            Stage::Holding(Holding { token, left, .. }) => write!(f, "holds {token} for {left}"),
             Stage::Leaving(leaving) => match leaving.token {
                 Some(token) => write!(f, "releases {token}"),
                 None => write!(f, "gives up"),

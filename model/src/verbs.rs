@@ -17,7 +17,7 @@ impl Server {
     }
 
     fn claim(&mut self, how: How, call: &mut Call<'_>) -> Reply {
-        let (id, rules) = (call.speaker, call.rules);
+        let (id, rules) = (call.caller, call.rules);
         self.prune(call);
         let barges = how == How::Create && rules.has(Bug::Barge);
         if !barges {
@@ -27,34 +27,34 @@ impl Server {
             return Reply::Held(grant);
         }
         if let Some(entry) = self.entries[id] {
-            self.entries[id] = Some(Entry { silent: false, left: rules.place });
+            self.entries[id] = Some(Entry { silent: false, left: rules.entry_life });
             if !entry.silent {
                 return self.hint();
             }
-            call.sights.add(Sight::StoodAgain);
-            self.line.push(id);
+            call.sights.add(Sight::QueuedAgain);
+            self.queue.push(id);
             self.settle(call);
             return self.answer_holder(call).map_or_else(|| self.hint(), Reply::Held);
         }
         if self.tombs[id] > 0 && how == How::Create {
-            call.sights.add(Sight::RefusedTheDead);
+            call.sights.add(Sight::RefusedByTombstone);
         }
         if how == How::Ask || self.tombs[id] > 0 {
             return Reply::Gone;
         }
         let fits = self.lock.is_none() || (self.is_foreign() && rules.has(Bug::TakeWithoutLooking));
-        if fits && (self.line.is_empty() || barges) {
+        if fits && (self.queue.is_empty() || barges) {
             let grant = Grant { token: self.mint(), after_lapse: self.lapsed };
-            self.seat(id, grant.token, rules.ttl, false);
+            self.set_holder(id, grant.token, rules.ttl, false);
             return Reply::Held(grant);
         }
-        self.line.push(id);
-        self.entries[id] = Some(Entry { silent: false, left: rules.place });
+        self.queue.push(id);
+        self.entries[id] = Some(Entry { silent: false, left: rules.entry_life });
         self.hint()
     }
 
     fn answer_holder(&mut self, call: &Call<'_>) -> Option<Grant> {
-        self.holder.filter(|holder| holder.hold.id == call.speaker)?;
+        self.holder.filter(|holder| holder.hold.id == call.caller)?;
         self.confirm(call.rules.ttl)
     }
 
@@ -65,11 +65,11 @@ impl Server {
     fn renew(&mut self, token: Token, call: &mut Call<'_>) -> Reply {
         self.prune(call);
         if self.lock.is_none() && call.rules.has(Bug::RenewalTakes) {
-            self.seat(call.speaker, token, call.rules.ttl, false);
+            self.set_holder(call.caller, token, call.rules.ttl, false);
         }
-        if self.holder.is_some_and(|holder| (holder.hold.id, holder.hold.token) == (call.speaker, token)) {
+        if self.holder.is_some_and(|holder| (holder.hold.id, holder.hold.token) == (call.caller, token)) {
             self.confirm(call.rules.ttl);
-            return Reply::Kept;
+            return Reply::Extended;
         }
         call.sights.add(Sight::RenewedTooLate);
         self.settle(call);
@@ -78,11 +78,11 @@ impl Server {
 
     fn release(&mut self, token: Option<Token>, mark_dead: bool, call: &mut Call<'_>) -> Reply {
         self.prune(call);
-        let (id, rules) = (call.speaker, call.rules);
+        let (id, rules) = (call.caller, call.rules);
         let hold = self.holder.map(|holder| holder.hold);
         let own = hold.filter(|hold| hold.id == id);
         let other = own.is_some_and(|hold| token.is_some_and(|token| token != hold.token));
-        let said = if other {
+        let reply = if other {
             // The late request was granted once more. Its client does not know of it, so no other request will end it.
             if !rules.has(Bug::OtherGrantStays) {
                 self.free();
@@ -94,16 +94,16 @@ impl Server {
             self.free();
             Reply::Freed
         } else {
-            let stood = self.entries[id].is_some();
+            let was_queued = self.entries[id].is_some();
             self.leave(id);
-            let freed = stood && (token.is_none() || rules.has(Bug::FreedOutOfLine));
+            let freed = was_queued && (token.is_none() || rules.has(Bug::FreedOutOfOrder));
             if freed { Reply::Freed } else { Reply::Absent }
         };
         if mark_dead && !(other && rules.has(Bug::OtherGrantStays)) {
             self.mark_dead(id, rules);
         }
         self.settle(call);
-        said
+        reply
     }
 
     fn free(&mut self) {

@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
     ask_in: Ticks,
     clock: Option<ServerClock>,
     /// A notification arrived while a request was in flight.
-    pub(crate) rang: bool,
+    pub(crate) notified: bool,
     /// The pushed grant, and for how long it may count as valid.
     pushed: Option<(Grant, Ticks)>,
 }
@@ -27,13 +27,13 @@ struct ServerClock {
     /// How long ago the request left whose answer contained it.
     sent: Ticks,
     /// How long ago, by the server's clock, that request was served.
-    said: Ticks,
+    served: Ticks,
 }
 
 impl Waiting {
     /// The first request leaves.
     pub(crate) fn new() -> Self {
-        Self { how: How::Create, asked: Some(0), ask_in: 0, clock: None, rang: false, pushed: None }
+        Self { how: How::Create, asked: Some(0), ask_in: 0, clock: None, notified: false, pushed: None }
     }
 
     /// Whether it is time to ask.
@@ -47,7 +47,7 @@ impl Waiting {
     }
 
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
-        self.clock = Some(ServerClock { sent: 0, said: 0 });
+        self.clock = Some(ServerClock { sent: 0, served: 0 });
         let asks = self.how == How::Create || !rules.has(Bug::NoAskAfterReconnect);
         asks.then(|| self.ask())
     }
@@ -58,7 +58,7 @@ impl Waiting {
             self.ask_in = self.ask_in.saturating_sub(1);
         }
         // A reading older than the claim time would date every grant too early to be of use.
-        let older = |clock: ServerClock| ServerClock { sent: clock.sent + 1, said: clock.said + 1 };
+        let older = |clock: ServerClock| ServerClock { sent: clock.sent + 1, served: clock.served + 1 };
         self.clock = self.clock.map(older).filter(|clock| clock.sent < rules.claim_time);
         self.pushed = self.pushed.map(|(grant, left)| (grant, left.saturating_sub(1)));
     }
@@ -73,7 +73,7 @@ impl Waiting {
             sights.add(Sight::UndatedPush);
             return 0;
         };
-        let left = rules.claim_time.saturating_sub(clock.sent + push.age.saturating_sub(clock.said));
+        let left = rules.claim_time.saturating_sub(clock.sent + push.age.saturating_sub(clock.served));
         if left == 0 {
             sights.add(Sight::LatePush);
         }
@@ -83,10 +83,10 @@ impl Waiting {
 
 impl Client {
     /// Handles the server's answer about the claim.
-    pub(crate) fn placed(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
+    pub(crate) fn claim_answered(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
         let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
         let sent = waiting.asked.take().unwrap_or_default();
-        waiting.clock = (sent < rules.claim_time).then_some(ServerClock { sent, said: reply.age });
+        waiting.clock = (sent < rules.claim_time).then_some(ServerClock { sent, served: reply.age });
         match reply.what {
             Reply::Held(grant) => {
                 // R1: the lease counts from before the request left.
@@ -100,7 +100,7 @@ impl Client {
             Reply::Waiting { free_in } => {
                 waiting.how = How::Ask;
                 waiting.ask_in = free_in.map_or(rules.poll, |free_in| free_in.min(rules.poll));
-                if waiting.rang { self.listen() } else { Then::Nothing }
+                if waiting.notified { self.listen() } else { Then::Nothing }
             }
             // The claim is gone. But a late request of it may still arrive, and the server need not have a tombstone by
             // then.
@@ -113,10 +113,10 @@ impl Client {
     }
 
     /// A pushed grant arrives. While a request is in flight, the grant is stored until the answer.
-    pub(crate) fn hear(&mut self, push: Aged<Grant>, rules: &Rules, sights: &Sights) -> Then {
+    pub(crate) fn receive(&mut self, push: Aged<Grant>, rules: &Rules, sights: &Sights) -> Then {
         let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
         waiting.pushed = Some((push.what, waiting.trust(push, rules, sights)));
-        waiting.rang = true;
+        waiting.notified = true;
         if waiting.asked.is_some() { Then::Nothing } else { self.listen() }
     }
 
@@ -124,7 +124,7 @@ impl Client {
     /// asks.
     pub(crate) fn listen(&mut self) -> Then {
         let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
-        waiting.rang = false;
+        waiting.notified = false;
         match waiting.pushed.take() {
             Some((grant, left @ 1..)) => self.hold(grant, left),
             _ => Then::Send(waiting.ask()),

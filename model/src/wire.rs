@@ -25,7 +25,7 @@ pub(crate) enum Reply {
     Held(Grant),
     Waiting { free_in: Option<Ticks> },
     Gone,
-    Kept,
+    Extended,
     Lost,
     Freed,
     Absent,
@@ -76,7 +76,7 @@ pub(crate) struct Wire {
     pub(crate) subscription: Subscription,
     /// The requests in the order in which they are served.
     pub(crate) requests: SmallVec<[Aged<Request>; 2]>,
-    /// The number of requests whose answers nobody waits for.
+    /// The number of requests whose answers no client waits for.
     pub(crate) unwanted: usize,
     /// At most one: a client waits for one answer at a time.
     pub(crate) reply: Option<Aged<Reply>>,
@@ -108,11 +108,11 @@ impl Wire {
     }
 
     /// The server answers a request.
-    pub(crate) fn answer(&mut self, said: Reply) {
+    pub(crate) fn answer(&mut self, reply: Reply) {
         if self.unwanted > 0 {
             self.unwanted -= 1;
         } else {
-            self.reply = Some(Aged::new(said));
+            self.reply = Some(Aged::new(reply));
         }
     }
 
@@ -121,11 +121,11 @@ impl Wire {
         if self.subscription == Subscription::Open {
             self.pushes.push(Aged::new(grant));
         }
-        self.is_heard()
+        self.has_listener()
     }
 
     /// Whether the client's channel seems to have a listener.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_listener(&self) -> bool {
         self.subscription != Subscription::Shut
     }
 

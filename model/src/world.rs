@@ -96,8 +96,8 @@ impl World {
     /// Serves the next request on a connection.
     pub(crate) fn serve_next(&mut self, id: Id, by: By<'_>) {
         let request = self.wires[id].requests.remove(0).what;
-        let said = self.serve(id, request, by);
-        self.wires[id].answer(said);
+        let reply = self.serve(id, request, by);
+        self.wires[id].answer(reply);
     }
 
     /// Serves a request on a broken connection after all.
@@ -108,10 +108,10 @@ impl World {
 
     fn serve(&mut self, id: Id, request: Request, by: By<'_>) -> Reply {
         let before = self.server.clone();
-        let mut call = Call { rules: by.rules, sights: by.sights, wires: &mut self.wires, speaker: id };
-        let said = self.server.serve(request, &mut call);
+        let mut call = Call { rules: by.rules, sights: by.sights, wires: &mut self.wires, caller: id };
+        let reply = self.server.serve(request, &mut call);
         self.judge(&before, id, request, by.sights);
-        said
+        reply
     }
 
     /// The client reads an answer.
@@ -132,9 +132,9 @@ impl World {
     }
 
     /// The client receives a push.
-    pub(crate) fn hear(&mut self, id: Id, by: By<'_>) {
+    pub(crate) fn receive(&mut self, id: Id, by: By<'_>) {
         let push = self.wires[id].pushes.remove(0);
-        let then = self.clients[id].hear(push, by.rules, by.sights);
+        let then = self.clients[id].receive(push, by.rules, by.sights);
         self.follow(id, then, by);
     }
 
@@ -157,12 +157,12 @@ impl World {
         match then {
             Then::Nothing => {}
             Then::Send(request) => self.send(id, request),
-            Then::Told(truth) => self.judge.lied |= !truth,
-            Then::Believe(grant) => {
+            Then::Reported(truth) => self.judge.lied |= !truth,
+            Then::Hold(grant) => {
                 if by.rules.ids().any(|id| self.is_paused(id)) {
                     by.sights.add(Sight::Overtaken);
                 }
-                self.judge.believed(grant);
+                self.judge.hold_began(grant);
             }
         }
         self.tidy(id);
@@ -189,7 +189,7 @@ impl World {
 
     /// Another program takes the free name.
     pub(crate) fn foreign_takes(&mut self, by: By<'_>) {
-        if self.server.counter > 0 && !self.server.line.is_empty() {
+        if self.server.counter > 0 && !self.server.queue.is_empty() {
             by.sights.add(Sight::ForeignBetween);
         }
         self.foreign = Foreign { takes: self.foreign.takes - 1, left: by.rules.ttl };
@@ -222,8 +222,8 @@ impl World {
     }
 
     /// How many clients and programs hold the name now, as far as they know.
-    pub(crate) fn believers(&self, rules: &Rules) -> usize {
-        let ours = rules.ids().filter(|&id| self.clients[id].belief().is_some()).count();
+    pub(crate) fn valid_holders(&self, rules: &Rules) -> usize {
+        let ours = rules.ids().filter(|&id| self.clients[id].valid_hold().is_some()).count();
         ours + usize::from(self.foreign.left > 0)
     }
 
@@ -233,7 +233,7 @@ impl World {
             Stage::Holding(holding) => holding.token == hold.token,
             _ => false,
         };
-        self.foreign.left > 0 || self.server.standing().is_some_and(knows)
+        self.foreign.left > 0 || self.server.current_hold().is_some_and(knows)
     }
 
     /// Whether a holder has lost its hold and still works.

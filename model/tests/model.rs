@@ -4,12 +4,12 @@ use std::io::Write;
 
 use leasehold_model::{MISTAKES, Run, SMALL};
 
-/// Looks at all worlds of a run, and tells how many there are.
+/// Searches all worlds of a run, and prints how many there are.
 fn is_as_expected(run: &Run) {
-    let found = run.look(|_, _| ());
-    let told = format!("{}: {} worlds, {:.1} s\n", run.name, found.worlds, found.took.as_secs_f64());
-    // Not by `println`, which nobody sees unless the test fails.
-    std::io::stderr().write_all(told.as_bytes()).expect("standard error takes text");
+    let found = run.search(|_, _| ());
+    let report = format!("{}: {} worlds, {:.1} s\n", run.name, found.worlds, found.took.as_secs_f64());
+    // Not by `println`, which is hidden unless the test fails.
+    std::io::stderr().write_all(report.as_bytes()).expect("standard error takes text");
     let complaints = run.complaints(&found);
     assert!(complaints.is_empty(), "{}: {}", run.name, complaints.join("\n"));
 }
@@ -33,8 +33,9 @@ macro_rules! runs {
 
 runs! {
     delays timeouts broken_connections broken_twice renewals deaths another_program unfenced fenced sealed
-    in_line in_line_reconnecting in_line_with_lost_notifications in_line_behind_the_dead in_line_behind_the_known_dead
-    in_line_for_the_dead in_line_for_another_program in_line_behind_the_dead_for_another_program
+    in_queue in_queue_reconnecting in_queue_with_lost_notifications in_queue_behind_dead_waiters
+    in_queue_behind_known_dead_waiters in_queue_behind_a_dead_holder in_queue_behind_another_program
+    in_queue_behind_dead_waiters_and_another_program
 }
 
 #[test]

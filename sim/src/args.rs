@@ -10,7 +10,7 @@ const USAGE: &str =
   --jobs N       on so many threads (1)
   --ops N        with so many acquisitions each (32)
   --bug NAME     with a mistake in the model, to see it found
-  --replay SEED  run one seed, tell what happens, and reduce it if it violates something";
+  --replay SEED  run one seed, print its events, and reduce it if it violates something";
 
 /// The arguments.
 pub(crate) struct Args {

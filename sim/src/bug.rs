@@ -14,19 +14,19 @@ pub enum Bug {
     /// A release answers "freed" and frees nothing.
     FreesNothing,
     /// A release frees the name, whichever claim holds it.
-    FreesAnybody,
-    /// A renewal answers "kept", whichever claim holds the name.
-    KeepsAnybody,
+    FreesAnyHolder,
+    /// A renewal answers "extended", whichever claim holds the name.
+    ExtendsAnyClaim,
     /// The server keeps no tombstones.
-    ForgetsTheDead,
+    KeepsNoTombstones,
     /// No client gets a notification of a grant.
-    TellsNobody,
+    NotifiesNoClient,
     /// The client dates a pushed grant by the time of its arrival.
     DatesByArrival,
     /// The client reports a request without an answer as not applied.
-    TakesUnknownForNo,
+    ReportsUnknownAsNotApplied,
     /// The client never asks for a tombstone.
-    NeverBuries,
+    NeverAsksForTombstones,
 }
 
 impl Bug {
@@ -37,13 +37,13 @@ impl Bug {
         Self::PushesUnstored,
         Self::TokensFall,
         Self::FreesNothing,
-        Self::FreesAnybody,
-        Self::KeepsAnybody,
-        Self::ForgetsTheDead,
-        Self::TellsNobody,
+        Self::FreesAnyHolder,
+        Self::ExtendsAnyClaim,
+        Self::KeepsNoTombstones,
+        Self::NotifiesNoClient,
         Self::DatesByArrival,
-        Self::TakesUnknownForNo,
-        Self::NeverBuries,
+        Self::ReportsUnknownAsNotApplied,
+        Self::NeverAsksForTombstones,
     ];
 
     /// The bug with this name, as it is written in the source.

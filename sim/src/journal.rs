@@ -50,7 +50,7 @@ pub(crate) struct Record {
 
 /// The task that an event belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Who {
+pub(crate) struct Actor {
     /// The process.
     pub(crate) process: Group,
     /// The task.
@@ -80,21 +80,21 @@ impl Journal {
     }
 
     /// Records an event of an attempt, at `at`. Events of killed processes are dropped.
-    pub(crate) fn record(&self, at: Instant, who: Who, lock: &str, attempt: AttemptId, what: What) {
-        if !self.scheduler.is_alive(who.process) {
+    pub(crate) fn record(&self, at: Instant, actor: Actor, lock: &str, attempt: AttemptId, what: What) {
+        if !self.scheduler.is_alive(actor.process) {
             return;
         }
         self.scheduler.note(attempt, || {
-            format!("process {} task {} {lock} {attempt:x}: {what:?}", who.process.number(), who.task)
+            format!("process {} task {} {lock} {attempt:x}: {what:?}", actor.process.number(), actor.task)
         });
         let mut inner = self.lock();
-        let (seq, _) = inner.counts.entry(who.process).or_default();
+        let (seq, _) = inner.counts.entry(actor.process).or_default();
         let event = Event {
             run: self.run,
-            proc: who.process.number(),
+            proc: actor.process.number(),
             seq: *seq,
             t: at.as_nanos(),
-            task: who.task,
+            task: actor.task,
             lock: lock.to_owned(),
             attempt,
             what,
@@ -105,7 +105,7 @@ impl Journal {
 
     /// Records an event of a process, a lock or the whole world, now.
     pub(crate) fn note(&self, lock: &str, what: What) {
-        self.record(self.scheduler.now(), Who { process: Group::WORLD, task: 0 }, lock, 0, what);
+        self.record(self.scheduler.now(), Actor { process: Group::WORLD, task: 0 }, lock, 0, what);
     }
 
     /// Counts a fault of this kind.
@@ -116,7 +116,7 @@ impl Journal {
 
     /// Records a disturbance of the whole system that begins now and ends after `length`.
     pub(crate) fn storm(self: &Arc<Self>, kind: &str, length: Duration) {
-        // Two disturbances of one kind at a time must be told apart.
+        // Two disturbances of one kind at a time must be distinguishable.
         let kind = format!("{kind} {}", self.scheduler.now().as_nanos());
         self.note("", What::NemesisBegin { kind: kind.clone() });
         let journal = Arc::clone(self);
@@ -131,8 +131,8 @@ impl Journal {
 
     /// Records that a client learns that the server's clock runs ahead.
     pub(crate) fn doubt(&self, client: Group) {
-        let heard = self.scheduler.now();
-        self.lock().doubts.push(Doubt { client, heard });
+        let learned = self.scheduler.now();
+        self.lock().doubts.push(Doubt { client, learned });
     }
 
     /// Records a violation that the history does not show.

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 /// The results of the seeds so far.
 struct Explored {
     begin: Instant,
-    told: Instant,
+    reported: Instant,
     total: Tally,
     failed: Vec<u64>,
 }
@@ -48,7 +48,8 @@ struct Explored {
 fn explore(args: &Args) -> bool {
     let next = AtomicU64::new(args.from);
     let begin = Instant::now();
-    let explored = Mutex::new(Explored { begin, told: begin, total: Tally::default(), failed: Vec::new() });
+    let explored =
+        Mutex::new(Explored { begin, reported: begin, total: Tally::default(), failed: Vec::new() });
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +64,7 @@ fn explore(args: &Args) -> bool {
         (1..args.jobs).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    explored.into_inner().unwrap_or_else(PoisonError::into_inner).tell()
+    explored.into_inner().unwrap_or_else(PoisonError::into_inner).report()
 }
 
 impl Explored {
@@ -75,8 +76,8 @@ impl Explored {
             }
             self.failed.push(seed);
         }
-        if self.told.elapsed() > PROGRESS {
-            self.told = Instant::now();
+        if self.reported.elapsed() > PROGRESS {
+            self.reported = Instant::now();
             let interval = self.total.runs as f64 / self.begin.elapsed().as_secs_f64() * 60.0;
             eprint!(
                 "\r{}/{} seeds, {interval:.0} a minute, {:.1} simulated hours, {} violated ",
@@ -88,13 +89,13 @@ impl Explored {
         }
     }
 
-    fn tell(mut self) -> bool {
+    fn report(mut self) -> bool {
         eprintln!();
         print!("{}", self.total);
         println!("{:<28} {:.1} s", "real time", self.begin.elapsed().as_secs_f64());
         if !self.failed.is_empty() {
             self.failed.sort_unstable();
-            println!("seeds that violated: {:?}; `--replay SEED` tells one of them", self.failed);
+            println!("seeds that violated: {:?}; `--replay SEED` prints one of them", self.failed);
         }
         !self.failed.is_empty()
     }
@@ -104,22 +105,22 @@ impl Explored {
 fn replay(args: &Args, seed: u64) -> bool {
     let plan = args.plan(seed);
     let Some(small) = reduce(&plan) else {
-        tell(seed, &plan);
+        report(seed, &plan);
         println!("seed {seed}: nothing is violated");
         return false;
     };
-    tell(seed, &plan);
+    report(seed, &plan);
     println!("\nreduced from {} acquisitions to {}:\n", plan.ops(), small.ops());
-    tell(seed, &small);
+    report(seed, &small);
     true
 }
 
 /// Prints a plan, its events and its violations.
-fn tell(seed: u64, plan: &Plan) {
+fn report(seed: u64, plan: &Plan) {
     println!("{plan}");
     let outcome = run(plan, true);
-    let tells = |line: &&String| !line.ends_with(" goes on") && !line.contains(" Truth {");
-    outcome.trace.iter().filter(tells).for_each(|line| println!("{line}"));
+    let is_shown = |line: &&String| !line.ends_with(" goes on") && !line.contains(" Truth {");
+    outcome.trace.iter().filter(is_shown).for_each(|line| println!("{line}"));
     complain(seed, &outcome);
 }
 

@@ -104,7 +104,7 @@ impl World {
     /// Looks at the server's state, because it may have changed without a request.
     fn look_now(self: &Arc<Self>) {
         let world = Arc::clone(self);
-        self.scheduler.at(self.scheduler.now(), move || world.truths.look());
+        self.scheduler.at(self.scheduler.now(), move || world.truths.observe());
     }
 
     /// Records a disturbance of the whole system for `length`, and for the recovery time after it.

@@ -16,7 +16,7 @@ pub(crate) struct Doubt {
     /// The client.
     pub(crate) client: Group,
     /// The time.
-    pub(crate) heard: Instant,
+    pub(crate) learned: Instant,
 }
 
 /// Checks every hold that the server has forgotten: its user may think it valid for no longer than its lease, and not
@@ -29,7 +29,7 @@ pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint
 #[derive(Default)]
 struct Notice<'h> {
     doubts: Vec<Doubt>,
-    believed: BTreeMap<AttemptId, ActiveHold<'h>>,
+    active_holds: BTreeMap<AttemptId, ActiveHold<'h>>,
 }
 
 struct ActiveHold<'h> {
@@ -44,15 +44,15 @@ impl<'h> Notice<'h> {
         match &event.what {
             What::AcqOk { .. } => {
                 let active_hold = ActiveHold { lock: &event.lock, since: event.t, forgotten: None };
-                self.believed.insert(event.attempt, active_hold);
+                self.active_holds.insert(event.attempt, active_hold);
             }
-            What::RelInv { .. } | What::Lost { .. } => drop(self.believed.remove(&event.attempt)),
-            What::Truth { holders, .. } => self.look(event, holders),
+            What::RelInv { .. } | What::Lost { .. } => drop(self.active_holds.remove(&event.attempt)),
+            What::Truth { holders, .. } => self.compare(event, holders),
             // A client that is stopped may have received the message without handling it.
             What::Stop { victim } => self.doubts.retain(|doubt| {
                 doubt.client.number() != *victim
-                    || doubt.heard.as_nanos() > event.t
-                    || doubt.heard.after(SOON).as_nanos() < event.t
+                    || doubt.learned.as_nanos() > event.t
+                    || doubt.learned.after(SOON).as_nanos() < event.t
             }),
             What::RenewOk { deadline, ttl: Some(ttl) } => {
                 let at = self.forgotten(event)?;
@@ -71,8 +71,8 @@ impl<'h> Notice<'h> {
         None
     }
 
-    fn look(&mut self, truth: &Event, holders: &[Held]) {
-        for (attempt, active_hold) in &mut self.believed {
+    fn compare(&mut self, truth: &Event, holders: &[Held]) {
+        for (attempt, active_hold) in &mut self.active_holds {
             if active_hold.lock != truth.lock || active_hold.since >= truth.t {
                 continue;
             }
@@ -82,7 +82,7 @@ impl<'h> Notice<'h> {
     }
 
     fn forgotten(&self, event: &Event) -> Option<u64> {
-        self.believed.get(&event.attempt)?.forgotten
+        self.active_holds.get(&event.attempt)?.forgotten
     }
 }
 
@@ -90,7 +90,7 @@ impl Doubt {
     /// Whether the process that records `event` learned of it after `at`, and had time to handle it.
     fn is_between(&self, at: u64, event: &Event) -> bool {
         let own = self.client.number() == event.proc;
-        own && self.heard.as_nanos() > at && self.heard.after(SOON).as_nanos() < event.t
+        own && self.learned.as_nanos() > at && self.learned.after(SOON).as_nanos() < event.t
     }
 }
 

@@ -49,7 +49,7 @@ struct Reducer {
 
 impl Reducer {
     /// Keeps a smaller plan if it fails in the same way.
-    fn keep(&mut self, smaller: Plan) -> bool {
+    fn keep_if_failing(&mut self, smaller: Plan) -> bool {
         self.runs += 1;
         let fails = self.runs <= MOST_RUNS && failure(&smaller).as_ref() == Some(&self.kind);
         if fails {
@@ -68,7 +68,7 @@ impl Reducer {
                 let list = of(&mut smaller);
                 let to = (from + chunk).min(list.len());
                 drop(list.drain(from..to));
-                if !self.keep(smaller) {
+                if !self.keep_if_failing(smaller) {
                     from += chunk;
                 }
             }
@@ -82,7 +82,7 @@ impl Reducer {
             if self.plan.clients[client].fast != 0 {
                 let mut plainer = self.plan.clone();
                 plainer.clients[client] = ClientPlan { fast: 0, ..plainer.clients[client].clone() };
-                self.keep(plainer);
+                self.keep_if_failing(plainer);
             }
         }
     }

@@ -76,12 +76,12 @@ impl Resources {
         let (there, back) = self.delays();
         let resources = Arc::clone(self);
         self.scheduler.at(self.scheduler.now().after(there), move || {
-            let said = request(resources.lock().by_lock.entry(lock).or_default());
+            let reply = request(resources.lock().by_lock.entry(lock).or_default());
             let at = resources.scheduler.now().after(back);
-            resources.scheduler.at(at, move || drop(answer.send(said)));
+            resources.scheduler.at(at, move || drop(answer.send(reply)));
         });
         match answered.await {
-            Ok(said) => said,
+            Ok(reply) => reply,
             // The world has ended.
             Err(_) => std::future::pending().await,
         }

@@ -16,7 +16,7 @@ pub struct Tally {
     /// Of the local grants, those to an owner that held the lock already.
     pub again: u64,
     /// Grants to a claim in the queue, whether pushed or found by asking.
-    pub in_line: u64,
+    pub handed_over: u64,
     /// Holds that were reported as lost.
     pub losses: u64,
     /// The longest wait of a granted request.
@@ -58,7 +58,7 @@ impl Tally {
         self.grants += other.grants;
         self.local += other.local;
         self.again += other.again;
-        self.in_line += other.in_line;
+        self.handed_over += other.handed_over;
         self.losses += other.losses;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
         for (kind, count) in &other.faults {
@@ -92,7 +92,7 @@ impl fmt::Display for Tally {
         row("grants", self.grants.to_string())?;
         row("  handed on in a process", (self.local - self.again).to_string())?;
         row("  entered again", self.again.to_string())?;
-        row("  handed on by the server", self.in_line.to_string())?;
+        row("  handed on by the server", self.handed_over.to_string())?;
         row("holds told lost", self.losses.to_string())?;
         row("longest wait", format!("{:.1} s", self.longest_wait.as_secs_f64()))?;
         row("faults", self.faults.values().sum::<u64>().to_string())?;

@@ -73,14 +73,14 @@ impl Truths {
     /// A token of the current holder of a lock.
     pub(crate) fn holder(&self, name: &str) -> Option<u64> {
         let now = self.journal.scheduler().now();
-        let views = self.network.server(|machine| machine.look(now));
+        let views = self.network.server(|machine| machine.views(now));
         views.iter().find(|view| view.name.as_str() == name)?.holders.first()?.token
     }
 
     /// Observes every lock, and records its state now.
-    pub(crate) fn look(&self) {
+    pub(crate) fn observe(&self) {
         let now = self.journal.scheduler().now();
-        let views = self.network.server(|machine| machine.look(now));
+        let views = self.network.server(|machine| machine.views(now));
         for lock in &self.plan.locks {
             let view = views.iter().find(|view| view.name.as_str() == lock.name);
             let (mut holders, mut waiters) = (Vec::new(), Vec::new());

@@ -105,7 +105,7 @@ fn sent_again(plan: &Plan) -> Duration {
 }
 
 /// How late the head of the queue may poll. The end of a lease sends no notification. The head of the queue asked last
-/// before that hold began, at the latest, and was told when the hold before it may be over. So its poll comes late
+/// before that hold began, at the latest, and was answered when the hold before it may end. So its poll comes late
 /// where a lease is shorter than the poll interval.
 fn looks_late(plan: &Plan) -> Duration {
     SLOWEST_POLL.saturating_sub(plan.shortest_lease())
@@ -113,7 +113,7 @@ fn looks_late(plan: &Plan) -> Duration {
 
 /// How long the queue entry of a dead client may block the name: for its entry life, also if the lease that it asked
 /// for was never granted; and it may be granted shortly before it ends.
-fn place(plan: &Plan) -> Duration {
+fn longest_entry_life(plan: &Plan) -> Duration {
     let longest = plan.longest_lease();
     entry_life(longest) + CLAIM_TIME.min(longest)
 }
@@ -128,7 +128,7 @@ fn terms(plan: &Plan) -> Terms {
     terms.reading = Duration::from_micros(1);
     terms.precision = Duration::from_micros(1);
     terms.lossy = !promise.exclusion;
-    terms.place = place(plan);
+    terms.place = longest_entry_life(plan);
     terms.under_way = REQUEST_LIFE;
     terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
@@ -139,10 +139,10 @@ fn terms(plan: &Plan) -> Terms {
     }
     // A client that was stopped before it read its clock counts its limit from the time when it goes on.
     terms.over_limit += plan.stops_in_steps();
-    // No notification tells that a name held by nobody is free again: the poll finds out.
+    // The end of a minimum hold sends no notification: the poll finds out.
     let poll = match plan.manner {
         Manner::Poll => Duration::from_secs(1),
-        _ if plan.keeps() => SLOWEST_POLL,
+        _ if plan.has_min_holds() => SLOWEST_POLL,
         _ => Duration::ZERO,
     };
     // The slowest message takes ten times as long, and few of the four messages of a hand-over are slow.
@@ -190,15 +190,15 @@ mod tests {
     /// A claim asks for the longest lease, waits in the queue, and dies. It is granted when its entry is about to end:
     /// a try gets "taken" for as long as the terms allow, and no longer.
     #[test]
-    fn the_place_of_who_died_may_be_granted_when_it_ends() {
-        let nobody = BTreeSet::new();
+    fn the_entry_of_a_dead_process_may_be_granted_until_it_ends() {
+        let none_deaf = BTreeSet::new();
         for seed in 1..=50 {
             let plan = Plan::draw(seed, 32, None);
             let longest = plan.longest_lease();
             let mut store = Store::new(Manner::Poll, None);
             let mut ask = |after: Duration, request: &Request| {
                 let now = Instant::from_nanos(1_000_000_000_000).after(after);
-                let mut around = Around { now, deaf: &nobody, mail: Vec::new() };
+                let mut around = Around { now, deaf: &none_deaf, mail: Vec::new() };
                 store.serve(&mut around, Group::WORLD, request)
             };
             let holder = claim(1, Duration::from_secs(3600), false);
@@ -213,12 +213,12 @@ mod tests {
             let release = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
             let moment = Duration::from_nanos(1);
             ask(entry_life(longest) - moment, &Request::Release(vec![(release, false)]));
-            let place = terms(&plan).place;
+            let blocked = terms(&plan).place;
             let mut tries =
                 |number, after| ask(after, &Request::Claim(claim(number, longest, false), How::Create));
-            let early = tries(3, place - moment * 2);
+            let early = tries(3, blocked - moment * 2);
             assert!(matches!(early, Reply::Claim(Ok(Answer::Taken(_)))), "seed {seed}: {early:?}");
-            let late = tries(4, place);
+            let late = tries(4, blocked);
             assert!(matches!(late, Reply::Claim(Ok(Answer::Held(_)))), "seed {seed}: {late:?}");
         }
     }

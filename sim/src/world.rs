@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::{
     client::{ClientClock, ClientRng, Host, Remote},
-    journal::{Journal, Who},
+    journal::{Actor, Journal},
     nemesis,
     network::Network,
     plan::Plan,
@@ -144,7 +144,7 @@ impl World {
         for (task, ops) in plan.tasks.iter().enumerate() {
             let user = User {
                 plan: Arc::clone(&self.plan),
-                who: Who { process: group, task: task as u32 },
+                actor: Actor { process: group, task: task as u32 },
                 host: host.clone(),
                 locks: locks.clone(),
                 journal: Arc::clone(&self.journal),
@@ -164,10 +164,10 @@ impl World {
 
     /// Observes the server's state periodically while any client works.
     fn look_again(self: &Arc<Self>) {
-        let (world, next) = (Arc::clone(self), self.scheduler.now().after(self.plan.look));
+        let (world, next) = (Arc::clone(self), self.scheduler.now().after(self.plan.truth_interval));
         self.scheduler.at(next, move || {
             if !world.is_over() {
-                world.truths.look();
+                world.truths.observe();
                 world.look_again();
             }
         });
@@ -192,7 +192,7 @@ impl World {
             verdict::judge(&self.plan, &mut record, &mut complaints);
         }
         record.tally.violated = u64::from(!complaints.is_empty());
-        let (digest, trace) = self.scheduler.told();
+        let (digest, trace) = self.scheduler.digest_and_trace();
         // A sum of digests does not depend on their order, so each is combined with its seed.
         record.tally.digest = Rng::of(&[self.plan.seed, digest]).next();
         Outcome { tally: record.tally, complaints, digest, trace }

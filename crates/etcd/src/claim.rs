@@ -1,4 +1,4 @@
-//! Making a claim: one request when the name is free.
+//! Creates a claim: one request when the name is free.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,42 +8,44 @@ use crate::{
     claims::{Blocker, Keyed, State},
     client::{Client, Failed},
     conn::Conn,
-    error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
+    error::{classify, is_full, is_lease_gone, is_too_long, unreadable},
     keys::{self, Dir},
-    position::{ClaimReply, QueuePosition, what_blocks},
+    position::{ClaimReply, QueuePosition, blockers_range},
     record::{Record, RecordState},
     runtime,
     session::Session,
     wire::{Order, Put, Range, Txn, TxnResponse, compare},
 };
 
-/// How often a claim is sent again because an epoch was raised, a lease had ended or others came meanwhile.
+/// The most times that a claim is sent: its epoch may be raised, its lease may end, or other claims may arrive in
+/// between.
 const MAX_TRIES: u32 = 64;
-/// The longest pause before that.
-const LONGEST_PAUSE: Duration = Duration::from_millis(128);
+/// The longest pause between two of them.
+const MAX_PAUSE: Duration = Duration::from_millis(128);
 
-/// Where the reads of a transaction that made nothing stand: the key, the epoch, another kind of lock (and another limit), the
-/// first that came before; for permits also all of it, and the key of clients that have no line.
+/// The indexes of the reads in a transaction that created nothing: the key, the epoch, keys of another kind of lock (or
+/// of another limit), the first key ahead. For permits, two more follow: all keys ahead, and the key of clients without
+/// a queue.
 const KEY: usize = 0;
 const EPOCH: usize = 1;
 const OTHERS: usize = 2;
 
-/// What becomes of a claim whose key was not created.
+/// What to do with a claim whose key was not created.
 enum Next {
     Answer(Answer),
-    /// It is sent again. For a try for permits: at this revision there was room for it beside all that had come before.
+    /// Send the claim again. For a try for permits: at revision `room_at` enough permits were free.
     Again {
         room_at: Option<i64>,
     },
 }
 
-/// What is read of the first one in the way.
+/// What is read of the first key ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
-    /// As it is, for it may say when it ends.
-    Whole,
-    /// Without its value, which another wrote and which is longer than an answer may be.
-    Key,
+enum FirstBlocker {
+    /// With its value: a minimum hold says when it ends.
+    WithValue,
+    /// Without its value: another program wrote one that is longer than the bound of a reply.
+    KeyOnly,
 }
 
 impl Client {
@@ -52,22 +54,22 @@ impl Client {
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
-        let place = self.claims().get(claim.id).map(|entry| entry.state.clone());
-        match place {
+        let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
+        match state {
             None if how == How::Ask => Ok(Answer::Gone),
             Some(State::Gone) => Ok(Answer::Gone),
-            None | Some(State::Made | State::Lapsed) => self.make(claim).await,
+            None | Some(State::Made | State::Lapsed) => self.create_key(claim).await,
             Some(State::Waiting { own: revision, .. } | State::Held { own: revision, .. }) => {
-                self.ask_for(claim, revision).await
+                self.recheck(claim, revision).await
             }
             Some(State::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
         }
     }
 
-    async fn make(&self, claim: &Claim) -> Result<Answer, EngineError> {
-        let (mut first, mut room_at) = (First::Whole, None);
+    async fn create_key(&self, claim: &Claim) -> Result<Answer, EngineError> {
+        let (mut first, mut room_at) = (FirstBlocker::WithValue, None);
         for round in 0..MAX_TRIES {
-            let (session, key) = self.enter(claim).await?;
+            let (session, key) = self.register(claim).await?;
             let now = self.now();
             if self.in_flight.is_released(claim.id, now) {
                 return Ok(Answer::Gone);
@@ -76,41 +78,41 @@ impl Client {
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
             let request = request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first, room_at));
             let in_flight = self.in_flight.start(claim.id, self.request(), now);
-            let (conn, said) = match self.call(request).await {
+            let (conn, reply) = match self.call(request).await {
                 Ok(answered) => answered,
-                Err(Failed::There(status)) if is_lease_gone(&status) => {
+                Err(Failed::Sent(status)) if is_lease_gone(&status) => {
                     in_flight.complete();
                     session.end();
-                    self.sooner.notify_one();
+                    self.wake_maintenance.notify_one();
                     continue;
                 }
-                // So it was not made: of one that was, nothing is read but keys.
-                Err(Failed::There(status)) if is_too_long(&status) && first == First::Whole => {
+                // The key was not created: a transaction that creates it reads keys only.
+                Err(Failed::Sent(status)) if is_too_long(&status) && first == FirstBlocker::WithValue => {
                     in_flight.complete();
-                    first = First::Key;
+                    first = FirstBlocker::KeyOnly;
                     continue;
                 }
-                Err(Failed::There(status)) if is_full(&status) => {
+                Err(Failed::Sent(status)) if is_full(&status) => {
                     in_flight.complete();
-                    self.take_back(claim).await?;
-                    return Err(sort(&status));
+                    self.withdraw(claim).await?;
+                    return Err(classify(&status));
                 }
                 Err(failed) => {
-                    let error = failed.sorted();
+                    let error = failed.classified();
                     if error.fault != Fault::Unknown {
                         in_flight.complete();
-                        self.leave(claim);
+                        self.forget_if_settled(claim);
                     }
                     return Err(error);
                 }
             };
             in_flight.complete();
-            if said.succeeded {
-                return self.made(claim, &dir, &conn, said, ttl).await;
+            if reply.succeeded {
+                return self.key_created(claim, &dir, &conn, reply, ttl).await;
             }
-            match self.not_made(claim, &dir, &session, epoch, said).await? {
+            match self.key_not_created(claim, &dir, &session, epoch, reply).await? {
                 Next::Answer(answer) => return Ok(answer),
-                // Others came since there was room.
+                // Other claims arrived after that revision.
                 Next::Again { room_at: room } if room_at.is_some() => {
                     room_at = room;
                     runtime::sleep(pause(claim.id, round)).await;
@@ -118,18 +120,18 @@ impl Client {
                 Next::Again { room_at: room } => room_at = room,
             }
         }
-        self.leave(claim);
+        self.forget_if_settled(claim);
         Err(EngineError::new(Fault::Retry, "what the claim depends on changed again and again"))
     }
 
-    /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
-    async fn enter(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
+    /// Adds the claim to the claim table before its first request leaves, so that every outcome can be undone.
+    async fn register(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
         let now = self.now();
         let known = self.claims().get(claim.id).map(|entry| {
             entry.speaks(now);
             (Arc::clone(entry.data.slot.session()), entry.data.key.clone())
         });
-        // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
+        // An earlier request of the claim may still arrive while its lease exists, so the claim stays on that lease.
         if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
             return match self.freshen(&known.0).await {
                 Err(_) if known.0.is_gone() => Ok(known),
@@ -138,10 +140,10 @@ impl Client {
         }
         let slot = self.slot(claim.ttl).await?;
         let session = Arc::clone(slot.session());
-        // A claim whose lease ended begins anew: nothing of it can be there.
+        // A claim whose lease ended starts from the beginning: none of its keys can exist.
         let now = self.now();
         let mut claims = self.claims();
-        // Its old key is free again first.
+        // This frees its old key for reuse.
         drop(claims.remove(claim.id));
         let keyed = Keyed::new(&self.keys, &self.dir(&claim.name), claim.mode, slot);
         let key = keyed.key.clone();
@@ -149,45 +151,46 @@ impl Client {
         Ok((session, key))
     }
 
-    /// Nothing came of this request. An earlier one may still arrive: then the claim is to be released with its lease.
-    fn leave(&self, claim: &Claim) {
+    /// This request created nothing. The claim is forgotten unless an earlier request may still arrive; then its
+    /// release has to raise the epoch of its lease.
+    fn forget_if_settled(&self, claim: &Claim) {
         if !self.in_flight.is_unsettled(claim.id, self.now()) {
             self.claims().remove(claim.id);
         }
     }
 
     /// The key was created.
-    async fn made(
+    async fn key_created(
         &self,
         claim: &Claim,
         dir: &Dir,
         conn: &Conn,
-        mut said: TxnResponse,
+        mut reply: TxnResponse,
         ttl: Duration,
     ) -> Result<Answer, EngineError> {
-        let revision = said.revision();
-        let there = said.range(1).ok_or_else(unreadable)?;
-        self.look_for_kept(&there, dir, (claim.mode, revision));
-        let foreign = said.range(2).ok_or_else(unreadable)?.kvs.pop();
-        let position = QueuePosition::read(dir, claim.mode, &there, Some(revision)).beside(foreign);
+        let revision = reply.revision();
+        let found = reply.range(1).ok_or_else(unreadable)?;
+        self.check_min_holds(&found, dir, (claim.mode, revision));
+        let foreign = reply.range(2).ok_or_else(unreadable)?.kvs.pop();
+        let position = QueuePosition::read(dir, claim.mode, &found, Some(revision)).with_foreign(foreign);
         if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
-            self.take_back(claim).await?;
-            return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
+            self.withdraw(claim).await?;
+            return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
         }
-        Ok(self.stands(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position }))
+        Ok(self.record_position(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position }))
     }
 
     /// The key was not created.
-    async fn not_made(
+    async fn key_not_created(
         &self,
         claim: &Claim,
         dir: &Dir,
         session: &Session,
         epoch: i64,
-        mut said: TxnResponse,
+        mut reply: TxnResponse,
     ) -> Result<Next, EngineError> {
         const AGAIN: Next = Next::Again { room_at: None };
-        let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
+        let own = reply.range(KEY).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
             if Record::read(&own.value).is_none_or(|record| record.id != claim.id) {
                 if let Some(entry) = self.claims().get(claim.id) {
@@ -202,73 +205,78 @@ impl Client {
                 let now = self.now();
                 entry.waits(revision, Blocker::Unknown, now);
             }
-            return self.ask_for(claim, revision).await.map(Next::Answer);
+            return self.recheck(claim, revision).await.map(Next::Answer);
         }
-        let raised = said.range(EPOCH).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
+        let raised = reply.range(EPOCH).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
         if raised != epoch {
             session.set_epoch(raised);
             return Ok(AGAIN);
         }
         let kinds = dir.others(claim.mode).len();
         for at in OTHERS..OTHERS + kinds {
-            if let Some(other) = said.range(at).ok_or_else(unreadable)?.kvs.pop() {
-                self.leave(claim);
-                return Err(clash(claim, dir.mode(&other.key)));
+            if let Some(other) = reply.range(at).ok_or_else(unreadable)?.kvs.pop() {
+                self.forget_if_settled(claim);
+                return Err(kind_mismatch(claim, dir.mode(&other.key)));
             }
         }
         if claim.may_queue {
-            // Nothing stood in its way, and yet it was not made.
+            // No condition can have failed, yet the key was not created.
             return Err(unreadable());
         }
-        let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
+        let first = reply.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
         if claim.mode.limit().is_some() {
-            let all = said.range(OTHERS + kinds + 1).ok_or_else(unreadable)?;
-            let there = QueuePosition::read(dir, claim.mode, &all, None);
-            let foreign = said.range(OTHERS + kinds + 2).ok_or_else(unreadable)?.kvs.pop();
-            if there.beside(foreign).before.is_none() {
-                return Ok(Next::Again { room_at: Some(said.revision()) });
+            let all = reply.range(OTHERS + kinds + 1).ok_or_else(unreadable)?;
+            let position = QueuePosition::read(dir, claim.mode, &all, None);
+            let foreign = reply.range(OTHERS + kinds + 2).ok_or_else(unreadable)?.kvs.pop();
+            if position.with_foreign(foreign).before.is_none() {
+                return Ok(Next::Again { room_at: Some(reply.revision()) });
             }
         }
-        self.leave(claim);
-        self.end_only_use(session).await;
-        first.iter().for_each(|kv| self.hear_of(kv));
-        let kept =
-            first.and_then(|kv| Record::read(&kv.value)).filter(|record| record.state == RecordState::Kept);
-        Ok(Next::Answer(Answer::Taken(Hint { ask_in: kept.map(|record| record.time), ..Hint::default() })))
+        self.forget_if_settled(claim);
+        self.end_lease_used_once(session).await;
+        first.iter().for_each(|kv| self.note_min_hold(kv));
+        let min_hold = first
+            .and_then(|kv| Record::read(&kv.value))
+            .filter(|record| record.state == RecordState::MinHold);
+        Ok(Next::Answer(Answer::Taken(Hint {
+            ask_in: min_hold.map(|record| record.time),
+            ..Hint::default()
+        })))
     }
 
-    /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
-    async fn take_back(&self, claim: &Claim) -> Result<(), EngineError> {
+    /// Deletes the key of a claim that is not to wait in the queue. If the deletion fails, the result of the claim is
+    /// unknown.
+    async fn withdraw(&self, claim: &Claim) -> Result<(), EngineError> {
         let known =
             self.claims().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
         if let Some((key, revision)) = known {
             self.delete(claim.id, &key, revision, None).await?;
         }
-        self.leave(claim);
+        self.forget_if_settled(claim);
         Ok(())
     }
 }
 
-/// Creates the key, if it is not there, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
-/// that it would have to wait for: no claim in line, and no client without a line that holds. No condition counts permits, so
-/// an attempt of some first reads what is there, and is then made if nothing came since. Its key never stands in the way of
-/// other attempts before it holds (I13).
+/// Creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in the directory. A try
+/// also requires that nothing is ahead of it: no key of a blocking claim, and no client without a queue that holds. No
+/// condition can count permits. So a try for permits that fails reads the directory first, and is sent again on
+/// condition that no key was added since. A try never blocks other tries with a key before it holds (I13).
 fn request(
     dir: &Dir,
     claim: &Claim,
     (session, epoch): (&Session, i64),
     key: Vec<u8>,
     prefix: &str,
-    (ttl, first, room_at): (Duration, First, Option<i64>),
+    (ttl, first, room_at): (Duration, FirstBlocker, Option<i64>),
 ) -> Txn {
     let epoch_key = keys::epoch(prefix, session.id);
     let others = dir.others(claim.mode);
     let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
     conditions.extend(others.iter().map(compare::empty));
     let blockers = dir.blockers(claim.mode);
-    let itself = dir.itself();
+    let bare_key = dir.bare_key();
     if !claim.may_queue {
-        conditions.push(compare::created(&itself, 0));
+        conditions.push(compare::created(&bare_key, 0));
         conditions.push(match room_at {
             None => compare::empty(&blockers),
             Some(revision) => compare::none_newer(&blockers, revision),
@@ -279,31 +287,31 @@ fn request(
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
     reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
     let blocks = Range::between(&blockers).by_age(Order::Ascend).limit(1);
-    reads.push(if first == First::Whole { blocks } else { blocks.keys_only() }.into());
+    reads.push(if first == FirstBlocker::WithValue { blocks } else { blocks.keys_only() }.into());
     if claim.mode.limit().is_some() {
-        reads.push(what_blocks(dir, claim.mode).into());
-        reads.push(Range::key(&itself).keys_only().into());
+        reads.push(blockers_range(dir, claim.mode).into());
+        reads.push(Range::key(&bare_key).keys_only().into());
     }
     let put = Put { key, value: record.text(), lease: session.id };
     Txn {
         compare: conditions,
         success: vec![
             put.into(),
-            what_blocks(dir, claim.mode).into(),
-            Range::key(&itself).keys_only().into(),
+            blockers_range(dir, claim.mode).into(),
+            Range::key(&bare_key).keys_only().into(),
         ],
         failure: reads,
     }
 }
 
-/// Of those that try at once only one gets what it wants in a round: the more there are, the longer they stay apart.
+/// Only one of several concurrent tries succeeds in a round. The pause grows with each round, so that they spread out.
 fn pause(id: ClaimId, round: u32) -> Duration {
-    let longest = Duration::from_millis(1).saturating_mul(1 << round.min(16)).min(LONGEST_PAUSE);
-    // Ids are random numbers.
+    let longest = Duration::from_millis(1).saturating_mul(1 << round.min(16)).min(MAX_PAUSE);
+    // Ids are random, so their bytes are too.
     longest * u32::from(id.0[round as usize % id.0.len()]) / u32::from(u8::MAX)
 }
 
-fn clash(claim: &Claim, found: Mode) -> EngineError {
+fn kind_mismatch(claim: &Claim, found: Mode) -> EngineError {
     let found = match found {
         Mode::Permits { limit, .. } => format!("a semaphore of {limit}"),
         _ => "a mutex or read-write lock".to_owned(),

@@ -1,4 +1,4 @@
-//! What this client knows of its claims: the table of core, with the key of each claim on its lease.
+//! The claims of this client: the claim table of core, with the lease and the key of each claim.
 
 use std::{
     collections::HashSet,
@@ -9,7 +9,7 @@ use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Mode};
 
 use crate::{keys::Dir, lock_of, session::LeaseSlot};
 
-/// Where a claim stands. What it has is a key created at this revision, which is its token.
+/// The state of a claim. What it owns is a key created at this revision, which is its token.
 pub(crate) type State = ClaimState<i64, Blocker>;
 /// One claim.
 pub(crate) type Entry = ClaimEntry<i64, Blocker, Keyed>;
@@ -17,32 +17,34 @@ pub(crate) type Entry = ClaimEntry<i64, Blocker, Keyed>;
 /// All claims of a client.
 pub(crate) type Claims = ClaimTable<i64, Blocker, Keyed>;
 
-/// What is known of a claim besides.
+/// The lease and the key of a claim.
 pub(crate) struct Keyed {
     pub(crate) slot: LeaseSlot,
     pub(crate) key: Vec<u8>,
-    /// Of its key, among those of its lease.
+    /// The number in its key: it separates the keys of one lease.
     number: u32,
     keys: Keys,
 }
 
-/// The keys of all claims of a client: each is of one claim at a time.
+/// The keys that the claims of a client use. Each belongs to one claim at a time.
 #[derive(Clone, Default)]
 pub(crate) struct Keys(Arc<Mutex<HashSet<Vec<u8>>>>);
 
-/// What a claim in line waits for.
+/// What a waiting claim waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    /// That this key is deleted; then it holds if that was the only one, else it is to ask what else came before.
+    /// The deletion of this key. If `sole`, it was the only one ahead and the claim then holds; else the client asks
+    /// what else is ahead.
     Last { key: Vec<u8>, sole: bool },
-    /// That the claims before it, with their counts, leave it enough of the limit.
+    /// The claims ahead, with their counts, together take at most `most` permits.
     Permits { before: Vec<(Vec<u8>, u32)>, most: u32 },
-    /// It is to ask.
+    /// Not known: the client has to ask.
     Unknown,
 }
 
 impl Blocker {
-    /// This key was deleted. `Some(true)`: the claim holds now; `Some(false)`: it is to ask; `None`: nothing for it.
+    /// Notes the deletion of this key. `Some(true)`: the claim holds now; `Some(false)`: the client has to ask; `None`:
+    /// nothing changed for the claim.
     pub(crate) fn deleted(&mut self, key: &[u8]) -> Option<bool> {
         match self {
             Self::Last { key: last, sole } => (last == key).then_some(*sole),
@@ -61,7 +63,7 @@ pub(crate) fn fits(before: &[(Vec<u8>, u32)], most: u32) -> bool {
 }
 
 impl Keys {
-    /// The first key from this number on that no claim has.
+    /// Takes the first unused key whose number is at least `from`.
     fn take(&self, dir: &Dir, mode: Mode, lease: i64, from: u32) -> (Vec<u8>, u32) {
         let mut taken = lock_of(&self.0);
         let keys = (from..).map(|number| (dir.key(mode, lease, number), number));
@@ -78,7 +80,7 @@ impl Keyed {
         Self { slot, key, number, keys: keys.clone() }
     }
 
-    /// Another key for a claim whose key is still that of somebody else: one that is kept taken.
+    /// Takes another key for a claim whose key still exists on the server for another claim, such as a minimum hold.
     pub(crate) fn take_another_key(&mut self, dir: &Dir, mode: Mode) {
         let (key, number) = self.keys.take(dir, mode, self.slot.session().id, self.number + 1);
         lock_of(&self.keys.0).remove(&self.key);
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_holds_when_the_only_one_before_it_is_gone() {
+    fn a_claim_is_granted_when_its_only_blocker_is_deleted() {
         let mut sole = Blocker::Last { key: key("a"), sole: true };
         assert_eq!((sole.deleted(b"b"), sole.deleted(b"a")), (None, Some(true)));
         let mut more = Blocker::Last { key: key("a"), sole: false };
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_of_one_claim_at_a_time_and_used_again() {
+    fn a_key_belongs_to_one_claim_and_is_reused() {
         let keys = Keys::default();
         let new = || Keyed::new(&keys, &dir(), Mode::Exclusive, slot(Instant::from_nanos(0)));
         let (mut first, second) = (new(), new());
@@ -136,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_counted_in_the_order_of_the_line() {
-        // Two of three permits are wanted, so those before may have one.
+    fn permits_are_counted_in_queue_order() {
+        // Two of three permits are wanted, so those ahead may take one.
         let mut waits =
             Blocker::Permits { before: vec![(key("a"), 2), (key("b"), 1), (key("c"), 1)], most: 1 };
         assert_eq!(waits.deleted(b"x"), None);
-        assert_eq!(waits.deleted(b"a"), None, "two still come before");
+        assert_eq!(waits.deleted(b"a"), None, "two are still ahead");
         assert_eq!(waits.deleted(b"b"), Some(true));
     }
 }

@@ -21,11 +21,12 @@ use crate::{
     conn::Conn,
     dial::{Dialer, Link},
     engine::REQUEST_TIMEOUT,
-    error::{sort, unreadable, wants_login},
-    kept::KeptKeys,
+    error::{classify, unreadable, wants_login},
     keys::{self, Dir},
-    lock_of, runtime,
-    session::{HURRY, LeaseSlot, Session, Sessions, gone, seconds},
+    lock_of,
+    min_hold_expiry::MinHoldKeys,
+    runtime,
+    session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, gone, seconds},
     watches::{Begin, Target},
     wire::{self, UnaryRequest},
 };
@@ -37,30 +38,30 @@ pub(crate) struct Client {
     pub(crate) mailbox: Mailbox,
     pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
-    /// Leases under which names are kept taken, and until when.
-    pub(crate) kept: Mutex<Vec<(Instant, i64)>>,
-    /// What others, or this client, keep names by.
-    pub(crate) kept_keys: Mutex<KeptKeys>,
-    /// Rings when something is due earlier than before.
-    pub(crate) sooner: Arc<Notify>,
+    /// The leases of minimum holds of this client, and when each ends.
+    pub(crate) min_hold_leases: Mutex<Vec<(Instant, i64)>>,
+    /// The keys of minimum holds that this client has seen, of its own and of other clients.
+    pub(crate) min_hold_keys: Mutex<MinHoldKeys>,
+    /// Wakes the maintenance task when something is due earlier than before.
+    pub(crate) wake_maintenance: Arc<Notify>,
     claims: Mutex<Claims>,
     pub(crate) keys: Keys,
-    /// The newest revision that the server told.
-    newest: AtomicI64,
-    /// Counts requests that create: on one connection, too, they may overtake each other.
+    /// The newest revision in a reply.
+    newest_revision: AtomicI64,
+    /// Numbers the requests that create keys: they may overtake each other, on one connection too.
     requests: AtomicU64,
-    maintained: AtomicBool,
-    /// A second lease was wanted soon after the first: they are kept for a while from now on.
+    has_maintenance: AtomicBool,
+    /// This client needed a lease again after its first one, so it now keeps idle leases for a while.
     pub(crate) keeps_leases: AtomicBool,
-    me: Weak<Client>,
+    weak_self: Weak<Client>,
 }
 
 impl Client {
     pub(crate) fn new(config: Config, env: &Env, contact: Contact) -> Arc<Self> {
         let first = env.lineage().get() as usize;
-        Arc::new_cyclic(|me: &Weak<Self>| Self {
+        Arc::new_cyclic(|weak_self: &Weak<Self>| Self {
             link: Link::new(
-                Dialer::new(config, Arc::clone(&env.clock), Weak::clone(me) as _, first),
+                Dialer::new(config, Arc::clone(&env.clock), Weak::clone(weak_self) as _, first),
                 Arc::clone(&env.clock),
                 contact,
             ),
@@ -68,16 +69,16 @@ impl Client {
             mailbox: Mailbox::default(),
             in_flight: InFlight::default(),
             sessions: Sessions::default(),
-            kept: Mutex::default(),
-            kept_keys: Mutex::default(),
-            sooner: Arc::default(),
+            min_hold_leases: Mutex::default(),
+            min_hold_keys: Mutex::default(),
+            wake_maintenance: Arc::default(),
             claims: Mutex::default(),
             keys: Keys::default(),
-            newest: AtomicI64::new(0),
+            newest_revision: AtomicI64::new(0),
             requests: AtomicU64::new(0),
-            maintained: AtomicBool::new(false),
+            has_maintenance: AtomicBool::new(false),
             keeps_leases: AtomicBool::new(false),
-            me: Weak::clone(me),
+            weak_self: Weak::clone(weak_self),
         })
     }
 
@@ -102,39 +103,40 @@ impl Client {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// One request; once more where the server only wanted us to log in anew.
+    /// Sends a request; once more if the server only wanted a new login.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
-        let newest = self.newest.load(Ordering::Relaxed);
-        let mut conn = self.link.conn().await.map_err(Failed::Here)?;
-        // Only who logged in may have to do so again.
+        let newest_revision = self.newest_revision.load(Ordering::Relaxed);
+        let mut conn = self.link.conn().await.map_err(Failed::NotSent)?;
+        // Only a client with a login may have to log in again.
         let again = self.link.dialer().config.login.as_ref().map(|_| request.clone());
         let mut answer = conn.call(request).await;
         if let Err(status) = &answer
             && let Some(request) = again.filter(|_| wants_login(status))
         {
-            conn = self.link.conn().await.map_err(Failed::Here)?;
+            conn = self.link.conn().await.map_err(Failed::NotSent)?;
             answer = conn.call(request).await;
         }
-        let answer = answer.map_err(Failed::There)?;
+        let answer = answer.map_err(Failed::Sent)?;
         if let Some(revision) = R::revision(&answer) {
-            self.newest.fetch_max(revision, Ordering::Relaxed);
-            if revision < newest {
+            self.newest_revision.fetch_max(revision, Ordering::Relaxed);
+            if revision < newest_revision {
                 self.went_back(revision);
             }
         }
         Ok((conn, answer))
     }
 
-    /// F47: an answer to a request that left after a newer one had come knows of less. The server was given older data, in which
-    /// claims stand that are over: they end with their leases, which this client kept alive so far.
+    /// F47: a request that left after a reply with a newer revision got an older one. The server was restored from
+    /// older data, which may contain claims that have ended. They end with their leases, so this client revokes the
+    /// leases that it kept alive.
     fn went_back(&self, revision: i64) {
-        self.newest.store(revision, Ordering::Relaxed);
+        self.newest_revision.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
-        lock_of(&self.kept_keys).clear();
+        lock_of(&self.min_hold_keys).clear();
         for session in self.sessions.all() {
             session.end();
             self.lease_is_gone(session.id);
-            let (client, id) = (Weak::clone(&self.me), session.id);
+            let (client, id) = (Weak::clone(&self.weak_self), session.id);
             runtime::spawn(async move {
                 if let Some(client) = client.upgrade() {
                     let _ = runtime::within(REQUEST_TIMEOUT, client.ask(wire::Revoke { id })).await;
@@ -143,15 +145,15 @@ impl Client {
         }
     }
 
-    /// The same, with its error sorted.
+    /// Like `call`, with the error classified.
     pub(crate) async fn ask<R: UnaryRequest>(
         &self,
         request: R,
     ) -> Result<(Arc<Conn>, R::Answer), EngineError> {
-        self.call(request).await.map_err(Failed::sorted)
+        self.call(request).await.map_err(Failed::classified)
     }
 
-    /// A seat on a lease for this ttl, kept alive lately.
+    /// A slot on a lease for this ttl that was confirmed recently.
     pub(crate) async fn slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         loop {
             let slot = self.slot_on_any(ttl).await?;
@@ -176,20 +178,20 @@ impl Client {
         let (id, ttl) = self.grant(class).await?;
         let slot = self.sessions.add(Session::new(id, class, ttl, asked)).ok_or_else(unreadable)?;
         if let Some(conn) = self.link.live() {
-            self.listen_to_bell(&conn, id);
+            self.watch_epoch_key(&conn, id);
         }
-        if !self.maintained.swap(true, Ordering::Relaxed) {
+        if !self.has_maintenance.swap(true, Ordering::Relaxed) {
             leasehold_core::maintain(
-                Weak::clone(&self.me),
+                Weak::clone(&self.weak_self),
                 Arc::clone(&self.clock),
-                Arc::clone(&self.sooner),
+                Arc::clone(&self.wake_maintenance),
             );
         }
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Ok(slot)
     }
 
-    /// A new lease of at least so many seconds: its id, and what was granted.
+    /// Creates a lease of at least this many seconds. Returns its id and the granted time.
     pub(crate) async fn grant(&self, seconds: u64) -> Result<(i64, Duration), EngineError> {
         let ttl = i64::try_from(seconds).map_err(|_| unreadable())?;
         let (_, granted) = self.ask(wire::Grant { ttl }).await?;
@@ -200,7 +202,7 @@ impl Client {
         Ok((granted.id, Duration::from_secs(given)))
     }
 
-    /// Waits until the lease was kept alive lately.
+    /// Waits until a keep-alive of the lease was answered recently.
     pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
         loop {
             let mut changed = std::pin::pin!(session.changed.notified());
@@ -212,27 +214,27 @@ impl Client {
                 return Ok(());
             }
             let conn = self.link.conn().await?;
-            if session.ask_now(self.now()) {
+            if session.should_send_keep_alive(self.now()) {
                 conn.keep_alive(session.id);
             }
-            // An answer may be lost with its connection.
-            runtime::within(HURRY, changed).await;
+            // The answer may be lost with its connection, so the loop asks again.
+            runtime::within(URGENT_INTERVAL, changed).await;
         }
     }
 
-    /// Hears when an operator breaks what is held by this lease.
-    pub(crate) fn listen_to_bell(&self, conn: &Conn, lease: i64) {
+    /// Watches the epoch key of this lease: an operator who breaks a hold writes to it.
+    pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch(self.prefix(), lease);
-        // What rang before now was not for who begins to listen now.
-        conn.watches.watch(Target::Notify(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
+        // A write before the watch concerned earlier holds of the lease, so it is not missed.
+        conn.watches.watch(Target::Epoch(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
     }
 
-    /// For tasks that are not to keep it alive.
+    /// For tasks that must not keep the client alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
-        Weak::clone(&self.me)
+        Weak::clone(&self.weak_self)
     }
 
-    /// Nothing of this claim is watched any more.
+    /// Ends the watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
             conn.watches.leave(Target::Blocker(id));
@@ -240,36 +242,36 @@ impl Client {
         }
     }
 
-    /// The answer to a claim that holds by a key of this revision, for `ttl` from before the request left.
+    /// The answer for a claim that holds by a key created at this revision, for `ttl` from before the request left.
     pub(crate) fn held(conn: &Conn, revision: i64, ttl: Duration) -> Answer {
         Answer::Held(grant(conn.cluster, revision, ttl))
     }
 }
 
-/// Revisions are those of one cluster.
+/// Revisions of two clusters cannot be compared, so the lineage is the cluster.
 pub(crate) fn lineage(cluster: u64) -> Lineage {
     Lineage::new(cluster.into())
 }
 
-/// A grant: how the hold before it ended the server does not tell.
+/// A grant. The server does not report how the previous hold ended.
 pub(crate) fn grant(cluster: u64, revision: i64, ttl: Duration) -> Grant {
     let token = Token { lineage: lineage(cluster), number: revision.unsigned_abs() };
     Grant { token, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown }
 }
 
-/// Why a request has no answer.
+/// Why a request has no reply.
 pub(crate) enum Failed {
-    /// It did not leave.
-    Here(EngineError),
-    /// It may have left.
-    There(Status),
+    /// The request was not sent.
+    NotSent(EngineError),
+    /// The request may have been sent.
+    Sent(Status),
 }
 
 impl Failed {
-    pub(crate) fn sorted(self) -> EngineError {
+    pub(crate) fn classified(self) -> EngineError {
         match self {
-            Self::Here(error) => error,
-            Self::There(status) => sort(&status),
+            Self::NotSent(error) => error,
+            Self::Sent(status) => classify(&status),
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Where the members are, who we are there, and what keys are called.
+//! The configuration: the members, the login, and the prefix of keys.
 
 use std::{fmt, time::Duration};
 
 use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl};
 
-/// What lock keys begin with, unless the URL says otherwise.
+/// The prefix of lock keys, unless the URL names another.
 pub const DEFAULT_PREFIX: &str = "/locks";
 /// The port of a member without one.
 const DEFAULT_PORT: u16 = 2379;
-/// The longest prefix of keys: names have up to 512 bytes besides.
+/// The longest prefix of keys. A name adds up to 512 bytes.
 const MAX_PREFIX_BYTES: usize = 128;
-/// The most members a URL names: clusters have a handful.
+/// The most members that a URL may name: clusters have a handful.
 const MAX_MEMBERS: usize = 64;
 
-/// Where the members of a cluster are, who we are there, and what keys are called. Its `Debug` shows no password.
+/// The members of a cluster, the login, and the prefix of keys. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) members: Vec<Endpoint>,
@@ -25,7 +25,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The cluster of these members, at least one, with all else by default.
+    /// A cluster with these members, at least one, and default options.
     #[must_use]
     pub fn new(members: Vec<Endpoint>) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Config {
         }
     }
 
-    /// Reads what follows the scheme `etcd` or `etcds` (then give `tls` too) in a URL, up to the query, as it stands there:
+    /// Reads the part of a URL between the scheme `etcd` or `etcds` (then give `tls` too) and the query:
     /// `//[user:password@]host[:port][,host[:port]...]`.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The same, of a cluster of other members.
+    /// Replaces the members.
     #[must_use]
     pub fn members(mut self, members: Vec<Endpoint>) -> Self {
         self.members = members;
@@ -66,19 +66,20 @@ impl Config {
     }
 
     leasehold_core::server_options! {
-        /// Who we are there.
+        /// The login.
     }
 
-    /// What lock keys begin with, before a slash and the name; [`DEFAULT_PREFIX`] by default.
+    /// Sets the prefix of lock keys, before a slash and the name; [`DEFAULT_PREFIX`] by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for one that is empty, ends in a slash, has control characters, or more
-    /// than 128 bytes.
+    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that is empty, ends in a slash, has control
+    /// characters or has more than 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         let bad = prefix.is_empty() || prefix.ends_with('/') || prefix.chars().any(char::is_control);
         if bad || prefix.len() > MAX_PREFIX_BYTES {
             return Err(Error::misconfigured(format!(
-                "the prefix of keys is to have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control characters"
+                "the prefix of keys must have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control \
+                 characters"
             )));
         }
         prefix.clone_into(&mut self.prefix);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_without_showing_a_password() {
+    fn a_malformed_url_is_refused_without_showing_a_password() {
         for rest in [
             "h:2379",
             "//",

@@ -1,4 +1,4 @@
-//! One connection to one member: requests, and the two streams that every client has, of watches and of leases kept alive.
+//! One connection to one member: requests, and the two streams of every client: watches and keep-alives.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use crate::{
     config::Config,
-    error::{sort_connecting, wants_user},
+    error::{classify_connecting, wants_user},
     guarantee,
     health::{HealthCheck, Member},
     lock_of,
@@ -26,22 +26,23 @@ use crate::{
     wire::{Authenticate, Grpc, Http, KeepAlive, UnaryRequest, Watch},
 };
 
-/// While a client needs the server, the member is asked so often how it is.
-const HEALTH: Duration = Duration::from_millis(500);
-/// A member that answers nothing for so long is taken for gone.
-const SILENCE: Duration = Duration::from_millis(1500);
-/// A member may know of no leader so many times in a row: an election takes longer than one pulse.
-const LEADERLESS: u32 = 4;
-/// A member that says that it is well, but answers no request for so long, is left for another: a leader whose disk hangs does.
-const STUCK: Duration = Duration::from_secs(3);
-/// Logging in takes the server a tenth of a second of work, for one client after the other.
+/// The interval of health checks while the client needs the server.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
+/// A member that does not answer a health check within this time counts as dead.
+const HEALTH_TIMEOUT: Duration = Duration::from_millis(1500);
+/// A member may report no leader in this many checks in a row: an election takes longer than one interval.
+const MAX_LEADERLESS: u32 = 4;
+/// A member that passes its health checks and answers no request for so long is replaced by another: a leader with a
+/// hanging disk behaves so.
+const STUCK_AFTER: Duration = Duration::from_secs(3);
+/// The limit of a login: it takes the server a tenth of a second of work, one client after another.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
-/// After so long, a watch that is refused may have been so because the login has become old.
-const OLD_LOGIN: Duration = Duration::from_secs(60);
+/// A watch that is refused on a connection older than this may have been refused because the login expired.
+const LOGIN_MAY_EXPIRE_AFTER: Duration = Duration::from_secs(60);
 
 /// One connection. Dropping it closes it.
 pub(crate) struct Conn {
-    /// What cluster it is: tokens of two clusters are not comparable.
+    /// The id of the cluster: tokens of two clusters are not comparable.
     pub(crate) cluster: u64,
     pub(crate) member: Endpoint,
     pub(crate) watches: Arc<Watches>,
@@ -51,88 +52,88 @@ pub(crate) struct Conn {
     _alive: oneshot::Sender<()>,
 }
 
-/// Whether a connection can be used, and whether it is.
+/// The state of a connection: whether it can be used, and what is in flight.
 struct Life {
     clock: Arc<dyn Clock>,
     dead: AtomicBool,
-    /// Ends it.
+    /// Ends the connection.
     end: Notify,
-    /// Rings when it has ended.
+    /// Wakes requests when the connection has ended.
     over: Notify,
     load: Mutex<Load>,
 }
 
-/// What is not answered yet.
+/// What is in flight.
 #[derive(Default)]
 struct Load {
     requests: usize,
-    /// Since when there are requests, or one of them was answered.
+    /// When requests were first in flight, or one was last answered.
     progress: Option<Instant>,
-    /// The leases that were asked to be kept alive, and when: they are answered in this order.
+    /// The leases with a keep-alive in flight, and when it was sent. The server answers in this order.
     leases: VecDeque<(i64, Instant)>,
 }
 
-/// A request is under way as long as it lives.
-struct UnderWay<'a>(&'a Life);
+/// Counts a request as in flight until it is dropped.
+struct InFlightRequest<'a>(&'a Life);
 
 impl Conn {
-    /// Connects to a member, asks within `limit` whether it can serve, and says who we are. `broken` rings when the connection is
-    /// gone.
+    /// Connects to a member, checks within `limit` whether it can serve, and logs in. `broken` is notified when the
+    /// connection ends.
     pub(crate) async fn open(
         config: &Config,
         member: &Endpoint,
         limit: Duration,
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn PushHandler>,
+        handler: Weak<dyn PushHandler>,
         broken: Arc<Notify>,
     ) -> Result<Self, EngineError> {
-        let failed = |status: Status| sort_connecting(&status, member, config);
+        let failed = |status: Status| classify_connecting(&status, member, config);
         let late = |limit: Duration| {
             EngineError::new(Fault::Retry, format!("cannot connect to {member}: no answer within {limit:?}"))
         };
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
-            let said = match Member::ask(&grpc, config).await {
-                // Newer releases with users refuse the status until the client has logged in.
+            let info = match Member::ask(&grpc, config).await {
+                // Newer releases with authentication refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
-                said => Some(said.map_err(failed)?),
+                info => Some(info.map_err(failed)?),
             };
-            Ok((grpc, said))
+            Ok((grpc, info))
         };
-        let (grpc, said) = runtime::within(limit, dialing).await.ok_or_else(|| late(limit))??;
+        let (grpc, info) = runtime::within(limit, dialing).await.ok_or_else(|| late(limit))??;
         if let Some((user, password)) = &config.login {
             let password = password.read().await?.as_str().to_owned();
             let login = Authenticate { name: user.clone(), password };
             let known = runtime::within(LOGIN_LIMIT, grpc.call(login)).await;
             let known = known.ok_or_else(|| late(LOGIN_LIMIT))?.map_err(failed)?;
-            grpc.be(&known.token).map_err(failed)?;
+            grpc.set_token(&known.token).map_err(failed)?;
         }
-        let said = match said {
-            Some(said) => said,
+        let info = match info {
+            Some(info) => info,
             None => {
-                let said = runtime::within(limit, Member::ask(&grpc, config)).await;
-                said.ok_or_else(|| late(limit))?.map_err(failed)?
+                let info = runtime::within(limit, Member::ask(&grpc, config)).await;
+                info.ok_or_else(|| late(limit))?.map_err(failed)?
             }
         };
         let unfit =
             |fault, why: &str| Err(EngineError::new(fault, format!("cannot connect to {member}: {why}")));
-        if !guarantee::is_served(&said.version) {
+        if !guarantee::is_supported(&info.version) {
             return unfit(
                 Fault::Misconfigured,
-                &format!("it is etcd {}: 3.4 or newer is needed", said.version),
+                &format!("it is etcd {}: 3.4 or newer is needed", info.version),
             );
         }
-        if said.is_learner {
+        if info.is_learner {
             return unfit(Fault::Retry, "it is a learner, which serves no clients yet");
         }
-        if !said.has_leader {
+        if !info.has_leader {
             return unfit(Fault::Retry, "the member has no leader: is a quorum up?");
         }
         let (orders, watch_orders) = mpsc::unbounded_channel::<Watch>();
         let (keep_alive, leases) = mpsc::unbounded_channel::<KeepAlive>();
         let (alive, gone) = oneshot::channel();
         let conn = Self {
-            cluster: said.cluster,
+            cluster: info.cluster,
             member: member.clone(),
             watches: Arc::new(Watches::new(orders)),
             grpc: grpc.clone(),
@@ -147,53 +148,58 @@ impl Conn {
             _alive: alive,
         };
         let life = || Arc::clone(&conn.life);
-        let watched =
-            watch(grpc.clone(), watch_orders, Arc::clone(&conn.watches), life(), Weak::clone(&hears));
-        let kept = keep(grpc.clone(), leases, life(), Weak::clone(&hears));
-        let health = health(grpc, said.health, life(), hears);
-        let last_words = LastWords { life: life(), broken };
+        let watched = read_watches(
+            grpc.clone(),
+            watch_orders,
+            Arc::clone(&conn.watches),
+            life(),
+            Weak::clone(&handler),
+        );
+        let keep_alives = read_keep_alives(grpc.clone(), leases, life(), Weak::clone(&handler));
+        let health = check_health(grpc, info.health, life(), handler);
+        let end_notice = EndNotice { life: life(), broken };
         runtime::spawn(async move {
             tokio::select! {
                 () = watched => {}
-                () = kept => {}
+                () = keep_alives => {}
                 () = health => {}
-                () = last_words.life.end.notified() => {}
+                () = end_notice.life.end.notified() => {}
                 _ = gone => {}
             }
-            drop(last_words);
+            drop(end_notice);
         });
         Ok(conn)
     }
 
     async fn dial(config: &Config, member: &Endpoint) -> Result<Grpc, EngineError> {
         let http = Http::connect(stream::open(config, member).await?).await;
-        http.map(Grpc::new).map_err(|status| sort_connecting(&status, member, config))
+        http.map(Grpc::new).map_err(|status| classify_connecting(&status, member, config))
     }
 
     pub(crate) fn is_dead(&self) -> bool {
         self.life.dead.load(Ordering::Acquire)
     }
 
-    /// Nothing more is to be sent on it.
+    /// Ends the connection: nothing more is sent on it.
     pub(crate) fn end(&self) {
         self.life.dead.store(true, Ordering::Release);
         self.life.end.notify_one();
     }
 
-    /// One request and its answer; without one if the connection ends before.
+    /// Sends a request and waits for its reply, or for the end of the connection.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
         let mut over = std::pin::pin!(self.life.over.notified());
         over.as_mut().enable();
         if self.is_dead() {
             return Err(Status::unavailable("the connection has ended"));
         }
-        let under_way = UnderWay::new(&self.life);
+        let in_flight = InFlightRequest::new(&self.life);
         let answer = tokio::select! {
             biased;
             answer = self.grpc.call(request) => answer,
             () = over => Err(Status::unavailable("the connection ended")),
         };
-        under_way.answered();
+        in_flight.answered();
         if let Err(status) = &answer
             && is_of_connection(status)
         {
@@ -202,93 +208,94 @@ impl Conn {
         answer
     }
 
-    /// Asks the server to keep a lease alive; [`PushHandler::kept`] hears the answer.
+    /// Sends a keep-alive of a lease; [`PushHandler::on_kept_alive`] receives the answer.
     pub(crate) fn keep_alive(&self, lease: i64) {
         let mut load = lock_of(&self.life.load);
         load.leases.push_back((lease, self.life.clock.now()));
-        // In the order in which they are written down.
+        // Sent under the lock, so that the stream has the same order as the list.
         let _ = self.keep_alive.send(KeepAlive { id: lease });
     }
 }
 
-/// The connection or its member is of no use any more, whatever became of this request.
+/// Whether this error makes the connection or its member useless, whatever happened to the request.
 fn is_of_connection(status: &Status) -> bool {
     let by_server = status.message().starts_with("etcdserver: ");
     match status.code() {
-        // So a server says that an election came between.
+        // This is how a server reports an election during the request.
         Code::Unknown if status.message().starts_with("raft proposal dropped") => false,
         Code::Unavailable if by_server => {
-            let said = status.message();
-            said.contains("no leader") || said.contains("stopped") || said.contains("unhealthy")
+            let message = status.message();
+            message.contains("no leader") || message.contains("stopped") || message.contains("unhealthy")
         }
         Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled => !by_server,
         _ => crate::error::wants_login(status),
     }
 }
 
-/// Reads what is watched. Ends when the stream does.
-async fn watch(
+/// Reads the watch stream. Ends when the stream does.
+async fn read_watches(
     grpc: Grpc,
     orders: mpsc::UnboundedReceiver<Watch>,
     watches: Arc<Watches>,
     life: Arc<Life>,
-    hears: Weak<dyn PushHandler>,
+    handler: Weak<dyn PushHandler>,
 ) {
     let begun = life.clock.now();
-    // The server answers with the first watch, so this waits for one.
+    // The server sends its first reply only after the first watch request, so this waits for one.
     let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(orders)).await else { return };
     while let Ok(Some(watched)) = stream.message().await {
-        let Some(hears) = hears.upgrade() else { return };
-        if !watches.hear(watched, &*hears) {
+        let Some(handler) = handler.upgrade() else { return };
+        if !watches.receive(watched, &*handler) {
             tracing::warn!("the server refused a watch: waiting claims ask every two seconds");
-            if life.clock.now().since(begun) > OLD_LOGIN {
+            if life.clock.now().since(begun) > LOGIN_MAY_EXPIRE_AFTER {
                 return;
             }
         }
     }
 }
 
-/// Reads which leases were kept alive. Ends when the stream does.
-async fn keep(
+/// Reads the answers to keep-alives. Ends when the stream does.
+async fn read_keep_alives(
     grpc: Grpc,
     leases: mpsc::UnboundedReceiver<KeepAlive>,
     life: Arc<Life>,
-    hears: Weak<dyn PushHandler>,
+    handler: Weak<dyn PushHandler>,
 ) {
     let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(leases)).await else { return };
-    while let Ok(Some(kept)) = stream.message().await {
-        let Some(hears) = hears.upgrade() else { return };
-        // An answer without a question would shift all others: the server does not give any.
+    while let Ok(Some(answer)) = stream.message().await {
+        let Some(handler) = handler.upgrade() else { return };
+        // An answer without a request would shift all later ones. The server sends none; the connection ends if one
+        // comes.
         let Some((lease, sent)) = lock_of(&life.load).leases.pop_front() else { return };
-        if lease != kept.id {
+        if lease != answer.id {
             return;
         }
-        hears.kept(lease, sent, u64::try_from(kept.ttl).unwrap_or(0));
+        handler.on_kept_alive(lease, sent, u64::try_from(answer.ttl).unwrap_or(0));
     }
 }
 
-/// Asks how the member is, as long as it is needed; ends when it says nothing, has had no leader for too long, or answers nothing
-/// else.
-async fn health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, hears: Weak<dyn PushHandler>) {
+/// Checks the health of the member while it is needed. Ends when the member does not answer, has had no leader for too
+/// long, or answers no other requests.
+async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler: Weak<dyn PushHandler>) {
     let mut leaderless = 0;
     loop {
-        runtime::sleep(HEALTH).await;
-        let Some(hears) = hears.upgrade() else { return };
-        let needed = hears.needs_server();
-        drop(hears);
+        runtime::sleep(HEALTH_INTERVAL).await;
+        let Some(handler) = handler.upgrade() else { return };
+        let needed = handler.needs_server();
+        drop(handler);
         if life.is_stuck() {
             return;
         }
         if !needed && lock_of(&life.load).requests == 0 {
             continue;
         }
-        match runtime::within(SILENCE, health.send(&grpc)).await {
+        match runtime::within(HEALTH_TIMEOUT, health.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
-            // Another error of the server is a sign of life; a connection that broke ends its streams.
+            // Another error is a sign of life too. A broken connection ends its streams.
             Some(_) => leaderless = 0,
         }
-        if leaderless >= LEADERLESS {
+        if leaderless >= MAX_LEADERLESS {
             return;
         }
     }
@@ -298,13 +305,15 @@ impl Life {
     fn is_stuck(&self) -> bool {
         let now = self.clock.now();
         let load = lock_of(&self.load);
-        // A follower asks its leader, one lease after the other, and waits for seconds for one that does not answer.
-        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > SILENCE);
-        asked || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK))
+        // A follower forwards keep-alives to its leader, one lease at a time, and waits seconds for one without an
+        // answer.
+        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > HEALTH_TIMEOUT);
+        asked
+            || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK_AFTER))
     }
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> InFlightRequest<'a> {
     fn new(life: &'a Life) -> Self {
         let mut load = lock_of(&life.load);
         if load.requests == 0 {
@@ -319,19 +328,19 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         lock_of(&self.0.load).requests -= 1;
     }
 }
 
-/// Tells, in whatever way the task of a connection ends, that it is gone.
-struct LastWords {
+/// Reports the end of the connection, however its task ends.
+struct EndNotice {
     life: Arc<Life>,
     broken: Arc<Notify>,
 }
 
-impl Drop for LastWords {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         self.life.dead.store(true, Ordering::Release);
         self.life.over.notify_waiters();

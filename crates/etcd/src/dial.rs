@@ -1,4 +1,4 @@
-//! Connects to the cluster: to the first member that serves.
+//! Connects to the first member that serves.
 
 use std::sync::{Arc, Weak};
 
@@ -13,19 +13,19 @@ pub(crate) type Link = leasehold_core::Link<Dialer>;
 pub(crate) struct Dialer {
     pub(crate) config: Config,
     clock: Arc<dyn Clock>,
-    hears: Weak<dyn PushHandler>,
+    handler: Weak<dyn PushHandler>,
     rotation: Rotation,
 }
 
 impl Dialer {
-    /// `first` chooses the member to begin with: clients are to be spread over them.
+    /// `first` chooses the first member to try, so that clients spread over the members.
     pub(crate) fn new(
         config: Config,
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn PushHandler>,
+        handler: Weak<dyn PushHandler>,
         first: usize,
     ) -> Self {
-        Self { config, clock, hears, rotation: Rotation::new(first) }
+        Self { config, clock, handler, rotation: Rotation::new(first) }
     }
 }
 
@@ -38,7 +38,7 @@ impl Dial for Dialer {
             let limit = dial_limit(self.config.connect_timeout, members.len());
             let open = |member| {
                 let (clock, broken) = (Arc::clone(&self.clock), Arc::clone(&broken));
-                Conn::open(&self.config, member, limit, clock, Weak::clone(&self.hears), broken)
+                Conn::open(&self.config, member, limit, clock, Weak::clone(&self.handler), broken)
             };
             self.rotation.connect(members, open, || false).await
         })
@@ -53,8 +53,8 @@ impl Dial for Dialer {
     }
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
-        if again && let Some(hears) = self.hears.upgrade() {
-            hears.connected_again();
+        if again && let Some(handler) = self.handler.upgrade() {
+            handler.on_reconnected();
         }
     }
 }

@@ -7,11 +7,13 @@ use leasehold_core::{Breaking, Contact, Env, Profile};
 
 use crate::{client::Client, config::Config};
 
-/// The paces at which waiting claims are asked. Grants are heard of, so this is a net.
+/// The interval between two polls of a waiting claim. The server pushes grants, so polling only covers lost
+/// notifications.
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
-/// A server with its default election timeout of one second grants no lease of less than one and a half, in whole seconds.
+/// The range of ttls. A server with the default election timeout of one second grants no lease under 1.5 seconds, and
+/// leases have whole seconds.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
-/// How long after it was sent a request may still be applied: the server gives up a proposal after seven seconds.
+/// How long after sending a request may still be applied: the server gives up a proposal after seven seconds.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
 /// Locks on one etcd cluster.
@@ -21,9 +23,9 @@ pub struct EtcdEngine {
 }
 
 impl EtcdEngine {
-    /// A client of the cluster. It is contacted at the first request, not here.
+    /// A client of the cluster. It connects at the first request, not here.
     ///
-    /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+    /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let contact = Contact::default();

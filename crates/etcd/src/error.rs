@@ -1,28 +1,28 @@
-//! Sorts what the server and the connection say into what it means for a request.
+//! Classifies errors of the server and of the connection: what each means for a request.
 
 use leasehold_core::{Endpoint, EngineError, Fault};
 use tonic::{Code, Status};
 
 use crate::{config::Config, stream::wants_tls};
 
-/// An error of a request that may have left.
-pub(crate) fn sort(status: &Status) -> EngineError {
+/// Classifies the error of a request that may have been sent.
+pub(crate) fn classify(status: &Status) -> EngineError {
     let (fault, what) = meaning(status);
-    let said = words(status);
-    let said = said.trim().trim_start_matches("etcdserver: ");
-    let message = if said.is_empty() { what.to_owned() } else { format!("{what} ({said})") };
+    let message = cause_text(status);
+    let message = message.trim().trim_start_matches("etcdserver: ");
+    let message = if message.is_empty() { what.to_owned() } else { format!("{what} ({message})") };
     EngineError::new(fault, message)
 }
 
-/// An error met while connecting: nothing was asked yet.
-pub(crate) fn sort_connecting(status: &Status, member: &Endpoint, config: &Config) -> EngineError {
-    let sorted = sort(status);
+/// Classifies an error of connecting: no request of a verb was sent yet.
+pub(crate) fn classify_connecting(status: &Status, member: &Endpoint, config: &Config) -> EngineError {
+    let sorted = classify(status);
     #[cfg(feature = "tls")]
     {
-        // So a server refuses our certificate, after the connection was made.
-        let said = words(status);
-        if leasehold_tls::is_alert(&said) {
-            let message = format!("cannot connect to {member} by TLS: {said}");
+        // This is how a server refuses our certificate, after the connection is made.
+        let message = cause_text(status);
+        if leasehold_tls::is_alert(&message) {
+            let message = format!("cannot connect to {member} by TLS: {message}");
             return EngineError::new(Fault::Misconfigured, message);
         }
     }
@@ -42,40 +42,40 @@ fn root(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// What the server said, or what became of the connection.
-fn words(status: &Status) -> String {
+/// The message of the server, or the cause of a broken connection.
+fn cause_text(status: &Status) -> String {
     std::error::Error::source(status).map_or_else(|| status.message().to_owned(), root)
 }
 
-/// The answer was longer than an answer may be; that is our own word, not the server's.
+/// The reply exceeds the bound. This error comes from our own decoder, not from the server.
 pub(crate) fn is_too_long(status: &Status) -> bool {
     status.code() == Code::OutOfRange && !status.message().contains("etcdserver: ")
 }
 
-/// The lease of a request is not there (any more): nothing was applied.
+/// The lease of the request does not exist (any more): nothing was applied.
 pub(crate) fn is_lease_gone(status: &Status) -> bool {
     status.code() == Code::NotFound && status.message().contains("lease not found")
 }
 
-/// The server's database is full. Unlike other refusals, it may come after the request was applied.
+/// The server's database is full. Unlike other refusals, this one may come after the request was applied.
 pub(crate) fn is_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
 }
 
-/// The server does not know who we are any more: to be told anew. Nothing was applied.
+/// The server does not accept the login any more, so the client has to log in again. Nothing was applied.
 pub(crate) fn wants_login(status: &Status) -> bool {
-    let said = status.message();
-    said.contains("invalid auth token") || said.contains("revision of auth store is old")
+    let message = status.message();
+    message.contains("invalid auth token") || message.contains("revision of auth store is old")
 }
 
-/// The server knows users, and has not heard which one this is.
+/// The server has authentication enabled and the request has no login.
 pub(crate) fn wants_user(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("user name is empty")
 }
 
 fn meaning(status: &Status) -> (Fault, &'static str) {
-    let said = status.message();
-    let has = |part: &str| said.contains(part);
+    let message = status.message();
+    let has = |part: &str| message.contains(part);
     match status.code() {
         _ if wants_login(status) => (Fault::Retry, "the server does not know the login any more"),
         Code::PermissionDenied => {
@@ -102,11 +102,11 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
             (Fault::Misconfigured, "the server lacks a request: etcd 3.4 or newer is needed")
         }
         Code::NotFound => (Fault::Retry, "the lease is gone"),
-        // Without that word it is our own side that says so, of an answer that came.
+        // Without `etcdserver: ` the error comes from our own decoder, after a reply arrived.
         Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition if has("etcdserver: ") => {
             (Fault::Internal, "the server answered with an error")
         }
-        // Of a request that met a broken connection, or a leader that changed, nobody knows whether it was applied.
+        // After a broken connection or a change of the leader it is unknown whether the request was applied.
         _ => (Fault::Unknown, "the answer did not come"),
     }
 }
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_certainly_not_applied_is_told_from_what_may_have_been() {
-        for (code, said, fault) in [
+    fn errors_separate_not_applied_from_unknown() {
+        for (code, message, fault) in [
             (Code::Unavailable, "etcdserver: no leader", Fault::Retry),
             (Code::Unavailable, "etcdserver: leader changed", Fault::Unknown),
             (Code::Unavailable, "etcdserver: request timed out", Fault::Unknown),
@@ -136,9 +136,9 @@ mod tests {
             (Code::OutOfRange, "decoded message length too large", Fault::Unknown),
         ] {
             let config = Config::new(vec![Endpoint { host: "h".to_owned(), port: 1 }]);
-            let status = Status::new(code, said);
-            assert_eq!(sort(&status).fault, fault, "{said}");
-            assert_ne!(sort_connecting(&status, &config.members[0], &config).fault, Fault::Unknown);
+            let status = Status::new(code, message);
+            assert_eq!(classify(&status).fault, fault, "{message}");
+            assert_ne!(classify_connecting(&status, &config.members[0], &config).fault, Fault::Unknown);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Fences kept by the cluster that holds the locks.
+//! Fences stored on the cluster that holds the locks.
 //!
-//! [`HeldBy`] is the condition under which a lock is still held; put into a transaction of the user's own, that transaction does
-//! nothing once the hold is over. A [`Fence`] remembers the largest token it was shown, so that it also stops a holder whose key is
-//! still there but who was told by others that it was overtaken, and seals what is read.
+//! [`HeldBy`] is the condition under which a lock is still held. A transaction of the user that includes it does
+//! nothing once the hold has ended. A [`Fence`] stores the largest token that it was shown. So it also stops a holder
+//! whose key still exists after another program passed a larger token to the fence, and it seals reads.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::{
     wire::{Put, Range, Txn, compare},
 };
 
-/// The digits of a token as a fence keeps it: as text that sorts as the numbers do.
+/// The digits of a stored token: text of this width sorts as the numbers do.
 const DIGITS: usize = 20;
 
-/// A lock is held as long as this key has this create revision: the condition for a transaction of any etcd client, as the
-/// official one writes it `Compare(CreateRevision(key), "=", create_revision)`.
+/// The condition under which a lock is held: this key has this create revision. Any etcd client can use it in a
+/// transaction; the official client writes it `Compare(CreateRevision(key), "=", create_revision)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBy {
     /// The key of the hold.
@@ -37,17 +37,17 @@ pub struct Fence {
     key: Vec<u8>,
 }
 
-/// What became of a guarded step.
+/// The result of a guarded step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guarded {
-    /// It was done, at this revision.
+    /// The step was applied, at this revision.
     Done(i64),
-    /// A holder with this larger token was here: nothing was done.
+    /// Nothing was applied: a holder with this larger token was here before.
     Overtaken(u64),
 }
 
 impl EtcdEngine {
-    /// The condition under which this claim, which was granted by this engine, still holds; `None` if it does not.
+    /// The condition under which this claim, granted by this engine, still holds; `None` if it does not hold.
     #[must_use]
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
         let mut claims = self.client.claims();
@@ -58,7 +58,7 @@ impl EtcdEngine {
 }
 
 impl Fence {
-    /// The fence around `resource`, whatever that stands for: any text that all holders agree on.
+    /// The fence around `resource`: any text on which all holders agree.
     #[must_use]
     pub fn new(engine: &EtcdEngine, resource: &str) -> Self {
         let client = Arc::clone(&engine.client);
@@ -66,19 +66,20 @@ impl Fence {
         Self { client, key }
     }
 
-    /// Shows the fence this token, then writes the values under their keys, in one step; nothing of it if a larger token was shown
-    /// before. Without values this is the *seal*: done before the first read, it makes sure that what is read is not changed
-    /// any more by a holder that was overtaken.
+    /// Shows the fence this token, then writes the values under their keys, in one step. If the fence was shown a
+    /// larger token before, nothing is written. Without values this is the *seal*: done before the first read, it
+    /// guarantees that an overtaken holder cannot change what is read afterwards.
     ///
     /// # Errors
-    /// As for a claim. Of a step whose answer was lost nobody knows whether it was done; done again it writes the same.
+    /// As for a claim. If the reply is lost, it is unknown whether the step was applied; a repetition writes
+    /// the same values.
     pub async fn write(&self, token: u64, values: &[(Vec<u8>, Vec<u8>)]) -> Result<Guarded, EngineError> {
         let (shown, next) = (digits(token), digits(token.saturating_add(1)));
         let put =
             |key: &[u8], value: &[u8]| Put { key: key.to_vec(), value: value.to_vec(), lease: 0 }.into();
         let mut steps = vec![put(&self.key, &shown)];
         steps.extend(values.iter().map(|(key, value)| put(key, value)));
-        // Twice, because a condition on the value of a key that is not there fails.
+        // Two conditions, tried in turn, because a condition on the value of a missing key fails.
         for fresh in [false, true] {
             let condition =
                 if fresh { compare::created(&self.key, 0) } else { compare::value_before(&self.key, &next) };
@@ -87,11 +88,11 @@ impl Fence {
                 success: steps.clone(),
                 failure: vec![Range::key(&self.key).into()],
             };
-            let (_, mut said) = self.client.ask(txn).await?;
-            if said.succeeded {
-                return Ok(Guarded::Done(said.revision()));
+            let (_, mut reply) = self.client.ask(txn).await?;
+            if reply.succeeded {
+                return Ok(Guarded::Done(reply.revision()));
             }
-            let seen = said.range(0).ok_or_else(unreadable)?.kvs.pop();
+            let seen = reply.range(0).ok_or_else(unreadable)?.kvs.pop();
             if let Some(seen) = seen {
                 let larger = std::str::from_utf8(&seen.value).ok().and_then(|text| text.parse().ok());
                 let larger = larger.ok_or_else(|| {
@@ -103,7 +104,7 @@ impl Fence {
                 if larger > token {
                     return Ok(Guarded::Overtaken(larger));
                 }
-                // Somebody else made it between our two looks.
+                // Another client created the key between the two tries.
             }
         }
         Err(EngineError::new(leasehold_core::Fault::Retry, "the fence was made meanwhile: try again"))

@@ -1,4 +1,4 @@
-//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! The parsers of foreign bytes, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
 use leasehold_core::{Instant, Mode, Name};
 use tokio::sync::mpsc;
@@ -8,34 +8,34 @@ use crate::{
     position::QueuePosition,
     push_handler::PushHandler,
     record::Record,
-    view::{Leases, lines, view},
+    view::{Leases, entries, view},
     watches::{Begin, Target, Watches},
     wire::{
-        Authenticated, Event, Granted, KeepAliveResponse, Left, MembersResponse, RangeResponse,
-        StatusResponse, TxnResponse, Watched, read,
+        AuthenticateResponse, Event, GrantResponse, KeepAliveResponse, MembersResponse, RangeResponse,
+        StatusResponse, TimeToLiveResponse, TxnResponse, WatchResponse, read,
     },
 };
 
 const PREFIX: &str = "/locks";
 const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }];
 
-/// An answer of the server, behind a byte that says of which kind.
+/// A reply of the server, after a byte that selects its kind.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 9 {
-        0 => drop(read::<RangeResponse>(bytes).map(|there| stands(&there))),
-        1 => drop(read::<TxnResponse>(bytes).map(answered)),
-        2 => drop(read::<Watched>(bytes).map(heard)),
-        3 => drop(read::<Granted>(bytes)),
+        0 => drop(read::<RangeResponse>(bytes).map(|found| check_range(&found))),
+        1 => drop(read::<TxnResponse>(bytes).map(check_txn)),
+        2 => drop(read::<WatchResponse>(bytes).map(received)),
+        3 => drop(read::<GrantResponse>(bytes)),
         4 => drop(read::<KeepAliveResponse>(bytes)),
-        5 => drop(read::<Left>(bytes)),
-        6 => drop(read::<Authenticated>(bytes)),
+        5 => drop(read::<TimeToLiveResponse>(bytes)),
+        6 => drop(read::<AuthenticateResponse>(bytes)),
         7 => drop(read::<StatusResponse>(bytes)),
         _ => drop(read::<MembersResponse>(bytes)),
     }
 }
 
-/// A key, a line end, and its value.
+/// A key, a line feed, and a value.
 pub fn key(bytes: &[u8]) {
     let (key, value) = bytes
         .iter()
@@ -46,8 +46,8 @@ pub fn key(bytes: &[u8]) {
         assert_eq!(dir.below(key), Some(below), "a key is in the directory of its name");
         let _ = dir.mode(key);
     }
-    if let Some(name) = keys::itself_of(PREFIX, key) {
-        assert_eq!(Dir::of(PREFIX, &name).itself(), key);
+    if let Some(name) = keys::name_of_bare_key(PREFIX, key) {
+        assert_eq!(Dir::of(PREFIX, &name).bare_key(), key);
     }
     if let Some(record) = Record::read(value) {
         assert_eq!(Record::read(&record.text()), Some(record), "what is read can be written");
@@ -58,54 +58,54 @@ fn dir() -> Dir {
     Dir::of(PREFIX, &Name::new("a").expect("it is a name"))
 }
 
-fn stands(there: &RangeResponse) {
+fn check_range(found: &RangeResponse) {
     let dir = dir();
     for mode in MODES {
         for own in [None, Some(7)] {
-            let foreign = there.kvs.first().cloned();
-            drop(QueuePosition::read(&dir, mode, there, own).beside(foreign));
+            let foreign = found.kvs.first().cloned();
+            drop(QueuePosition::read(&dir, mode, found, own).with_foreign(foreign));
         }
     }
-    let lines = lines(&dir, &there.kvs);
-    drop(view(Name::new("a").expect("it is a name"), &dir, &lines, &Leases::new(), 7));
+    let entries = entries(&dir, &found.kvs);
+    drop(view(Name::new("a").expect("it is a name"), &dir, &entries, &Leases::new(), 7));
 }
 
-fn answered(mut said: TxnResponse) {
-    let _ = said.revision();
+fn check_txn(mut reply: TxnResponse) {
+    let _ = reply.revision();
     for step in 0..3 {
-        if let Some(there) = said.range(step) {
-            stands(&there);
+        if let Some(found) = reply.range(step) {
+            check_range(&found);
         }
-        drop(said.deleted(step));
+        drop(reply.deleted(step));
     }
 }
 
-fn heard(watched: Watched) {
+fn received(watched: WatchResponse) {
     let (orders, _sent) = mpsc::unbounded_channel();
     let watches = Watches::new(orders);
     for (lease, begin) in [(1, Begin::Now { seen: 5 }), (2, Begin::After(watched.watch_id))] {
-        watches.watch(Target::Notify(lease), (b"k".to_vec(), Vec::new()), begin);
+        watches.watch(Target::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
     }
     for watch_id in [1, 2] {
-        watches.hear(Watched { watch_id, ..watched.clone() }, &Deaf);
+        watches.receive(WatchResponse { watch_id, ..watched.clone() }, &NullHandler);
     }
-    watches.hear(watched, &Deaf);
+    watches.receive(watched, &NullHandler);
 }
 
-struct Deaf;
+struct NullHandler;
 
-impl PushHandler for Deaf {
-    fn happened(&self, _: Target, event: &Event) {
+impl PushHandler for NullHandler {
+    fn on_event(&self, _: Target, event: &Event) {
         let _ = event.is_deletion();
     }
 
-    fn missed(&self, _: Target) {}
+    fn on_missed(&self, _: Target) {}
 
-    fn unwatched(&self, _: Target) {}
+    fn on_watch_ended(&self, _: Target) {}
 
-    fn kept(&self, _: i64, _: Instant, _: u64) {}
+    fn on_kept_alive(&self, _: i64, _: Instant, _: u64) {}
 
-    fn connected_again(&self) {}
+    fn on_reconnected(&self) {}
 
     fn needs_server(&self) -> bool {
         false
@@ -144,13 +144,18 @@ mod tests {
         };
         let kvs =
             ["/locks/a", "/locks/a/7", "/locks/a/~p00000003.00000002.7", "/locks/a/~s7"].map(kv).to_vec();
-        let there = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
-        let done = ResponseOp { response: Some(Response::Range(there.clone())) };
+        let found = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
+        let done = ResponseOp { response: Some(Response::Range(found.clone())) };
         let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![done; 3] };
         let event = Event { what: 1, kv: Some(kv("/locks/a/7")) };
-        let watched =
-            Watched { header, watch_id: 2, created: true, events: vec![event; 2], ..Watched::default() };
-        let kinds = [(0, there.encode_to_vec()), (1, txn.encode_to_vec()), (2, watched.encode_to_vec())];
+        let watched = WatchResponse {
+            header,
+            watch_id: 2,
+            created: true,
+            events: vec![event; 2],
+            ..WatchResponse::default()
+        };
+        let kinds = [(0, found.encode_to_vec()), (1, txn.encode_to_vec()), (2, watched.encode_to_vec())];
         let others = (3..9).map(|kind| (kind, b"\x10\x07\x18\x09\x42\x03abc".to_vec()));
         let samples: Vec<_> =
             kinds.into_iter().chain(others).map(|(kind, bytes)| [vec![kind], bytes].concat()).collect();

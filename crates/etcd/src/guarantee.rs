@@ -1,4 +1,4 @@
-//! What is promised, by the cluster as it is now.
+//! The guarantee of the cluster in its present state.
 
 use leasehold_core::{EngineError, Fault, Guarantee, Level};
 
@@ -7,49 +7,49 @@ use crate::{
     wire::{Members, Status, StatusResponse},
 };
 
-/// The oldest server that has all that is asked of it: watches with numbers of ours, conditions on ranges and leases.
-const FLOOR: (u32, u32) = (3, 4);
+/// The oldest supported version: it has watches with client-chosen ids, and conditions on ranges and leases.
+const MIN_VERSION: (u32, u32) = (3, 4);
 
-/// What the cluster says of itself.
+/// What the cluster reports about itself.
 struct Facts {
     version: String,
     alarms: Vec<String>,
-    /// Members with a vote, if the user may know.
+    /// The number of voting members; `None` if the user may not read it.
     voters: Option<usize>,
 }
 
-pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
+pub(crate) async fn examine(client: &Client) -> Result<Guarantee, EngineError> {
     let status = match client.ask(Status {}).await {
         Ok((_, status)) => status,
         Err(error) if error.fault == Fault::Denied => StatusResponse::default(),
         Err(error) => return Err(error),
     };
     let members = client.ask(Members {}).await.ok();
-    let voters = members.map(|(_, said)| said.members.iter().filter(|member| !member.is_learner).count());
+    let voters = members.map(|(_, reply)| reply.members.iter().filter(|member| !member.is_learner).count());
     Ok(judge(&Facts { version: status.version, alarms: status.errors, voters }))
 }
 
-/// Whether a server of this version is used at all.
-pub(crate) fn is_served(version: &str) -> bool {
-    read(version).is_none_or(|(major, minor, _)| (major, minor) >= FLOOR)
+/// Whether the engine supports this version. An unreadable version counts as supported.
+pub(crate) fn is_supported(version: &str) -> bool {
+    parse_version(version).is_none_or(|(major, minor, _)| (major, minor) >= MIN_VERSION)
 }
 
 fn judge(facts: &Facts) -> Guarantee {
     let mut judged = Guarantee::new(
         Level::LeaseBounded,
-        &["a hold ends with its lease: whoever writes after that is stopped by the token alone"],
+        &["a hold ends with its lease: only a fence that checks the token stops later writes"],
     );
     judged.note(format!(
         "etcd {}: tokens are create revisions, which grow for ever unless an older snapshot is restored",
         if facts.version.is_empty() { "of unknown version" } else { &facts.version }
     ));
     if facts.version.is_empty() {
-        // Releases that refuse are newer than all that have the bugs below.
+        // Every release that refuses the status is newer than all releases with the bugs below.
         judged.note("the user may not ask for the status: whether there are alarms is not known");
     }
-    if let Some(version) = read(&facts.version) {
-        for bug in BUGS.iter().filter(|bug| bug.is_in(version) && bug.members.fit(facts.voters)) {
-            let (major, minor) = bug.line;
+    if let Some(version) = parse_version(&facts.version) {
+        for bug in BUGS.iter().filter(|bug| bug.is_in(version) && bug.members.include(facts.voters)) {
+            let (major, minor) = bug.series;
             let risk = format!("{} (etcd pull request {})", bug.risk, bug.fix);
             judged.lower(
                 "the version",
@@ -62,7 +62,7 @@ fn judge(facts: &Facts) -> Guarantee {
     match facts.voters {
         None => judged.note("the user may not list the members: how many copies there are is not known"),
         Some(1) => {
-            judged.note("one member: while it is down nobody gets a lock, and its disk is the only copy")
+            judged.note("one member: while it is down no client gets a lock, and its disk is the only copy")
         }
         Some(2) => judged.note("two members: both have to be up, which is less safe than one"),
         Some(_) => {}
@@ -77,28 +77,28 @@ fn judge(facts: &Facts) -> Guarantee {
     judged
 }
 
-/// A bug by which a lock may be granted to two, in the releases of one line before its fix.
+/// A bug by which two clients may get one lock, in the releases of one minor version before its fix.
 struct Bug {
     /// Major and minor.
-    line: (u32, u32),
-    /// The first patch without it.
+    series: (u32, u32),
+    /// The first patch release without the bug.
     fixed: u32,
-    /// The pull request that mended it.
+    /// The pull request that fixed it.
     fix: u32,
-    members: Of,
+    members: Clusters,
     risk: &'static str,
 }
 
-/// In which clusters a bug matters.
+/// The clusters in which a bug matters.
 #[derive(Clone, Copy)]
-enum Of {
+enum Clusters {
     Any,
     One,
     Several,
 }
 
-impl Of {
-    fn fit(self, voters: Option<usize>) -> bool {
+impl Clusters {
+    fn include(self, voters: Option<usize>) -> bool {
         match (self, voters) {
             (Self::Any, _) | (_, None) => true,
             (Self::One, Some(voters)) => voters == 1,
@@ -109,7 +109,7 @@ impl Of {
 
 impl Bug {
     fn is_in(&self, (major, minor, patch): (u32, u32, u32)) -> bool {
-        (major, minor) == self.line && patch < self.fixed
+        (major, minor) == self.series && patch < self.fixed
     }
 }
 
@@ -120,14 +120,14 @@ const INCONSISTENT: &str = "members may have different data after a crash";
 
 /// By etcd's change logs: <https://github.com/etcd-io/etcd/tree/main/CHANGELOG>.
 const BUGS: &[Bug] = &[
-    Bug { line: (3, 4), fixed: 31, fix: 17465, members: Of::Several, risk: OLD_LEADER },
-    Bug { line: (3, 5), fixed: 13, fix: 17425, members: Of::Several, risk: OLD_LEADER },
-    Bug { line: (3, 4), fixed: 21, fix: 14423, members: Of::One, risk: NOT_DURABLE },
-    Bug { line: (3, 5), fixed: 5, fix: 14424, members: Of::One, risk: NOT_DURABLE },
-    Bug { line: (3, 5), fixed: 3, fix: 13908, members: Of::Any, risk: INCONSISTENT },
+    Bug { series: (3, 4), fixed: 31, fix: 17465, members: Clusters::Several, risk: OLD_LEADER },
+    Bug { series: (3, 5), fixed: 13, fix: 17425, members: Clusters::Several, risk: OLD_LEADER },
+    Bug { series: (3, 4), fixed: 21, fix: 14423, members: Clusters::One, risk: NOT_DURABLE },
+    Bug { series: (3, 5), fixed: 5, fix: 14424, members: Clusters::One, risk: NOT_DURABLE },
+    Bug { series: (3, 5), fixed: 3, fix: 13908, members: Clusters::Any, risk: INCONSISTENT },
 ];
 
-fn read(version: &str) -> Option<(u32, u32, u32)> {
+fn parse_version(version: &str) -> Option<(u32, u32, u32)> {
     let plain = version.split(['-', '+']).next()?;
     let mut parts = plain.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
@@ -145,7 +145,7 @@ mod tests {
     fn versions_with_known_lock_bugs_are_named() {
         assert_eq!(level("3.4.23", Some(1)), Level::LeaseBounded, "its bug needs another leader");
         assert_eq!(level("3.4.23", Some(3)), Level::BestEffort);
-        assert_eq!(level("3.4.23", None), Level::BestEffort, "nobody knows");
+        assert_eq!(level("3.4.23", None), Level::BestEffort, "the number of members is unknown");
         assert_eq!(level("3.4.31", Some(3)), Level::LeaseBounded);
         assert_eq!(level("3.5.12", Some(5)), Level::BestEffort);
         assert_eq!(level("3.5.13", Some(5)), Level::LeaseBounded);
@@ -157,7 +157,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_is_not_used() {
-        assert!(!is_served("3.3.27") && is_served("3.4.0") && is_served("4.0.0") && is_served("odd"));
+    fn a_version_that_is_too_old_is_not_used() {
+        assert!(
+            !is_supported("3.3.27") && is_supported("3.4.0") && is_supported("4.0.0") && is_supported("odd")
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The health of a member. Some newer releases of etcd report their status to administrators only (3.5.30 and 3.7.3 do). For other
-//! users, a linearizable read of one key shows that the member has a leader.
+//! The health of a member. Some newer releases of etcd report their status to administrators only (3.5.30 and 3.7.3
+//! do). For other users, a linearizable read of one key shows that the member has a leader.
 
 use tonic::{Code, Status};
 
@@ -15,25 +15,25 @@ pub(crate) enum HealthCheck {
     Read(Range),
 }
 
-/// What a client knows of a member.
+/// What a client knows about a member.
 pub(crate) struct Member {
     pub(crate) cluster: u64,
-    /// Empty where this user may not read it.
+    /// Empty if this user may not read it.
     pub(crate) version: String,
     pub(crate) is_learner: bool,
     pub(crate) has_leader: bool,
-    /// The request that this user may repeat from now on.
+    /// The health check that this user may send.
     pub(crate) health: HealthCheck,
 }
 
 impl Member {
-    /// Asks for the status or, where this user may not read it, for one key.
+    /// Reads the status or, if this user may not, one key.
     pub(crate) async fn ask(grpc: &Grpc, config: &Config) -> Result<Self, Status> {
         match grpc.call(AskStatus {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {
                 let read = Range::key(format!("{}/", config.prefix).as_bytes()).keys_only();
-                let said = grpc.call(read.clone()).await?;
-                let cluster = said.header.map_or(0, |header| header.cluster_id);
+                let reply = grpc.call(read.clone()).await?;
+                let cluster = reply.header.map_or(0, |header| header.cluster_id);
                 // A linearizable read needs a leader, and a learner refuses it.
                 let (is_learner, has_leader) = (false, true);
                 Ok(Self {
@@ -44,16 +44,16 @@ impl Member {
                     health: HealthCheck::Read(read),
                 })
             }
-            said => said.map(Self::of),
+            reply => reply.map(Self::of),
         }
     }
 
-    fn of(said: StatusResponse) -> Self {
+    fn of(reply: StatusResponse) -> Self {
         Self {
-            cluster: said.header.map_or(0, |header| header.cluster_id),
-            version: said.version,
-            is_learner: said.is_learner,
-            has_leader: said.leader != 0,
+            cluster: reply.header.map_or(0, |header| header.cluster_id),
+            version: reply.version,
+            is_learner: reply.is_learner,
+            has_leader: reply.leader != 0,
             health: HealthCheck::Status,
         }
     }

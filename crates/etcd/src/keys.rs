@@ -1,8 +1,9 @@
 //! The names of keys.
 //!
-//! The keys of a name stand in its directory, `<prefix>/<name>/`, one for each claim, as the official clients have it: who
-//! created its key first holds, the others wait (<https://github.com/etcd-io/etcd/blob/v3.4.23/clientv3/concurrency/mutex.go>).
-//! Those clients take every key there for an exclusive claim, whatever its name and value. Ours are called
+//! The keys of a name are in its directory, `<prefix>/<name>/`, one for each claim, as with the official clients: the
+//! oldest key holds, the others wait
+//! (<https://github.com/etcd-io/etcd/blob/v3.4.23/clientv3/concurrency/mutex.go>). Those clients treat every key of the
+//! directory as an exclusive claim, whatever its name and value. Our keys are called
 //!
 //! | key below the directory | mode |
 //! |---|---|
@@ -10,21 +11,23 @@
 //! | `~p<limit>.<count>.<lease>` | permits; both numbers in eight hexadecimal digits |
 //! | `~s<lease>` | shared |
 //!
-//! with `.1`, `.2` and so on behind it for further claims of one process. A key is used again for the next claim: the server
-//! keeps each name of a key that ever was until its operator compacts it, and looks at all of a directory for each request.
+//! followed by `.1`, `.2` and so on for further claims of one process. The next claim reuses a key: the server stores
+//! every key name that ever existed until its operator compacts the data, and each request scans all of them in the
+//! directory.
 //!
-//! `~` sorts after all that the official clients write, which is hexadecimal: so the keys that readers wait for are one
+//! `~` sorts after all keys of the official clients, which are hexadecimal. So the keys that readers wait for are one
 //! range, and so are the keys of every other kind of lock.
 //!
-//! `<prefix>/<name>` itself is the key of clients that have no line: Python's `etcd3` and `etcd3gw`, Node's `etcd3`. They look for no
-//! other key. While it is there, one of them holds the name. We do not write it.
+//! `<prefix>/<name>` itself, the bare key, is the key of clients without a queue: Python's `etcd3` and `etcd3gw`,
+//! Node's `etcd3`. They read no other key. While it exists, one of them holds the name. We do not write it.
 //!
-//! What belongs to a lease of ours stands outside of the prefix, so that no name meets it: `leasehold/<prefix>/`.
+//! The keys of our leases and fences are outside of the prefix, in `leasehold/<prefix>/`, so that no name collides with
+//! them.
 
 use leasehold_core::{EngineError, Fault, Mode, Name};
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 
-/// What of a name is written otherwise in its directory. `/` separates; `%` begins what is written otherwise.
+/// The characters of a name that are escaped in its directory: `/` is the separator, and `%` begins an escape.
 const ESCAPED: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'/').add(0x7f);
 
 /// The first key and the one after the last.
@@ -39,17 +42,17 @@ impl Dir {
         Self(format!("{prefix}/{}/", escape(name.as_str())))
     }
 
-    /// What an official client is given for this name.
-    pub(crate) fn shown(&self) -> String {
+    /// The path that an official client is given for this name.
+    pub(crate) fn path(&self) -> String {
         self.0[..self.0.len() - 1].to_owned()
     }
 
-    /// The key of clients that have no line.
-    pub(crate) fn itself(&self) -> Vec<u8> {
-        self.shown().into_bytes()
+    /// The key of clients without a queue.
+    pub(crate) fn bare_key(&self) -> Vec<u8> {
+        self.path().into_bytes()
     }
 
-    /// A key for a claim on this lease: there is one for each number.
+    /// The key of a claim on this lease with this number.
     pub(crate) fn key(&self, mode: Mode, lease: i64, number: u32) -> Vec<u8> {
         let own = if number == 0 { format!("{lease:x}") } else { format!("{lease:x}.{number:x}") };
         let key = match mode {
@@ -60,13 +63,13 @@ impl Dir {
         key.into_bytes()
     }
 
-    /// Everything in it.
+    /// All keys of the directory.
     pub(crate) fn all(&self) -> Span {
-        // The byte after the slash that ends its name.
-        self.span("", &self.shown(), "0")
+        // The byte after `/`.
+        self.span("", &self.path(), "0")
     }
 
-    /// What a claim waits for, whatever of it came before: for readers all but other readers, for others all.
+    /// The keys that block a claim if they are older: for readers all but the keys of readers, for others all.
     pub(crate) fn blockers(&self, mode: Mode) -> Span {
         match mode {
             Mode::Shared => self.span("", &self.0, "~s"),
@@ -74,14 +77,14 @@ impl Dir {
         }
     }
 
-    /// Where the keys of another kind of lock, or of another limit, are.
+    /// The ranges of keys of another kind of lock, or of another limit.
     pub(crate) fn others(&self, mode: Mode) -> Vec<Span> {
         match mode.limit() {
             None => vec![self.span("~p", &self.0, "~q")],
             Some(limit) => vec![
                 self.span("", &self.0, &format!("~p{limit:08x}.")),
                 // The character after the full stop.
-                self.span(&format!("~p{limit:08x}/"), &self.shown(), "0"),
+                self.span(&format!("~p{limit:08x}/"), &self.path(), "0"),
             ],
         }
     }
@@ -90,12 +93,12 @@ impl Dir {
         (format!("{}{from}", self.0).into_bytes(), format!("{base}{to}").into_bytes())
     }
 
-    /// What of a key comes after the directory; `None` for a key that is elsewhere.
+    /// The part of a key after the directory; `None` for a key elsewhere.
     pub(crate) fn below<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key).ok()?.strip_prefix(&self.0)
     }
 
-    /// The mode of a claim by its key; that of a key of others is exclusive.
+    /// The mode of the claim with this key. A foreign key is an exclusive claim.
     pub(crate) fn mode(&self, key: &[u8]) -> Mode {
         let below = self.below(key).unwrap_or_default();
         if below.starts_with("~s") {
@@ -116,21 +119,22 @@ fn hex(text: &str) -> Option<u32> {
     (text.len() == 8).then(|| u32::from_str_radix(text, 16).ok())?
 }
 
-/// The name and the rest of a key below the prefix; `None` if it is in the directory of no name.
+/// The name of a key below the prefix, and the part after its directory; `None` if the key is in no directory of a
+/// name.
 pub(crate) fn name_of<'a>(prefix: &str, key: &'a [u8]) -> Option<(Name, &'a str)> {
     let rest = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.strip_prefix('/')?;
     let (escaped, below) = rest.split_once('/')?;
     let name = Name::new(&percent_decode_str(escaped).decode_utf8().ok()?).ok()?;
-    // What is written in another way than ours is not its directory.
+    // A directory with a different escaping is not the directory of the name.
     (escape(name.as_str()) == escaped).then_some((name, below))
 }
 
-/// The name that a client without a line holds by this key; `None` if it is another key.
-pub(crate) fn itself_of(prefix: &str, key: &[u8]) -> Option<Name> {
+/// The name that a client without a queue holds by this key; `None` for other keys.
+pub(crate) fn name_of_bare_key(prefix: &str, key: &[u8]) -> Option<Name> {
     name_of(prefix, &[key, b"/"].concat()).filter(|(_, below)| below.is_empty()).map(|(name, _)| name)
 }
 
-/// Where the directories of all names that begin with `start` are.
+/// The range of the directories of all names that begin with `start`.
 pub(crate) fn beginning(prefix: &str, start: &str) -> Span {
     let from = format!("{prefix}/{}", escape(start)).into_bytes();
     let mut to = from.clone();
@@ -141,7 +145,7 @@ pub(crate) fn beginning(prefix: &str, start: &str) -> Span {
     (from, to)
 }
 
-/// The key of a lease of ours: its epoch, and the bell of whoever holds by it.
+/// The epoch key of a lease of ours. A write to it also notifies the lease's holders that a hold was broken.
 pub(crate) fn epoch(prefix: &str, lease: i64) -> Vec<u8> {
     format!("leasehold/{prefix}/lease/{lease:x}").into_bytes()
 }
@@ -152,7 +156,7 @@ pub(crate) fn fence(prefix: &str, resource: &str) -> Vec<u8> {
 }
 
 fn escape(text: &str) -> String {
-    // Only ASCII is listed, so unicode would be escaped; it stays readable for operators instead.
+    // `utf8_percent_encode` would escape all of Unicode. It stays as it is, readable for operators.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_ascii() {
@@ -164,7 +168,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// What can be claimed at all.
+/// Refuses a mode that can never be granted.
 pub(crate) fn check(mode: Mode) -> Result<(), EngineError> {
     match mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
@@ -197,9 +201,9 @@ mod tests {
     ];
 
     #[test]
-    fn a_key_says_its_name_and_its_mode() {
+    fn a_key_contains_its_name_and_its_mode() {
         let dir = dir("a/b%");
-        assert_eq!(dir.shown(), "/locks/a%2Fb%25");
+        assert_eq!(dir.path(), "/locks/a%2Fb%25");
         for mode in MODES {
             for number in [0, 1, 17] {
                 let key = dir.key(mode, LEASE, number);
@@ -212,21 +216,21 @@ mod tests {
         assert_eq!(
             dir.key(Mode::Exclusive, LEASE, 0),
             b"/locks/a%2Fb%25/694d7d1a5f0e8c02",
-            "as the official client"
+            "as with the official client"
         );
-        assert_eq!(dir.mode(b"/locks/a%2Fb%25/~px"), Mode::Exclusive, "of others");
+        assert_eq!(dir.mode(b"/locks/a%2Fb%25/~px"), Mode::Exclusive, "a foreign key");
         assert_eq!(dir.below(b"/locks/b/694d7d1a"), None);
-        assert_eq!(name_of("/locks", b"/locks/a%2fb/1"), None, "small letters are not ours");
+        assert_eq!(name_of("/locks", b"/locks/a%2fb/1"), None, "another escaping");
         assert_eq!(name_of("/locks", b"/locks/a"), None);
-        assert_eq!(dir.itself(), b"/locks/a%2Fb%25");
-        assert_eq!(itself_of("/locks", &dir.itself()).unwrap().as_str(), "a/b%");
+        assert_eq!(dir.bare_key(), b"/locks/a%2Fb%25");
+        assert_eq!(name_of_bare_key("/locks", &dir.bare_key()).unwrap().as_str(), "a/b%");
         for other in ["/locks", "/locks/", "/locks/a/b", "/locks/a%2fb", "/other/a"] {
-            assert_eq!(itself_of("/locks", other.as_bytes()), None, "{other}");
+            assert_eq!(name_of_bare_key("/locks", other.as_bytes()), None, "{other}");
         }
     }
 
     #[test]
-    fn spans_hold_what_they_are_to_hold() {
+    fn spans_contain_their_keys() {
         let dir = dir("a");
         let foreign = b"/locks/a/694d7d1a5f0e8c02".to_vec();
         for key in MODES.map(|mode| dir.key(mode, LEASE, 0)).iter().chain([&foreign]) {
@@ -237,7 +241,7 @@ mod tests {
                 assert_eq!(
                     dir.others(wanted).iter().any(|span| within(span, key)),
                     !wanted.same_kind(mode),
-                    "{wanted} looks at {}",
+                    "{wanted} reads {}",
                     String::from_utf8_lossy(key)
                 );
             }
@@ -251,7 +255,7 @@ mod tests {
     fn names_stay_readable() {
         for (name, shown) in [("läuft ✓", "läuft ✓"), ("..", ".."), ("a/b", "a%2Fb"), ("%2F", "%252F")]
         {
-            assert_eq!(dir(name).shown(), format!("/locks/{shown}"));
+            assert_eq!(dir(name).path(), format!("/locks/{shown}"));
         }
         let all = beginning("/locks", "");
         assert!(within(&all, b"/locks/a/1") && !within(&all, b"/locks0") && !within(&all, b"/locks"));

@@ -1,10 +1,9 @@
 //! The etcd engine: locks on one etcd cluster.
 //!
-//! A lock is what etcd's official client packages and `etcdctl lock` make of it: who created its key first below a prefix holds,
-//! the others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
-//! `docs/engines/etcd.md`.
+//! A lock has the format of etcd's official client packages and of `etcdctl lock`: the oldest key below a prefix holds,
+//! and every other key waits for the keys ahead of it. So these programs and ours exclude each other and share one
+//! queue. Documentation for users: `docs/engines/etcd.md`.
 
-mod ask;
 mod claim;
 mod claims;
 mod client;
@@ -20,13 +19,14 @@ pub mod fuzz;
 mod guarantee;
 mod health;
 mod inspect;
-mod keep;
-mod kept;
 mod keys;
 mod maintenance;
+mod min_hold;
+mod min_hold_expiry;
 mod notifications;
 mod position;
 mod push_handler;
+mod recheck;
 mod record;
 mod release;
 mod renew;
@@ -46,6 +46,6 @@ pub use fence::{Fence, Guarded, HeldBy};
 pub use leasehold_tls::Tls;
 
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code under these locks can panic half-way through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

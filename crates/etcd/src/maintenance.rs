@@ -1,5 +1,5 @@
-//! What a client does by itself while it has leases: keeps them alive, watches the keys of what is held for long, ends claims for which
-//! nobody spoke in time, and names that were kept for long enough.
+//! The background upkeep of a client: keeps its leases alive, watches the keys of lasting holds, ends claims without a
+//! sign of life in time, and ends expired minimum holds.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
     lock_of, runtime,
-    session::Want,
+    session::Action,
     watches::{Begin, Target},
     wire::Revoke,
 };
@@ -22,30 +22,30 @@ impl Maintain for Client {
     }
 
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.end_silent(id))
+        Box::pin(self.end_overdue_claim(id))
     }
 
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.step(now) {
-                Want::Nothing(at) => next = next.min(at),
-                Want::KeepAlive => match self.link.live() {
+                Action::WaitUntil(at) => next = next.min(at),
+                Action::KeepAlive => match self.link.live() {
                     Some(conn) => conn.keep_alive(session.id),
                     None => {
                         let link = self.link.clone();
                         runtime::spawn(async move { drop(link.conn().await) });
                     }
                 },
-                Want::Revoke => {
+                Action::Revoke => {
                     self.forget_lease(session.id);
                     let (client, id) = (Arc::clone(self), session.id);
                     runtime::spawn(async move {
-                        // If it does not arrive, the lease ends by itself.
+                        // If the request is lost, the lease ends by itself.
                         let _ = runtime::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
                     });
                 }
-                Want::Forget => self.lease_is_gone(session.id),
+                Action::Forget => self.lease_is_gone(session.id),
             }
         }
         let (overdue, lasting) = {
@@ -62,32 +62,36 @@ impl Maintain for Client {
         }
         end_claims(self, overdue);
         let ended: Vec<i64> = {
-            let mut kept = lock_of(&self.kept);
-            next = kept.iter().map(|(until, _)| *until).filter(|until| *until > now).fold(next, Instant::min);
-            kept.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
+            let mut min_holds = lock_of(&self.min_hold_leases);
+            next = min_holds
+                .iter()
+                .map(|(until, _)| *until)
+                .filter(|until| *until > now)
+                .fold(next, Instant::min);
+            min_holds.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
         };
         for lease in ended {
             let client = Arc::clone(self);
             runtime::spawn(async move {
-                let _ = runtime::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
+                let _ = runtime::within(REQUEST_TIMEOUT, client.end_min_hold(lease)).await;
             });
         }
-        let due = [self.claims().next_due(), self.maintain_kept(now)];
+        let due = [self.claims().next_due(), self.delete_expired_min_holds(now)];
         due.into_iter().flatten().fold(next, Instant::min)
     }
 }
 
 impl Client {
-    /// Takes away what keeps names for longer than was said; says when the next one is over.
-    fn maintain_kept(self: &Arc<Self>, now: Instant) -> Option<Instant> {
-        let (over, next) = {
-            let mut kept = lock_of(&self.kept_keys);
-            (kept.over(now), kept.next_over())
+    /// Deletes the keys of minimum holds whose time is over. Returns the end of the next one.
+    fn delete_expired_min_holds(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let (expired, next) = {
+            let mut min_holds = lock_of(&self.min_hold_keys);
+            (min_holds.take_expired(now), min_holds.next_end())
         };
-        for (key, revision) in over {
+        for (key, revision) in expired {
             let client = Arc::clone(self);
             runtime::spawn(async move {
-                let _ = runtime::within(REQUEST_TIMEOUT, client.take_away(key, revision)).await;
+                let _ = runtime::within(REQUEST_TIMEOUT, client.delete_expired(key, revision)).await;
             });
         }
         next

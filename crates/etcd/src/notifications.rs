@@ -1,35 +1,35 @@
-//! What comes without a request, and what it means for the claims of this client.
+//! Pushed notifications, and what they mean for the claims of this client.
 
 use leasehold_core::{ClaimId, Instant, Loss, Notification};
 
 use crate::{
-    ask::is_no_claim,
     claims::{Blocker, Entry, State},
     client::{Client, grant},
     engine::REQUEST_TIMEOUT,
     lock_of,
     push_handler::PushHandler,
+    recheck::is_ended_record,
     runtime,
     watches::Target,
     wire::{Event, KeyValue, Range},
 };
 
 impl PushHandler for Client {
-    fn happened(&self, target: Target, event: &Event) {
+    fn on_event(&self, target: Target, event: &Event) {
         let Some(kv) = &event.kv else { return };
         match target {
             Target::Blocker(id) if event.is_deletion() => {
-                lock_of(&self.kept_keys).forget(&kv.key);
-                self.deleted_before(id, &kv.key);
+                lock_of(&self.min_hold_keys).forget(&kv.key);
+                self.blocker_deleted(id, &kv.key);
             }
-            Target::Blocker(id) => self.written_before(id, kv),
-            Target::Own(id) => self.happened_to(id, event),
-            Target::Notify(lease) => {
+            Target::Blocker(id) => self.blocker_written(id, kv),
+            Target::Own(id) => self.own_key_changed(id, event),
+            Target::Epoch(lease) => {
                 if let Some(session) = self.sessions.get(lease) {
                     if event.is_deletion() {
                         session.set_epoch(0);
                     } else {
-                        session.raised(kv.mod_revision);
+                        session.epoch_raised(kv.mod_revision);
                     }
                 }
                 if !kv.value.is_empty() {
@@ -39,48 +39,48 @@ impl PushHandler for Client {
         }
     }
 
-    fn missed(&self, target: Target) {
+    fn on_missed(&self, target: Target) {
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
             let look = async {
                 match target {
-                    Target::Blocker(id) => client.look_before(id).await,
-                    Target::Own(id) => client.look_at_hold(id).await,
-                    Target::Notify(_) => {}
+                    Target::Blocker(id) => client.check_blocker(id).await,
+                    Target::Own(id) => client.check_hold(id).await,
+                    Target::Epoch(_) => {}
                 }
             };
             let _ = runtime::within(REQUEST_TIMEOUT, look).await;
         });
     }
 
-    fn unwatched(&self, target: Target) {
+    fn on_watch_ended(&self, target: Target) {
         match target {
-            Target::Blocker(id) | Target::Own(id) => self.ring(id),
-            Target::Notify(_) => {}
+            Target::Blocker(id) | Target::Own(id) => self.push_recheck(id),
+            Target::Epoch(_) => {}
         }
     }
 
-    fn kept(&self, lease: i64, sent: Instant, seconds: u64) {
+    fn on_kept_alive(&self, lease: i64, sent: Instant, seconds: u64) {
         let Some(session) = self.sessions.get(lease) else { return };
         if seconds == 0 {
             session.end();
             self.lease_is_gone(lease);
         } else {
-            session.kept(sent);
+            session.kept_alive(sent);
         }
     }
 
-    fn connected_again(&self) {
+    fn on_reconnected(&self) {
         let Some(conn) = self.link.live() else { return };
         self.claims().watch_anew(self.now(), |_| true, |_| {});
         for session in self.sessions.all() {
-            self.listen_to_bell(&conn, session.id);
-            session.ask_again();
-            // Who waits for it to be kept alive asks again, on this connection.
+            self.watch_epoch_key(&conn, session.id);
+            session.forget_unanswered();
+            // Tasks that wait for a keep-alive send it again, on this connection.
             session.changed.notify_waiters();
         }
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
 
@@ -90,10 +90,10 @@ impl PushHandler for Client {
 }
 
 impl Client {
-    /// Something that the claim waits for was deleted. If nothing else came before it, it holds from now on: that what came before
-    /// is gone is true for ever, whoever tells it, so it needs no other answer.
-    fn deleted_before(&self, id: ClaimId, key: &[u8]) {
-        let Some(conn) = self.link.live() else { return self.ring(id) };
+    /// A key that the claim waits for was deleted. If no other key is ahead, the claim holds from now on, without
+    /// another request: a deletion can not be undone, so every report of it stays true.
+    fn blocker_deleted(&self, id: ClaimId, key: &[u8]) {
+        let Some(conn) = self.link.live() else { return self.push_recheck(id) };
         let now = self.now();
         let granted = {
             let mut claims = self.claims();
@@ -103,7 +103,7 @@ impl Client {
             match before.deleted(key) {
                 None => return,
                 Some(false) => None,
-                // Its lease has to stand for it.
+                // The hold depends on its lease, so the lease must have been confirmed recently.
                 Some(true) => {
                     let left = entry.data.slot.session().left(now);
                     let granted = left.map(|left| (entry.name.clone(), left.min(entry.claim_time)));
@@ -114,16 +114,16 @@ impl Client {
                 }
             }
         };
-        let Some((name, grant)) = granted else { return self.ring(id) };
-        self.sooner.notify_one();
+        let Some((name, grant)) = granted else { return self.push_recheck(id) };
+        self.wake_maintenance.notify_one();
         conn.watches.leave(Target::Blocker(id));
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// A key that the claim waits for was written again: it may keep the name from now on. Then others that the claim does not listen
-    /// to may do so, too.
-    fn written_before(&self, id: ClaimId, kv: &KeyValue) {
-        self.hear_of(kv);
+    /// A key that the claim waits for was written again: it may now be a minimum hold. Other keys ahead, which the
+    /// claim does not watch, may be minimum holds as well.
+    fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
+        self.note_min_hold(kv);
         let waits = |entry: &Entry| match entry.state {
             State::Waiting { own: revision, before: Blocker::Last { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
@@ -131,12 +131,12 @@ impl Client {
             _ => None,
         };
         if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| waits(entry)) {
-            self.look_for_all_kept(&self.dir(&name), mode, revision);
+            self.read_min_holds(&self.dir(&name), mode, revision);
         }
     }
 
-    /// The claim's own key was deleted, or broken.
-    fn happened_to(&self, id: ClaimId, event: &Event) {
+    /// The claim's own key was deleted, or its hold was broken.
+    fn own_key_changed(&self, id: ClaimId, event: &Event) {
         let held = {
             let mut claims = self.claims();
             let Some(entry) = claims.get(id) else { return };
@@ -146,14 +146,15 @@ impl Client {
             Some(name) if event.is_deletion() => {
                 self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone })
             }
-            // What became of it its renewal finds out.
+            // Its next renewal finds out what happened.
             Some(_) => self.mailbox.push(Notification::AskAll),
-            None => self.ring(id),
+            None => self.push_recheck(id),
         }
     }
 
-    /// Whether what a claim waits for is still there. A key is used again: one that was created after the claim's own is another.
-    async fn look_before(&self, id: ClaimId) {
+    /// Checks whether the key that a claim waits for still exists. Keys are reused: a key created after the claim's own
+    /// key is a different claim.
+    async fn check_blocker(&self, id: ClaimId) {
         let waits = |entry: &Entry| match &entry.state {
             State::Waiting { own: revision, before: Blocker::Last { key, .. } } => {
                 Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
@@ -164,30 +165,30 @@ impl Client {
             return;
         };
         match self.ask(Range::key(&key).keys_only()).await {
-            Ok((_, there)) if there.kvs.iter().any(|kv| kv.create_revision < revision) => {
-                self.look_for_kept(&there, &dir, (mode, revision));
+            Ok((_, found)) if found.kvs.iter().any(|kv| kv.create_revision < revision) => {
+                self.check_min_holds(&found, &dir, (mode, revision));
             }
-            Ok(_) => self.deleted_before(id, &key),
-            Err(_) => self.ring(id),
+            Ok(_) => self.blocker_deleted(id, &key),
+            Err(_) => self.push_recheck(id),
         }
     }
 
-    /// Whether the key of a hold is still there. If that is not to be learnt, its next renewal tells.
-    async fn look_at_hold(&self, id: ClaimId) {
+    /// Checks whether the key of a hold still exists. If the read fails, the next renewal finds out.
+    async fn check_hold(&self, id: ClaimId) {
         let held = |entry: &Entry| match entry.state {
             State::Held { own: revision, .. } => Some((entry.name.clone(), entry.data.key.clone(), revision)),
             _ => None,
         };
         let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| held(entry)) else { return };
-        let Ok((_, there)) = self.ask(Range::key(&key)).await else { return };
-        match there.kvs.iter().find(|kv| kv.create_revision == revision) {
+        let Ok((_, found)) = self.ask(Range::key(&key)).await else { return };
+        match found.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
-            Some(kv) if is_no_claim(&kv.value) => self.mailbox.push(Notification::AskAll),
+            Some(kv) if is_ended_record(&kv.value) => self.mailbox.push(Notification::AskAll),
             Some(_) => {}
         }
     }
 
-    fn ring(&self, id: ClaimId) {
+    fn push_recheck(&self, id: ClaimId) {
         let name = {
             let mut claims = self.claims();
             let Some(entry) = claims.get(id) else { return };
@@ -199,11 +200,11 @@ impl Client {
         self.mailbox.push(Notification::Recheck { name, id });
     }
 
-    /// A lease is not used any more.
+    /// Forgets a lease that is not used any more.
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {
-            conn.watches.leave(Target::Notify(lease));
+            conn.watches.leave(Target::Epoch(lease));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where a claim stands in its line, as the server told it, and what this client writes down of it.
+//! The position of a claim in the queue, by a reply of the server, and its record in the claim table.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use crate::{
     wire::{KeyValue, Order, Range, RangeResponse},
 };
 
-/// What comes before a claim.
+/// What is ahead of a claim.
 pub(crate) struct QueuePosition {
-    /// `None`: nothing that it has to wait for.
+    /// `None`: nothing blocks the claim.
     pub(crate) before: Option<Blocker>,
-    /// How many stand in line before it, those that hold left out, as far as is known.
+    /// The number of waiters ahead, as far as known.
     pub(crate) ahead: Option<u32>,
 }
 
 impl QueuePosition {
-    /// By what [`what_blocks`] found; with its own key, created at `own`, if the claim was just made.
-    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: Option<i64>) -> Self {
-        let others = there.kvs.iter().filter(|kv| own != Some(kv.create_revision));
+    /// The position by the result of [`blockers_range`]. `own` is the revision of the claim's own key if it was just
+    /// created and so may be in the result.
+    pub(crate) fn read(dir: &Dir, mode: Mode, found: &RangeResponse, own: Option<i64>) -> Self {
+        let others = found.kvs.iter().filter(|kv| own != Some(kv.create_revision));
         match mode {
             Mode::Permits { count: wanted, limit } => {
                 let before: Vec<(Vec<u8>, u32)> = others
@@ -49,10 +50,10 @@ impl QueuePosition {
             _ => {
                 let keys: Vec<&[u8]> = others.map(|kv| &*kv.key).collect();
                 let Some(last) = keys.first() else { return Self { before: None, ahead: None } };
-                // The server counts without regard to the age of keys, so its count is of use only to who is the newest.
-                let itself = i64::from(mode == Mode::Exclusive);
-                let ahead = own.and_then(|_| u32::try_from(there.count.saturating_sub(itself + 1)).ok());
-                let sole = keys.len() == 1 && !there.more;
+                // The server's count ignores the age of keys, so it is right only for the newest key.
+                let own_counted = i64::from(mode == Mode::Exclusive);
+                let ahead = own.and_then(|_| u32::try_from(found.count.saturating_sub(own_counted + 1)).ok());
+                let sole = keys.len() == 1 && !found.more;
                 Self { before: Some(Blocker::Last { key: last.to_vec(), sole }), ahead }
             }
         }
@@ -60,8 +61,9 @@ impl QueuePosition {
 }
 
 impl QueuePosition {
-    /// The same beside a client without a line that holds by this key: whoever is next in line has to ask whether it is still there.
-    pub(crate) fn beside(self, foreign: Option<KeyValue>) -> Self {
+    /// The same if a client without a queue holds by this key: the head of the queue then has to ask whether that key
+    /// still exists.
+    pub(crate) fn with_foreign(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
         let before = match self.before {
             None => Blocker::Last { key: foreign.key, sole: false },
@@ -72,32 +74,33 @@ impl QueuePosition {
     }
 }
 
-/// Reads what a claim has to wait for: the newest of it, and whether there is more; for permits all of it.
-pub(crate) fn what_blocks(dir: &Dir, mode: Mode) -> Range {
+/// The read of the keys ahead of a claim: the newest of them, and whether there are more; for permits all.
+pub(crate) fn blockers_range(dir: &Dir, mode: Mode) -> Range {
     let range = Range::between(&dir.blockers(mode)).keys_only();
     match mode {
         Mode::Permits { .. } => range.by_age(Order::Ascend),
-        // Of a claim that was just made, its own and the one before it.
+        // For a claim that was just created: its own key and the one before.
         Mode::Exclusive => range.by_age(Order::Descend).limit(2),
         Mode::Shared => range.by_age(Order::Descend).limit(1),
     }
 }
 
-/// What an answer of the server says of a claim.
+/// What a reply of the server reports about a claim.
 pub(crate) struct ClaimReply {
-    /// At which its key was created.
+    /// The revision at which its key was created.
     pub(crate) revision: i64,
-    /// At which the line was seen.
+    /// The revision of the read.
     pub(crate) seen: i64,
-    /// For how long it may be believed to hold, counted from before the request left.
+    /// How long a hold is valid, counted from before the request left.
     pub(crate) ttl: Duration,
     pub(crate) position: QueuePosition,
 }
 
 impl Client {
-    /// Writes down where the claim stands, and answers it. What was heard or done while the answer was under way counts more.
-    pub(crate) fn stands(&self, claim: &Claim, dir: &Dir, conn: &Conn, told: ClaimReply) -> Answer {
-        let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = told;
+    /// Stores the position of the claim and returns the answer. An event received while the reply was in flight takes
+    /// precedence.
+    pub(crate) fn record_position(&self, claim: &Claim, dir: &Dir, conn: &Conn, reply: ClaimReply) -> Answer {
+        let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
@@ -113,24 +116,25 @@ impl Client {
             return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
-        // The server may have ended the watch of a hold that is asked for.
+        // Even if it is watched already: the server may have ended the watch.
         claims.watch_at(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
-        // Its own key is watched as long as it holds.
+        // The watch of its own key lasts as long as the hold.
         conn.watches.leave(Target::Blocker(claim.id));
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Self::held(conn, revision, ttl)
     }
 }
 
-/// Watches the claim's own key and what it waits for, from where they were seen.
+/// Watches the claim's own key and what it waits for, from the revision of the read.
 fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Blocker)) {
     let (span, begin, own_begin) = match before {
-        // Who looks because the second of both watches missed something sees what the first one missed.
+        // Only the second watch reports missed changes: the read that follows also covers changes that the first one
+        // missed.
         Blocker::Last { key, .. } => {
             ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::Now { seen: i64::MAX })
         }
-        // All that happens to it has to be counted.
+        // Every change counts, so the watches start after the read.
         Blocker::Permits { .. } | Blocker::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
     };
     conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), own_begin);
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_claim() {
+    fn the_blocker_of_a_claim_is_read() {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
         let read = |mode, keys: &[&str]| QueuePosition::read(&dir, mode, &range(keys), Some(1));
         assert!(read(Mode::Exclusive, &["own"]).before.is_none());
@@ -169,10 +173,10 @@ mod tests {
         assert_eq!((asked.before, asked.ahead), (sole("x", false), None));
         let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
         let waits = |key: &str| Some(Blocker::Last { key: key.as_bytes().to_vec(), sole: false });
-        let beside = |keys: &[&str]| read(Mode::Exclusive, keys).beside(foreign()).before;
-        assert_eq!(beside(&["own"]), waits("/locks/a"));
-        assert_eq!(beside(&["own", "x"]), waits("/locks/a/x"), "and then it asks");
-        assert!(read(Mode::Exclusive, &["own"]).beside(None).before.is_none());
+        let with_foreign = |keys: &[&str]| read(Mode::Exclusive, keys).with_foreign(foreign()).before;
+        assert_eq!(with_foreign(&["own"]), waits("/locks/a"));
+        assert_eq!(with_foreign(&["own", "x"]), waits("/locks/a/x"), "not sole: it asks afterwards");
+        assert!(read(Mode::Exclusive, &["own"]).with_foreign(None).before.is_none());
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
@@ -180,6 +184,6 @@ mod tests {
         let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
         assert!(waits.before.is_some());
         assert_eq!(waits.ahead, Some(0), "all three hold");
-        assert_eq!(waits.beside(foreign()).before, Some(Blocker::Unknown));
+        assert_eq!(waits.with_foreign(foreign()).before, Some(Blocker::Unknown));
     }
 }

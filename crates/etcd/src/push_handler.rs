@@ -1,26 +1,26 @@
-//! What a connection tells its client.
+//! The notifications of a connection to its client.
 
 use leasehold_core::Instant;
 
 use crate::{watches::Target, wire::Event};
 
-/// Hears what comes without a request.
+/// Receives pushed notifications.
 pub(crate) trait PushHandler: Send + Sync {
-    /// Something happened to a key that is watched.
-    fn happened(&self, target: Target, event: &Event);
+    /// A watched key changed.
+    fn on_event(&self, target: Target, event: &Event);
 
-    /// Between the last look at it and the begin of its watch something may have happened: somebody has to look once more.
-    fn missed(&self, target: Target);
+    /// A change may have been missed before the watch started: the handler has to read the key again.
+    fn on_missed(&self, target: Target);
 
-    /// The server watches it no longer: what happens now is not told.
-    fn unwatched(&self, target: Target);
+    /// The server ended the watch: later changes are not reported.
+    fn on_watch_ended(&self, target: Target);
 
-    /// The lease, asked to be kept alive at `sent`, lives for so many seconds; for none: it is gone.
-    fn kept(&self, lease: i64, sent: Instant, seconds: u64);
+    /// The answer to a keep-alive sent at `sent`: the lease lasts `seconds` from then; 0: it has ended.
+    fn on_kept_alive(&self, lease: i64, sent: Instant, seconds: u64);
 
-    /// A new connection was made: what happened meanwhile was not told.
-    fn connected_again(&self);
+    /// A new connection is open: changes in between were not reported.
+    fn on_reconnected(&self);
 
-    /// Something of this client depends on the server now, beside requests.
+    /// Whether this client depends on the server now, apart from requests in flight.
     fn needs_server(&self) -> bool;
 }

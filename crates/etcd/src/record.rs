@@ -1,5 +1,5 @@
-//! What is written in the key of a claim: `<state> <layout> <claim id> <milliseconds> <owner>`. A key is used again, so this says
-//! whose it is. The server decides by it with conditions on how it sorts; the rest is for others to read.
+//! The value of a claim's key: `<state> <layout> <claim id> <milliseconds> <owner>`. A key is reused, so the record
+//! says whose it is. Conditions of transactions compare records by their sort order; the rest is for readers.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use leasehold_core::ClaimId;
 /// The version of this text and of the names of keys.
 const LAYOUT: &str = "1";
 
-/// No card is as long, in bytes.
-pub(crate) const LONGEST: usize = 512;
+/// Every record is shorter, in bytes.
+pub(crate) const MAX_RECORD_BYTES: usize = 512;
 
-/// What stands under a key.
+/// The state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordState {
-    /// A claim: a hold, or a place in line.
+    /// A claim that holds or waits.
     Claim,
-    /// A hold that an operator broke: stands until its holder lets go, or its remaining time is over.
+    /// A hold that an operator broke. It stays until its holder releases it or its remaining time is over.
     Broken,
-    /// Nobody: the name is kept taken for a time.
-    Kept,
+    /// A minimum hold: no client holds the name, and it is blocked for a time.
+    MinHold,
 }
 
-/// Sorts before every card that is no claim any more.
+/// Sorts before every record that is not a claim.
 pub(crate) const BEFORE_BROKEN: &[u8] = b"b";
-/// Sorts before every card of a name that is kept.
-pub(crate) const BEFORE_KEPT: &[u8] = b"k";
+/// Sorts before every record of a minimum hold.
+pub(crate) const BEFORE_MIN_HOLD: &[u8] = b"k";
 
-/// A card, read.
+/// A parsed record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) state: RecordState,
     pub(crate) id: ClaimId,
-    /// For how long it was granted or kept.
+    /// The granted time, or the minimum hold time.
     pub(crate) time: Duration,
     pub(crate) owner: String,
 }
@@ -42,21 +42,21 @@ impl Record {
         let state = match self.state {
             RecordState::Claim => 'a',
             RecordState::Broken => 'b',
-            RecordState::Kept => 'k',
+            RecordState::MinHold => 'k',
         };
         format!("{state} {LAYOUT} {} {} {}", self.id, self.time.as_millis(), self.owner).into_bytes()
     }
 
-    /// `None` for what is not ours.
+    /// `None` for a foreign value.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
-        if value.len() > LONGEST {
+        if value.len() > MAX_RECORD_BYTES {
             return None;
         }
         let mut words = std::str::from_utf8(value).ok()?.splitn(5, ' ');
         let state = match words.next()? {
             "a" => RecordState::Claim,
             "b" => RecordState::Broken,
-            "k" => RecordState::Kept,
+            "k" => RecordState::MinHold,
             _ => return None,
         };
         if words.next()? != LAYOUT {
@@ -68,7 +68,7 @@ impl Record {
     }
 }
 
-/// Every card of a claim with this id, neither broken nor kept, sorts between these two.
+/// The records of a claim with this id, neither broken nor a minimum hold, sort between these two.
 pub(crate) fn of_claim(id: ClaimId) -> (Vec<u8>, Vec<u8>) {
     let start = format!("a {LAYOUT} {id}");
     // The character after the space.
@@ -84,11 +84,11 @@ mod tests {
         let id = ClaimId([0xab; 16]);
         let record =
             |state| Record { state, id, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
-        for state in [RecordState::Claim, RecordState::Broken, RecordState::Kept] {
+        for state in [RecordState::Claim, RecordState::Broken, RecordState::MinHold] {
             let text = record(state).text();
             assert_eq!(Record::read(&text), Some(record(state)));
             assert_eq!(*text < *BEFORE_BROKEN, state == RecordState::Claim);
-            assert_eq!(*text < *BEFORE_KEPT, state != RecordState::Kept);
+            assert_eq!(*text < *BEFORE_MIN_HOLD, state != RecordState::MinHold);
             let (from, to) = of_claim(id);
             assert_eq!(*from < *text && *text < *to, state == RecordState::Claim);
             let (from, to) = of_claim(ClaimId([0xac; 16]));

@@ -1,4 +1,4 @@
-//! Ending claims.
+//! Ends claims.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,15 +11,15 @@ use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 use crate::{
     client::{Client, Failed},
     engine::REQUEST_LIFE,
-    error::{is_full, is_lease_gone, sort, unreadable},
+    error::{classify, is_full, is_lease_gone, unreadable},
     keys,
-    record::{BEFORE_BROKEN, BEFORE_KEPT, Record, RecordState, of_claim},
+    record::{BEFORE_BROKEN, BEFORE_MIN_HOLD, Record, RecordState, of_claim},
     runtime,
     session::Session,
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
 
-/// How long a release waits for the end of its lease, which is not part of it.
+/// How long a release waits for the end of its lease, which is not part of the release.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -29,13 +29,13 @@ impl Client {
 
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
-        // Requests may overtake each other, so one without an answer may still come after this one.
+        // Requests may overtake each other, so one that is in flight may arrive after this one.
         let mark_dead = self.in_flight.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
         let known = self.claims().get(release.id).map(|entry| {
             let session = Arc::clone(entry.data.slot.session());
             (entry.data.key.clone(), entry.state.own().copied(), session)
         });
-        // What is not known here was never made here.
+        // A claim that is not in the table never sent a request.
         let Some((key, revision, session)) = known else { return Released::NotThere };
         self.unwatch(release.id);
         let mark_dead = Some(session.id).filter(|_| mark_dead && !session.is_gone());
@@ -43,7 +43,7 @@ impl Client {
             Ok(found) => {
                 self.claims().remove(release.id);
                 self.in_flight.settle(release.id);
-                self.end_only_use(&session).await;
+                self.end_lease_used_once(&session).await;
                 let own = found.is_some_and(|found| {
                     let whole =
                         Record::read(&found.value).is_none_or(|record| record.state == RecordState::Claim);
@@ -58,17 +58,18 @@ impl Client {
         }
     }
 
-    /// A program that takes one lock in its life leaves no lease behind. One that takes more keeps the next.
-    pub(crate) async fn end_only_use(&self, session: &Session) {
-        if !self.keeps_leases.load(Ordering::Relaxed) && session.end_of_only_use() {
+    /// A program that takes only one lock leaves no lease behind. A program that takes more keeps the later leases for
+    /// reuse.
+    pub(crate) async fn end_lease_used_once(&self, session: &Session) {
+        if !self.keeps_leases.load(Ordering::Relaxed) && session.end_if_used_once() {
             self.keeps_leases.store(true, Ordering::Relaxed);
             self.forget_lease(session.id);
-            // If it does not arrive, the lease ends by itself.
+            // If the request is lost, the lease ends by itself.
             let _ = runtime::within(REVOKE_LIMIT, self.ask(Revoke { id: session.id })).await;
         }
     }
 
-    /// What was there of the claim.
+    /// Ends the claim. Returns the key that it had.
     async fn end(
         &self,
         release: &Release,
@@ -76,16 +77,18 @@ impl Client {
         revision: Option<i64>,
         mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
-        if let (Some(keep), Some(token)) = (release.keep, release.token)
-            && let Some(kept) = self.keep(key, (release.id, token.number), keep, mark_dead).await?
+        if let (Some(min_hold), Some(token)) = (release.keep, release.token)
+            && let Some(held) =
+                self.release_with_min_hold(key, (release.id, token.number), min_hold, mark_dead).await?
         {
-            return Ok(Some(kept));
+            return Ok(Some(held));
         }
         self.delete(release.id, key, revision, mark_dead).await
     }
 
-    /// Deletes the key of a claim, created at this revision if that is known, unless the name is kept by it. With a lease whose
-    /// requests may still be under way, no earlier one of them creates anything any more (R9).
+    /// Deletes the key of a claim, created at this revision if that is known, unless it is a minimum hold. `mark_dead`
+    /// is the lease of requests that may be in flight: the same transaction raises its epoch, so that none of them can
+    /// create a key any more (R9).
     pub(crate) async fn delete(
         &self,
         id: ClaimId,
@@ -96,16 +99,16 @@ impl Client {
         let mut conditions = conditions(id, key, revision);
         loop {
             let deleted = match self.delete_if(key, conditions.clone(), mark_dead).await {
-                Err(Failed::There(status)) if mark_dead.is_some() && is_full(&status) => {
-                    // A full server takes deletions alone. The rest is to be tried again.
-                    self.delete_if(key, conditions, None).await.map_err(Failed::sorted)?;
-                    return Err(EngineError::new(Fault::Unknown, sort(&status).message));
+                Err(Failed::Sent(status)) if mark_dead.is_some() && is_full(&status) => {
+                    // A full server accepts deletions only. The rest has to be tried again.
+                    self.delete_if(key, conditions, None).await.map_err(Failed::classified)?;
+                    return Err(EngineError::new(Fault::Unknown, classify(&status).message));
                 }
-                deleted => deleted.map_err(Failed::sorted)?,
+                deleted => deleted.map_err(Failed::classified)?,
             };
             match deleted {
                 Deleted::This(found) => return Ok(Some(found)),
-                // It was broken before this client knew when it was created.
+                // The hold was broken before this client learned the create revision of its key.
                 Deleted::Not(Some(found)) if revision.is_none() && is_broken_claim(&found, id) => {
                     conditions = self::conditions(id, key, Some(found.create_revision));
                 }
@@ -132,54 +135,59 @@ impl Client {
             let mut failure = vec![Range::key(key).into()];
             failure.extend(raise.map(Into::into));
             let txn = Txn { compare: conditions.clone(), success, failure };
-            let mut said = match self.call(txn).await {
-                Ok((_, said)) => said,
-                Err(Failed::There(status)) if mark_dead.is_some() && is_lease_gone(&status) => {
-                    // Nothing can be created on it any more.
+            let mut reply = match self.call(txn).await {
+                Ok((_, reply)) => reply,
+                Err(Failed::Sent(status)) if mark_dead.is_some() && is_lease_gone(&status) => {
+                    // A lease that has ended accepts no keys.
                     mark_dead = None;
                     continue;
                 }
                 Err(failed) => return Err(failed),
             };
             if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
-                session.raised(said.revision());
+                session.epoch_raised(reply.revision());
             }
-            let unreadable = || Failed::Here(unreadable());
-            return if said.succeeded {
-                said.deleted(0).and_then(|mut all| all.pop()).map(Deleted::This).ok_or_else(unreadable)
+            let unreadable = || Failed::NotSent(unreadable());
+            return if reply.succeeded {
+                reply.deleted(0).and_then(|mut all| all.pop()).map(Deleted::This).ok_or_else(unreadable)
             } else {
-                said.range(0).map(|mut found| Deleted::Not(found.kvs.pop())).ok_or_else(unreadable)
+                reply.range(0).map(|mut found| Deleted::Not(found.kvs.pop())).ok_or_else(unreadable)
             };
         }
     }
 
-    /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
-    pub(crate) async fn end_silent(&self, id: ClaimId) -> Result<(), EngineError> {
+    /// Ends a claim without a sign of life in time. On an error the caller repeats it.
+    pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         let known = self.claims().get(id).map(|entry| {
             (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.slot.session()))
         });
         let Some((key, revision, session)) = known else { return Ok(()) };
         let now = self.now();
-        // One of which is not known what became of it is not to come back.
+        // A claim with an unknown result must not appear later.
         let mark_dead = match revision {
             Some(_) => self.in_flight.is_unsettled(id, now),
             None => self.in_flight.release(id, self.request(), now, now.after(REQUEST_LIFE)),
         };
-        // The keys of a lease are gone with it.
+        // The keys of a lease end with it.
         if !session.is_gone() {
             self.delete(id, &key, revision, Some(session.id).filter(|_| mark_dead)).await?;
         }
         self.unwatch(id);
         let now = self.now();
         drop(self.claims().ended(id, now));
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Ok(())
     }
 
-    /// What a claim that holds leaves when the name is to stay taken: its key, in its place, on a lease of its own that nobody
-    /// keeps alive. `None` if it does not hold.
-    pub(crate) fn keeping(key: &[u8], (id, token): (ClaimId, i64), keep: Duration, lease: i64) -> Txn {
-        let record = Record { state: RecordState::Kept, id, time: keep, owner: String::new() };
+    /// The transaction that turns a hold into a minimum hold: its key stays, at its position, on a lease of its own
+    /// without keep-alives. It fails if the claim does not hold.
+    pub(crate) fn min_hold_txn(
+        key: &[u8],
+        (id, token): (ClaimId, i64),
+        min_hold: Duration,
+        lease: i64,
+    ) -> Txn {
+        let record = Record { state: RecordState::MinHold, id, time: min_hold, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],
             success: vec![Put { key: key.to_vec(), value: record.text(), lease }.into()],
@@ -188,17 +196,18 @@ impl Client {
     }
 }
 
-/// What became of a deletion.
+/// The result of a deletion.
 enum Deleted {
     This(KeyValue),
-    /// What is there instead.
+    /// The key that exists instead.
     Not(Option<KeyValue>),
 }
 
-/// The key is there and of this claim, and the name is not kept by it. A key is used again, so its name alone says nothing.
+/// The conditions that the key exists, belongs to this claim, and is not a minimum hold. A key is reused, so its name
+/// alone proves nothing.
 fn conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
     if let Some(revision) = revision {
-        return vec![compare::created(key, revision), compare::value_before(key, BEFORE_KEPT)];
+        return vec![compare::created(key, revision), compare::value_before(key, BEFORE_MIN_HOLD)];
     }
     let (from, to) = of_claim(id);
     vec![compare::value_after(key, &from), compare::value_before(key, &to)]
@@ -212,14 +221,14 @@ fn is_broken_claim(found: &KeyValue, id: ClaimId) -> bool {
 mod tests {
     use super::*;
 
-    /// Requests that were given up may arrive when their key is that of another claim.
+    /// An abandoned request may arrive when another claim uses the key.
     #[test]
-    fn a_deletion_says_of_which_claim_its_key_must_be() {
+    fn a_deletion_requires_the_key_of_its_claim() {
         let id = ClaimId([0xab; 16]);
         let of_known = conditions(id, b"k", Some(7));
         assert!(of_known.contains(&compare::created(b"k", 7)));
-        // A release whose answer was lost may have kept the name, and is sent again.
-        assert!(of_known.contains(&compare::value_before(b"k", BEFORE_KEPT)));
+        // A release whose reply was lost is repeated, and may have begun the minimum hold.
+        assert!(of_known.contains(&compare::value_before(b"k", BEFORE_MIN_HOLD)));
         let record =
             |id| Record { state: RecordState::Claim, id, time: Duration::ZERO, owner: String::new() }.text();
         let (from, to) = of_claim(id);

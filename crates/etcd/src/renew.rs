@@ -1,5 +1,6 @@
-//! Renewals. The lease is kept alive by itself; a renewal lets a hold go on by it, and looks whether its key is still there: an
-//! operator may have broken it, and a server may say of a lease that ended that it was kept alive (etcd issue 20616).
+//! Renewals. The maintenance task keeps the lease alive. A renewal extends a hold on that lease, and checks that its
+//! key still exists: an operator may have broken the hold, and a server may report an expired lease as alive (etcd
+//! issue 20616).
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::{
     wire::{KeyValue, Range, Txn},
 };
 
-/// Keys read by one request: the server takes up to 128 steps.
+/// The keys read by one request: the server accepts up to 128 steps.
 const BATCH: usize = 100;
 
 impl Client {
@@ -25,10 +26,10 @@ impl Client {
     }
 
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let sessions: Vec<Option<By>> = holds.iter().map(|hold| self.held_by(hold)).collect();
-        let found = match self.look(holds, &sessions).await {
+        let sessions: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_by(hold)).collect();
+        let found = match self.read_keys(holds, &sessions).await {
             Ok(found) => found,
-            // The server refuses to look at many where one may not be looked at.
+            // The server refuses the whole transaction if the user may not read one key.
             Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
                 let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
                 return join_all(alone).await.into_iter().flatten().collect();
@@ -43,8 +44,9 @@ impl Client {
         .collect()
     }
 
-    /// The lease by which it is held, if it is. A renewal is a sign of life, so it does not lapse meanwhile.
-    fn held_by(&self, hold: &Hold) -> Option<By> {
+    /// The lease and the key of a hold; `None` if it is not held. A renewal counts as a sign of life, so the hold does
+    /// not lapse meanwhile.
+    fn held_by(&self, hold: &Hold) -> Option<HeldKey> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
@@ -59,14 +61,18 @@ impl Client {
         let until = now.after(session.left(now).unwrap_or_default().min(hold.ttl));
         let key = entry.data.key.clone();
         claims.hold(hold.id, revision, true, (now, until));
-        Some(By { session, key })
+        Some(HeldKey { session, key })
     }
 
-    /// What stands under the keys of those that are held, and until when their leases were known to live before it was read: a
-    /// later answer about a lease may be wrong about one that has ended since.
-    async fn look(&self, holds: &[Hold], sessions: &[Option<By>]) -> Result<Vec<Option<Found>>, EngineError> {
+    /// Reads the keys of the holds, and until when each lease was valid before that read. The order matters: a later
+    /// keep-alive answer may be wrong for a lease that has ended since.
+    async fn read_keys(
+        &self,
+        holds: &[Hold],
+        sessions: &[Option<HeldKey>],
+    ) -> Result<Vec<Option<Found>>, EngineError> {
         let (mut fresh, mut freshened) = (Vec::new(), Vec::new());
-        for By { session, .. } in sessions.iter().flatten() {
+        for HeldKey { session, .. } in sessions.iter().flatten() {
             if !fresh.contains(&session.id) {
                 fresh.push(session.id);
                 freshened.push(async move { (self.freshen(session).await, session) });
@@ -78,20 +84,20 @@ impl Client {
             }
         }
         let mut found: Vec<Option<Found>> = holds.iter().map(|_| None).collect();
-        let held: Vec<(usize, &By, Instant)> = sessions
+        let held: Vec<(usize, &HeldKey, Instant)> = sessions
             .iter()
             .enumerate()
-            .filter_map(|(at, by)| by.as_ref().map(|by| (at, by, by.session.belief())))
+            .filter_map(|(at, by)| by.as_ref().map(|by| (at, by, by.session.valid_until())))
             .collect();
         if held.is_empty() {
             return Ok(found);
         }
-        let read = |(_, by, _): &(usize, &By, Instant)| Range::key(&by.key).into();
-        let (_, mut said) =
+        let read = |(_, by, _): &(usize, &HeldKey, Instant)| Range::key(&by.key).into();
+        let (_, mut reply) =
             self.ask(Txn { success: held.iter().map(read).collect(), ..Txn::default() }).await?;
-        for (step, &(at, _, belief)) in held.iter().enumerate() {
-            let kv = said.range(step).ok_or_else(unreadable)?.kvs.pop();
-            found[at] = kv.map(|kv| Found { kv, belief });
+        for (step, &(at, _, valid_until)) in held.iter().enumerate() {
+            let kv = reply.range(step).ok_or_else(unreadable)?.kvs.pop();
+            found[at] = kv.map(|kv| Found { kv, valid_until });
         }
         Ok(found)
     }
@@ -105,7 +111,7 @@ impl Client {
             return Renewed::Lost(Loss::Broken);
         }
         let now = self.now();
-        let ttl = found.belief.since(now).min(hold.ttl);
+        let ttl = found.valid_until.since(now).min(hold.ttl);
         if ttl.is_zero() {
             return Renewed::Unknown(EngineError::new(
                 Fault::Unknown,
@@ -123,14 +129,14 @@ impl Client {
     }
 }
 
-/// By what it is held.
-struct By {
+/// The lease and the key of a hold.
+struct HeldKey {
     session: Arc<Session>,
     key: Vec<u8>,
 }
 
-/// A key, and until when its lease was known to live before it was read.
+/// A key, and until when its lease was valid by what was known before the key was read.
 struct Found {
     kv: KeyValue,
-    belief: Instant,
+    valid_until: Instant,
 }

@@ -1,3 +1,3 @@
-//! How this crate reaches the runtime: what it spawns, waits for and bounds in time. All else takes the time as an argument.
+//! The runtime of this crate: tasks, waits and time limits. All other code gets the time as an argument.
 
 pub(crate) use leasehold_core::runtime::{sleep, spawn, within};

@@ -1,8 +1,8 @@
-//! Leases of this client. All claims of about one ttl share one, which is kept alive once for all of them.
+//! The leases of this client. All claims with about the same ttl share one, so one keep-alive serves all of them.
 //!
-//! A claim ends on the server when its key is deleted or its lease is over. So a lease is kept alive while it has keys, and who
-//! believes in a hold believes in its lease: until the time granted is over, counted from before the last request to keep it
-//! alive that was answered left (R1).
+//! A claim ends on the server when its key is deleted or its lease ends. So a lease is kept alive while it has keys. A
+//! hold is valid while its lease is: for the granted time, counted from before the last answered keep-alive was sent
+//! (R1).
 
 use std::{
     collections::HashMap,
@@ -15,78 +15,86 @@ use tokio::sync::Notify;
 
 use crate::lock_of;
 
-/// The most keys on one lease: the server deletes them in one step when it ends.
+/// The most keys on one lease: when it ends, the server deletes them in one step.
 pub(crate) const MAX_KEYS: usize = 4096;
-/// A lease is kept alive when this fraction of it has passed, but not more often than twice a second, and again when that was
-/// not answered within the other. Holds are granted for what is left: often enough that this is most of it, for a lease that is
-/// not renewed cannot make up for it.
-const KEEP_FRACTION: u32 = 10;
-const LEAST_INTERVAL: Duration = Duration::from_millis(500);
+/// A keep-alive is sent when this fraction of the lease has passed, at most twice a second, and repeated after the
+/// retry fraction without an answer. Holds are granted for the remaining time of the lease. Keep-alives are frequent so
+/// that this is most of the ttl, because a hold without renewal is never extended.
+const KEEP_ALIVE_FRACTION: u32 = 10;
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_FRACTION: u32 = 12;
-/// How often it is asked for when somebody waits for the answer.
-pub(crate) const HURRY: Duration = Duration::from_millis(200);
-/// A lease without keys is kept for so long, or its own time if that is longer: acquiring without a lease takes a request more.
-const IDLE: Duration = Duration::from_secs(60);
+/// The interval of keep-alives while a task waits for the answer.
+pub(crate) const URGENT_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a lease without keys is kept, or its ttl if that is longer: without a lease, an acquire takes one more
+/// request.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// One lease.
 pub(crate) struct Session {
     pub(crate) id: i64,
-    /// For how many seconds it was asked for: claims that ask for as many share it.
-    class: u64,
-    /// What the server granted, which may be longer than what was asked for.
+    /// The requested seconds: claims that request the same number share the lease.
+    requested_seconds: u64,
+    /// The ttl that the server granted, which may be longer than requested.
     pub(crate) ttl: Duration,
     state: Mutex<SessionState>,
-    /// Rings when it was kept alive, and when it is gone.
+    /// Wakes waiting tasks when a keep-alive was answered, and when the lease has ended.
     pub(crate) changed: Notify,
 }
 
 struct SessionState {
-    /// When the last request left that was answered.
-    confirmed: Instant,
-    /// When the last request left.
-    asked: Instant,
-    /// When it had a key last.
-    used: Instant,
+    /// When the last answered keep-alive was sent.
+    last_confirmed: Instant,
+    /// When the last keep-alive was sent.
+    sent_last: Instant,
+    /// When the lease last had a key.
+    last_used: Instant,
     keys: usize,
-    /// How many keys it has had in all.
-    taken: u64,
-    /// The revision of its epoch key: claims made with an older one come to nothing (R9).
+    /// The number of keys that the lease ever had.
+    keys_ever: u64,
+    /// The revision of its epoch key: a claim that compares an older one creates nothing (R9).
     epoch: i64,
     gone: bool,
 }
 
-/// What a session wants now.
+/// What is due for a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    Nothing(Instant),
+pub(crate) enum Action {
+    WaitUntil(Instant),
     KeepAlive,
-    /// Nobody has used it for a while.
+    /// It had no key for a while.
     Revoke,
-    /// It is over.
+    /// It has ended.
     Forget,
 }
 
 impl Session {
-    pub(crate) fn new(id: i64, class: u64, ttl: Duration, asked: Instant) -> Self {
-        let state =
-            SessionState { confirmed: asked, asked, used: asked, keys: 0, taken: 0, epoch: 0, gone: false };
-        Self { id, class, ttl, state: Mutex::new(state), changed: Notify::new() }
+    pub(crate) fn new(id: i64, requested_seconds: u64, ttl: Duration, sent_last: Instant) -> Self {
+        let state = SessionState {
+            last_confirmed: sent_last,
+            sent_last,
+            last_used: sent_last,
+            keys: 0,
+            keys_ever: 0,
+            epoch: 0,
+            gone: false,
+        };
+        Self { id, requested_seconds, ttl, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Until when its claims may be believed in.
-    pub(crate) fn belief(&self) -> Instant {
+    /// Until when holds on this lease are valid.
+    pub(crate) fn valid_until(&self) -> Instant {
         let state = lock_of(&self.state);
-        if state.gone { Instant::from_nanos(0) } else { deadline(state.confirmed, self.ttl) }
+        if state.gone { Instant::from_nanos(0) } else { deadline(state.last_confirmed, self.ttl) }
     }
 
     pub(crate) fn is_gone(&self) -> bool {
         lock_of(&self.state).gone
     }
 
-    /// For how long a claim that is granted now may be believed in; `None` when it has not been kept alive for so long that it is
-    /// to be asked for first.
+    /// How long a hold granted now is valid; `None` if the last confirmation is so old that a keep-alive has to be
+    /// answered first.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let left = self.belief().since(now);
+        let left = self.valid_until().since(now);
         (left >= self.ttl / 2).then_some(left)
     }
 
@@ -94,75 +102,76 @@ impl Session {
         lock_of(&self.state).epoch
     }
 
-    /// The epoch key was changed at this revision.
-    pub(crate) fn raised(&self, revision: i64) {
+    /// Notes that the epoch key was changed at this revision.
+    pub(crate) fn epoch_raised(&self, revision: i64) {
         let mut state = lock_of(&self.state);
         state.epoch = state.epoch.max(revision);
     }
 
-    /// A transaction found the epoch key as it was at this revision; 0: it is not there.
+    /// Notes the revision of the epoch key as read by a transaction; 0: the key does not exist.
     pub(crate) fn set_epoch(&self, revision: i64) {
         lock_of(&self.state).epoch = revision;
     }
 
-    /// The server answered to a request that left at `sent`.
-    pub(crate) fn kept(&self, sent: Instant) {
+    /// The server answered a keep-alive that was sent at `sent`.
+    pub(crate) fn kept_alive(&self, sent: Instant) {
         let mut state = lock_of(&self.state);
-        state.confirmed = state.confirmed.max(sent);
+        state.last_confirmed = state.last_confirmed.max(sent);
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// The server does not know it any more.
+    /// The lease has ended on the server.
     pub(crate) fn end(&self) {
         lock_of(&self.state).gone = true;
         self.changed.notify_waiters();
     }
 
-    /// Whether to ask at once that it be kept alive: at most a few times a second, however many wait for it.
-    pub(crate) fn ask_now(&self, now: Instant) -> bool {
+    /// Whether to send a keep-alive at once: at most a few times a second, however many tasks wait for the answer.
+    /// Counts it as sent.
+    pub(crate) fn should_send_keep_alive(&self, now: Instant) -> bool {
         let mut state = lock_of(&self.state);
-        let due = now >= state.asked.after(HURRY);
+        let due = now >= state.sent_last.after(URGENT_INTERVAL);
         if due {
-            state.asked = now;
+            state.sent_last = now;
         }
         due
     }
 
-    /// Ends it here if the key that it has now, and no other, was the only one it ever had; true if it did.
-    pub(crate) fn end_of_only_use(&self) -> bool {
+    /// Marks the lease as ended if its present key is the only one that it ever had; true if so.
+    pub(crate) fn end_if_used_once(&self) -> bool {
         let mut state = lock_of(&self.state);
-        let only = state.taken == 1 && !state.gone;
+        let only = state.keys_ever == 1 && !state.gone;
         state.gone |= only;
         only
     }
 
-    /// A new connection: what was asked before is not answered any more.
-    pub(crate) fn ask_again(&self) {
-        lock_of(&self.state).asked = Instant::from_nanos(0);
+    /// After a reconnect: keep-alives of the old connection get no answer any more.
+    pub(crate) fn forget_unanswered(&self) {
+        lock_of(&self.state).sent_last = Instant::from_nanos(0);
     }
 
-    /// What is to be done at `now`. That it is done is taken for granted.
-    pub(crate) fn step(&self, now: Instant) -> Want {
+    /// What is due at `now`. The caller does it.
+    pub(crate) fn step(&self, now: Instant) -> Action {
         let mut state = lock_of(&self.state);
         if state.gone {
-            return Want::Forget;
+            return Action::Forget;
         }
         if state.keys > 0 {
-            state.used = now;
-        } else if now.since(state.used) > self.ttl.max(IDLE) {
+            state.last_used = now;
+        } else if now.since(state.last_used) > self.ttl.max(IDLE_LIMIT) {
             state.gone = true;
-            return Want::Revoke;
+            return Action::Revoke;
         }
-        let due = state.confirmed.after((self.ttl / KEEP_FRACTION).max(LEAST_INTERVAL));
-        let again = state.asked.after(self.ttl / RETRY_FRACTION);
-        // What was confirmed was asked for, so after an answer the first of both counts.
-        let at = if state.asked > state.confirmed { due.max(again) } else { due };
+        let due = state.last_confirmed.after((self.ttl / KEEP_ALIVE_FRACTION).max(MIN_INTERVAL));
+        let again = state.sent_last.after(self.ttl / RETRY_FRACTION);
+        // After an answer only the time of the next keep-alive counts.
+        let at = if state.sent_last > state.last_confirmed { due.max(again) } else { due };
         if now < at {
-            return Want::Nothing(at);
+            return Action::WaitUntil(at);
         }
-        state.asked = now;
-        Want::KeepAlive
+        state.sent_last = now;
+        Action::KeepAlive
     }
 
     #[cfg(test)]
@@ -190,19 +199,19 @@ impl Drop for LeaseSlot {
 #[derive(Default)]
 pub(crate) struct Sessions {
     known: Mutex<HashMap<i64, Arc<Session>>>,
-    /// One is made at a time, for all who need it.
+    /// Only one task creates a lease at a time; the others use it.
     pub(crate) making: tokio::sync::Mutex<()>,
 }
 
 impl Sessions {
-    /// A seat on a lease of so many seconds, if there is one with room.
+    /// A slot on a lease of this many seconds, if one has room.
     pub(crate) fn slot(&self, seconds: u64) -> Option<LeaseSlot> {
         let known = lock_of(&self.known);
-        let mut fit = known.values().filter(|session| session.class == seconds);
+        let mut fit = known.values().filter(|session| session.requested_seconds == seconds);
         fit.find_map(take_slot)
     }
 
-    /// A new lease, and a seat on it.
+    /// Adds a new lease and takes a slot on it.
     pub(crate) fn add(&self, session: Session) -> Option<LeaseSlot> {
         let session = Arc::new(session);
         lock_of(&self.known).insert(session.id, Arc::clone(&session));
@@ -232,16 +241,16 @@ fn take_slot(session: &Arc<Session>) -> Option<LeaseSlot> {
         return None;
     }
     state.keys += 1;
-    state.taken += 1;
+    state.keys_ever += 1;
     Some(LeaseSlot(Arc::clone(session)))
 }
 
-/// The whole seconds that a lease for this ttl is asked for: the server knows no parts of them.
+/// The whole seconds to request for this ttl, rounded up: leases have whole seconds.
 pub(crate) fn seconds(ttl: Duration) -> u64 {
     ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)
 }
 
-/// The error of a claim whose lease ended under it.
+/// The error of a claim whose lease ended during a request.
 pub(crate) fn gone() -> EngineError {
     EngineError::new(Fault::Retry, "the lease ended while it was needed")
 }
@@ -257,40 +266,40 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_kept_alive_while_it_has_keys_and_asked_again_without_an_answer() {
+    fn a_keep_alive_is_repeated_until_it_is_answered() {
         let sessions = Sessions::default();
         let slot = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
         let session = Arc::clone(slot.session());
-        assert_eq!(session.step(at(1199)), Want::Nothing(at(1200)));
-        assert_eq!(session.step(at(1200)), Want::KeepAlive);
-        assert_eq!(session.step(at(1201)), Want::Nothing(at(2200)), "its answer is under way");
-        assert_eq!(session.step(at(2200)), Want::KeepAlive);
-        session.kept(at(1200));
-        assert_eq!(session.step(at(2201)), Want::Nothing(at(3200)), "the second answer is under way");
-        session.kept(at(2200));
-        assert_eq!(session.step(at(2202)), Want::Nothing(at(3400)));
-        assert_eq!(session.belief(), deadline(at(2200), TTL), "counted from before the request left");
+        assert_eq!(session.step(at(1199)), Action::WaitUntil(at(1200)));
+        assert_eq!(session.step(at(1200)), Action::KeepAlive);
+        assert_eq!(session.step(at(1201)), Action::WaitUntil(at(2200)), "the answer is still due");
+        assert_eq!(session.step(at(2200)), Action::KeepAlive);
+        session.kept_alive(at(1200));
+        assert_eq!(session.step(at(2201)), Action::WaitUntil(at(3200)), "the second answer is still due");
+        session.kept_alive(at(2200));
+        assert_eq!(session.step(at(2202)), Action::WaitUntil(at(3400)));
+        assert_eq!(session.valid_until(), deadline(at(2200), TTL), "counted from before the request left");
         drop(slot);
         assert_eq!(session.keys(), 0);
-        assert_eq!(session.step(at(8000)), Want::KeepAlive, "it may be needed again");
-        session.kept(at(8000));
-        assert_eq!(session.step(at(65_002)), Want::Revoke);
-        assert_eq!(session.step(at(65_003)), Want::Forget);
+        assert_eq!(session.step(at(8000)), Action::KeepAlive, "it may be needed again");
+        session.kept_alive(at(8000));
+        assert_eq!(session.step(at(65_002)), Action::Revoke);
+        assert_eq!(session.step(at(65_003)), Action::Forget);
         assert!(sessions.slot(12).is_none());
     }
 
     #[test]
-    fn a_lease_that_is_gone_is_believed_in_no_longer() {
+    fn a_lease_that_ended_is_not_valid() {
         let session = Session::new(7, 12, TTL, at(0));
         assert!(session.left(at(5000)).is_some() && session.left(at(7000)).is_none());
         session.end();
-        assert!(session.left(at(1)).is_none() && session.belief() < at(1));
-        session.kept(at(1000));
+        assert!(session.left(at(1)).is_none() && session.valid_until() < at(1));
+        session.kept_alive(at(1000));
         assert!(session.is_gone() && session.left(at(1001)).is_none(), "nothing revives it");
     }
 
     #[test]
-    fn leases_are_shared_by_ttl_and_full_at_their_bound() {
+    fn leases_are_shared_by_ttl_up_to_their_bound() {
         let sessions = Sessions::default();
         assert_eq!([seconds(TTL), seconds(TTL + Duration::from_millis(1))], [12, 13]);
         let first = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();

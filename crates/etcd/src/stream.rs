@@ -1,16 +1,16 @@
-//! The bytes under a connection: TCP, or TLS.
+//! The byte stream of a connection: TCP, or TLS.
 
 use leasehold_core::{Endpoint, EngineError};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
 
-/// What a connection reads and writes.
+/// A byte stream.
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
-/// What to try where a server closes the connection before its first answer.
+/// A hint for errors where the server closes the connection before its first reply.
 pub(crate) fn wants_tls(config: &Config) -> &'static str {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {

@@ -1,4 +1,4 @@
-//! A directory as operators see it.
+//! The view of a directory for operators.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{
     wire::KeyValue,
 };
 
-/// How long leases have left, as the server says.
+/// The remaining time of leases, as the server reports it.
 pub(crate) type Leases = HashMap<i64, Duration>;
 
-/// Whose claim a tombstone in the place of another program's is.
-const NOBODY: ClaimId = ClaimId([0; 16]);
+/// The claim id of a record that an operator wrote over the value of another program.
+const FOREIGN_CLAIM: ClaimId = ClaimId([0; 16]);
 
 /// One key of a directory.
 pub(crate) struct KeyView<'a> {
@@ -26,19 +26,19 @@ pub(crate) struct KeyView<'a> {
     pub(crate) holds: bool,
 }
 
-/// The keys of a directory, in the order in which they were created, and which of them hold.
-pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
+/// Parses the keys of a directory, given in the order of their creation, and finds out which of them hold.
+pub(crate) fn entries<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
     let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
-    let shown = dir.shown();
-    let mut lines = Vec::new();
+    let shown = dir.path();
+    let mut entries = Vec::new();
     for kv in kvs {
-        // A client without a line holds as long as its key is there, whoever else does.
-        let is_itself = kv.key == dir.itself();
-        let below = if is_itself { Some(shown.as_str()) } else { dir.below(&kv.key) };
+        // A client without a queue holds as long as its key exists, even beside another holder.
+        let is_bare = kv.key == dir.bare_key();
+        let below = if is_bare { Some(shown.as_str()) } else { dir.below(&kv.key) };
         let Some(below) = below else { continue };
         let mode = dir.mode(&kv.key);
         let holds = match mode {
-            _ if is_itself => true,
+            _ if is_bare => true,
             Mode::Exclusive => all == 0,
             Mode::Shared => writers == 0,
             Mode::Permits { count, limit } => {
@@ -49,41 +49,41 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
         all += 1;
         writers += u64::from(mode == Mode::Exclusive);
         let (below, record) = (below.to_owned(), Record::read(&kv.value));
-        lines.push(KeyView { kv, mode, below, record, holds });
+        entries.push(KeyView { kv, mode, below, record, holds });
     }
-    lines
+    entries
 }
 
 impl KeyView<'_> {
-    /// A program of ours made it: it hears when its bell rings.
+    /// Whether a leasehold client created the key. Such a client is notified through its epoch key.
     pub(crate) fn is_ours(&self) -> bool {
         self.own().is_some()
     }
 
-    /// Its card, but for one that an operator wrote over the value of another program.
+    /// The record, unless an operator wrote it over the value of another program.
     fn own(&self) -> Option<&Record> {
-        self.record.as_ref().filter(|record| record.id != NOBODY)
+        self.record.as_ref().filter(|record| record.id != FOREIGN_CLAIM)
     }
 
     pub(crate) fn is_broken(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.state == RecordState::Broken)
     }
 
-    pub(crate) fn is_kept(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| record.state == RecordState::Kept)
+    pub(crate) fn is_min_hold(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.state == RecordState::MinHold)
     }
 
     pub(crate) fn owner(&self) -> String {
         match &self.record {
-            Some(Record { state: RecordState::Kept, .. }) => KEPT_OWNER.to_owned(),
+            Some(Record { state: RecordState::MinHold, .. }) => KEPT_OWNER.to_owned(),
             Some(record) => record.owner.clone(),
             None => "another program".to_owned(),
         }
     }
 
-    /// The claim, if it is one of ours.
+    /// The claim id; zero for a foreign key.
     pub(crate) fn claim(&self) -> ClaimId {
-        self.own().map_or(NOBODY, |record| record.id)
+        self.own().map_or(FOREIGN_CLAIM, |record| record.id)
     }
 
     fn id(&self) -> String {
@@ -92,7 +92,7 @@ impl KeyView<'_> {
 
     fn holder(&self, leases: &Leases) -> HolderView {
         let left = leases.get(&self.kv.lease).copied();
-        // What was granted may be less than what its lease has: it is shared.
+        // The hold may have less time than its lease, which other claims share.
         let remaining = match (&self.record, left) {
             (Some(record), Some(left)) => Some(left.min(record.time)),
             (_, left) => left,
@@ -109,15 +109,15 @@ impl KeyView<'_> {
     }
 }
 
-/// What is to be seen of a name.
-pub(crate) fn view(name: Name, dir: &Dir, lines: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
-    let mut view = View::free(name, dir.shown());
+/// Builds the view of a name.
+pub(crate) fn view(name: Name, dir: &Dir, entries: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
+    let mut view = View::free(name, dir.path());
     view.lineage = Some(lineage(cluster));
-    for line in lines {
-        if line.holds {
-            view.add_holder(line.mode, line.holder(leases));
+    for entry in entries {
+        if entry.holds {
+            view.add_holder(entry.mode, entry.holder(leases));
         } else {
-            view.waiters.push(WaiterView { id: line.id(), owner: line.owner(), waiting: None });
+            view.waiters.push(WaiterView { id: entry.id(), owner: entry.owner(), waiting: None });
         }
     }
     view

@@ -15,47 +15,47 @@ use crate::{
     keys::Span,
     lock_of,
     push_handler::PushHandler,
-    wire::{Cancel, Create, Watch, WatchOrder, Watched},
+    wire::{Cancel, Create, Watch, WatchOrder, WatchResponse},
 };
 
-/// The number of a watch that the server refused.
+/// The watch id in the reply to a refused watch.
 const REFUSED: i64 = -1;
 
-/// Whom a watched key concerns.
+/// What a watched key is to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// Something that this claim waits for.
+    /// What this claim waits for.
     Blocker(ClaimId),
     /// The claim's own key.
     Own(ClaimId),
-    /// The bell of this lease.
-    Notify(i64),
+    /// The epoch key of this lease.
+    Epoch(i64),
 }
 
-/// What is watched over one connection.
+/// The watches of one connection.
 pub(crate) struct Watches {
     orders: mpsc::UnboundedSender<Watch>,
     last: AtomicI64,
     known: Mutex<Known>,
 }
 
-/// From where on something is watched.
+/// The revision from which a watch reports changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// From after this revision on. Where there are newer ones already, the server tells of them, and of all that follows, within a
-    /// tenth of a second.
+    /// After this revision. The server reports changes that already happened, and all later ones, with a delay of up to
+    /// a tenth of a second.
     After(i64),
-    /// From when the server hears of it: it tells at once. If the server's data is newer than this revision by then,
-    /// [`PushHandler::missed`] is told, so that somebody looks once at what happened in between. Such a watch is never behind: the server
-    /// tells watches that are behind ten times a second only.
+    /// From when the server receives the request; it reports changes at once. If the server's data is newer than `seen`
+    /// by then, [`PushHandler::on_missed`] is called, and the client reads once what changed in between. Such a watch
+    /// is never behind: the server serves watches that are behind only ten times a second.
     Now { seen: i64 },
 }
 
 #[derive(Default)]
 struct Known {
-    /// By the number of a watch, whom it concerns; and, where it begins at once, what was seen before.
+    /// By watch id: the target and, if the watch begins at once, the revision of the read before.
     targets: HashMap<i64, (Target, Option<i64>)>,
-    /// The number of the watch of each target, and what it watches.
+    /// The watch id of each target, and its span.
     numbers: HashMap<Target, (i64, Span)>,
 }
 
@@ -64,7 +64,7 @@ impl Watches {
         Self { orders, last: AtomicI64::new(0), known: Mutex::default() }
     }
 
-    /// Watches, in place of what was watched for this target. What is watched for it already goes on.
+    /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
     pub(crate) fn watch(&self, target: Target, span: Span, begin: Begin) {
         let (start_revision, seen) = match begin {
             Begin::After(revision) => (revision.saturating_add(1), None),
@@ -85,12 +85,12 @@ impl Watches {
         self.order(WatchOrder::Create(create));
     }
 
-    /// Whether something is watched for this target.
+    /// Whether this target has a watch.
     pub(crate) fn has(&self, target: Target) -> bool {
         lock_of(&self.known).numbers.contains_key(&target)
     }
 
-    /// Watches for it no longer.
+    /// Ends the watch of this target.
     pub(crate) fn leave(&self, target: Target) {
         let mut known = lock_of(&self.known);
         if let Some((number, _)) = known.numbers.remove(&target) {
@@ -99,22 +99,22 @@ impl Watches {
         }
     }
 
-    /// What the server says. False if it refused a watch without saying which: the user may not look there, or has to log in
-    /// anew.
-    pub(crate) fn hear(&self, watched: Watched, hears: &dyn PushHandler) -> bool {
+    /// Handles a reply of the server. Returns false if the server refused a watch without naming it: the user may not
+    /// read the key, or has to log in again.
+    pub(crate) fn receive(&self, watched: WatchResponse, handler: &dyn PushHandler) -> bool {
         let target = lock_of(&self.known).targets.get(&watched.watch_id).copied();
         let Some((target, seen)) = target else {
             return !(watched.canceled && watched.watch_id == REFUSED);
         };
         let begins = watched.header.as_ref().map_or(0, |header| header.revision);
         if watched.created && seen.is_some_and(|seen| seen < begins) {
-            hears.missed(target);
+            handler.on_missed(target);
         }
         for event in &watched.events {
-            hears.happened(target, event);
+            handler.on_event(target, event);
         }
         if watched.canceled {
-            // The revision it was to begin with is compacted, or the user may not look there.
+            // Its start revision is compacted, or the user may not read the key.
             tracing::debug!(
                 reason = watched.cancel_reason,
                 compacted = watched.compact_revision,
@@ -126,13 +126,13 @@ impl Watches {
                 known.numbers.remove(&target);
             }
             drop(known);
-            hears.unwatched(target);
+            handler.on_watch_ended(target);
         }
         true
     }
 
     fn order(&self, order: WatchOrder) {
-        // Without a receiver the connection is gone, and a new one begins with nothing.
+        // Without a receiver the connection has ended, and the next one starts with no watches.
         let _ = self.orders.send(Watch { order: Some(order) });
     }
 }
@@ -147,53 +147,53 @@ mod tests {
     use crate::wire::{Event, Header};
 
     #[derive(Default)]
-    struct Heard(Mutex<Vec<(&'static str, Target)>>);
+    struct RecordingHandler(Mutex<Vec<(&'static str, Target)>>);
 
-    impl PushHandler for Heard {
-        fn happened(&self, target: Target, _: &Event) {
+    impl PushHandler for RecordingHandler {
+        fn on_event(&self, target: Target, _: &Event) {
             lock_of(&self.0).push(("happened", target));
         }
 
-        fn missed(&self, target: Target) {
+        fn on_missed(&self, target: Target) {
             lock_of(&self.0).push(("missed", target));
         }
 
-        fn unwatched(&self, target: Target) {
+        fn on_watch_ended(&self, target: Target) {
             lock_of(&self.0).push(("unwatched", target));
         }
 
-        fn kept(&self, _: i64, _: Instant, _: u64) {}
+        fn on_kept_alive(&self, _: i64, _: Instant, _: u64) {}
 
-        fn connected_again(&self) {}
+        fn on_reconnected(&self) {}
 
         fn needs_server(&self) -> bool {
             false
         }
     }
 
-    const BEFORE: Target = Target::Blocker(ClaimId([1; 16]));
+    const BLOCKER: Target = Target::Blocker(ClaimId([1; 16]));
 
-    fn said(watch_id: i64, revision: i64) -> Watched {
+    fn reply(watch_id: i64, revision: i64) -> WatchResponse {
         let header = Some(Header { revision, ..Header::default() });
-        Watched { header, watch_id, ..Watched::default() }
+        WatchResponse { header, watch_id, ..WatchResponse::default() }
     }
 
     #[test]
-    fn what_happened_before_a_watch_began_is_told_to_be_missed() {
+    fn a_change_before_a_watch_began_is_reported_as_missed() {
         let (orders, mut sent) = mpsc::unbounded_channel();
-        let (watches, heard) = (Watches::new(orders), Heard::default());
+        let (watches, received) = (Watches::new(orders), RecordingHandler::default());
         let span = || (b"k".to_vec(), Vec::new());
         for (begin, begins_at, missed) in [
             (Begin::Now { seen: 5 }, 5, false),
             (Begin::Now { seen: 5 }, 6, true),
             (Begin::After(5), 6, false),
         ] {
-            watches.leave(BEFORE);
-            watches.watch(BEFORE, span(), begin);
+            watches.leave(BLOCKER);
+            watches.watch(BLOCKER, span(), begin);
             let number = watches.last.load(Ordering::Relaxed);
-            watches.hear(Watched { created: true, ..said(number, begins_at) }, &heard);
-            let told = std::mem::take(&mut *lock_of(&heard.0));
-            assert_eq!(told == [("missed", BEFORE)], missed, "{begin:?} at {begins_at}: {told:?}");
+            watches.receive(WatchResponse { created: true, ..reply(number, begins_at) }, &received);
+            let reported = std::mem::take(&mut *lock_of(&received.0));
+            assert_eq!(reported == [("missed", BLOCKER)], missed, "{begin:?} at {begins_at}: {reported:?}");
         }
         let mut starts = Vec::new();
         while let Ok(order) = sent.try_recv() {
@@ -201,43 +201,39 @@ mod tests {
                 starts.push(create.start_revision);
             }
         }
-        assert_eq!(
-            starts,
-            [0, 0, 6],
-            "what was missed is looked for: a watch that begins in the past is behind"
-        );
+        assert_eq!(starts, [0, 0, 6], "missed changes are read: a watch that begins in the past is behind");
     }
 
     #[test]
-    fn what_is_watched_already_is_not_watched_anew() {
+    fn a_watched_key_is_not_watched_again() {
         let (orders, mut sent) = mpsc::unbounded_channel();
         let watches = Watches::new(orders);
         for key in [b"a", b"a", b"b", b"b"] {
-            watches.watch(BEFORE, (key.to_vec(), Vec::new()), Begin::Now { seen: 5 });
+            watches.watch(BLOCKER, (key.to_vec(), Vec::new()), Begin::Now { seen: 5 });
         }
-        let mut said = Vec::new();
+        let mut requests = Vec::new();
         while let Ok(order) = sent.try_recv() {
-            said.push(match order.order.unwrap() {
+            requests.push(match order.order.unwrap() {
                 WatchOrder::Create(create) => String::from_utf8(create.key).unwrap(),
                 WatchOrder::Cancel(_) => "cancel".to_owned(),
             });
         }
-        assert_eq!(said, ["a", "cancel", "b"]);
+        assert_eq!(requests, ["a", "cancel", "b"]);
     }
 
     #[test]
-    fn only_the_newest_watch_of_a_target_is_heard_and_a_refused_one_is_told() {
+    fn only_the_newest_watch_of_a_target_is_reported() {
         let (orders, _sent) = mpsc::unbounded_channel();
-        let (watches, heard) = (Watches::new(orders), Heard::default());
+        let (watches, received) = (Watches::new(orders), RecordingHandler::default());
         let span = || (b"k".to_vec(), Vec::new());
-        watches.watch(BEFORE, (b"before".to_vec(), Vec::new()), Begin::After(1));
-        watches.watch(BEFORE, span(), Begin::After(2));
-        let event = |number| Watched { events: vec![Event::default()], ..said(number, 9) };
-        assert!(watches.hear(event(1), &heard) && watches.hear(event(2), &heard));
-        assert_eq!(*lock_of(&heard.0), [("happened", BEFORE)]);
-        assert!(!watches.hear(Watched { canceled: true, ..said(REFUSED, 9) }, &heard));
-        assert!(watches.hear(Watched { canceled: true, ..said(2, 9) }, &heard));
-        assert_eq!(lock_of(&heard.0).last(), Some(&("unwatched", BEFORE)));
-        assert!(!watches.has(BEFORE));
+        watches.watch(BLOCKER, (b"before".to_vec(), Vec::new()), Begin::After(1));
+        watches.watch(BLOCKER, span(), Begin::After(2));
+        let event = |number| WatchResponse { events: vec![Event::default()], ..reply(number, 9) };
+        assert!(watches.receive(event(1), &received) && watches.receive(event(2), &received));
+        assert_eq!(*lock_of(&received.0), [("happened", BLOCKER)]);
+        assert!(!watches.receive(WatchResponse { canceled: true, ..reply(REFUSED, 9) }, &received));
+        assert!(watches.receive(WatchResponse { canceled: true, ..reply(2, 9) }, &received));
+        assert_eq!(lock_of(&received.0).last(), Some(&("unwatched", BLOCKER)));
+        assert!(!watches.has(BLOCKER));
     }
 }

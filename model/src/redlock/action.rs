@@ -98,7 +98,7 @@ impl Model for Protocol {
 impl World {
     fn actions_of(&self, id: u8, rules: &Rules, actions: &mut Vec<Action>) {
         let client = &self.clients[usize::from(id)];
-        let hears = || std::iter::once(true).chain((self.faults.losses > 0).then_some(false));
+        let outcomes = || std::iter::once(true).chain((self.faults.losses > 0).then_some(false));
         let nodes = |of: Nodes| (0..NODES).filter(move |at| of & 1 << at != 0);
         match &client.stage {
             // Idle clients are alike, so they claim in the order of their numbers.
@@ -125,13 +125,21 @@ impl World {
         }
         let asks = !matches!(client.stage, Stage::Done);
         for at in nodes(client.locks) {
-            actions.extend(hears().filter(|heard| asks || *heard).map(|heard| Action::Lock(id, at, heard)));
+            actions.extend(
+                outcomes()
+                    .filter(|received| asks || *received)
+                    .map(|received| Action::Lock(id, at, received)),
+            );
         }
         for at in nodes(client.writes) {
-            actions.extend(hears().filter(|heard| asks || *heard).map(|heard| Action::Write(id, at, heard)));
+            actions.extend(
+                outcomes()
+                    .filter(|received| asks || *received)
+                    .map(|received| Action::Write(id, at, received)),
+            );
         }
         for at in nodes(client.renewals) {
-            actions.extend(hears().map(|heard| Action::Extend(id, at, heard)));
+            actions.extend(outcomes().map(|received| Action::Extend(id, at, received)));
         }
     }
 
@@ -141,13 +149,13 @@ impl World {
         }
         match action {
             Action::Claim(id, guess) => self.claim(id, guess),
-            Action::Lock(id, at, heard) => self.serve_lock(id, at, heard, rules),
+            Action::Lock(id, at, received) => self.serve_lock(id, at, received, rules),
             Action::Mint(id, token) => self.write(id, token),
-            Action::Write(id, at, heard) => self.serve_write(id, at, heard, rules),
+            Action::Write(id, at, received) => self.serve_write(id, at, received, rules),
             Action::Take(id) => self.take(id, rules),
             Action::Leave(id, releases) => self.leave(id, releases, rules),
             Action::Renew(id) => self.renew(id),
-            Action::Extend(id, at, heard) => self.serve_renewal(id, at, heard, rules),
+            Action::Extend(id, at, received) => self.serve_renewal(id, at, received, rules),
             Action::Conclude(id) => self.conclude(id, rules),
             Action::Lapse(at) => {
                 self.faults.lapses -= 1;

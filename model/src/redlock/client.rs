@@ -57,7 +57,7 @@ impl Client {
         Self { stage: Stage::Idle, locks: 0, guess: 0, writes: 0, token: 0, renewals: 0 }
     }
 
-    pub(crate) fn believes(&self, now: Ticks) -> bool {
+    pub(crate) fn is_valid(&self, now: Ticks) -> bool {
         matches!(&self.stage, Stage::Holds(hold) if now < hold.until)
     }
 }

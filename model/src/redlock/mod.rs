@@ -23,14 +23,14 @@
 
 mod action;
 mod client;
-mod look;
 mod node;
 mod properties;
 mod rules;
 mod runs;
+mod search;
 mod world;
 
 pub use self::{
-    look::Seen,
     runs::{HOLDS, MISTAKES, Run},
+    search::Seen,
 };

@@ -5,7 +5,7 @@ use stateright::Property;
 use super::{action::Protocol, world::World};
 
 /// I1: at most one client holds the name at a time, as far as the clients know.
-pub(crate) const EXCLUSION: &str = "I1: two never believe to hold at once";
+pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// I4: tokens grow in the order of the grants.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
 
@@ -13,9 +13,9 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
     let always = Property::<Protocol>::always;
     let sometimes = Property::<Protocol>::sometimes;
     vec![
-        always(EXCLUSION, |model, world: &World| model.rules.tokens || world.believers() <= 1),
+        always(EXCLUSION, |model, world: &World| model.rules.tokens || world.valid_holders() <= 1),
         always(TOKENS, |_, world: &World| !world.went_back),
         // In a model without grants every property would hold.
-        sometimes(super::look::GRANTED_ON, |_, world: &World| world.grants > 1),
+        sometimes(super::search::GRANTED_ON, |_, world: &World| world.grants > 1),
     ]
 }

@@ -112,7 +112,7 @@ impl Rules {
     }
 
     /// For how long a hold is valid, counted from the request.
-    pub(crate) fn belief(&self) -> Ticks {
+    pub(crate) fn validity(&self) -> Ticks {
         if self.has(Bug::NoMargin) { self.ttl } else { self.ttl - self.margin }
     }
 }

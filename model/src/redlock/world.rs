@@ -50,13 +50,13 @@ impl World {
         (client.locks, client.guess) = (ALL, guess);
     }
 
-    pub(crate) fn serve_lock(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+    pub(crate) fn serve_lock(&mut self, id: u8, at: usize, received: bool, rules: &Rules) {
         let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
         client.locks &= !(1 << at);
         let (before, guess) = (node.token, client.guess);
         let locked = node.lock(id, rules);
         let written = locked && guess > 0 && node.write(id, guess, rules);
-        if let (Stage::Asks(round), true, true) = (&mut client.stage, locked, heard) {
+        if let (Stage::Asks(round), true, true) = (&mut client.stage, locked, received) {
             round.votes |= 1 << at;
             round.ahead[at] = node.clock - self.now;
             round.seen = round.seen.max(if written { guess } else { before });
@@ -93,12 +93,12 @@ impl World {
         (client.writes, client.token) = (round.votes, token);
     }
 
-    pub(crate) fn serve_write(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+    pub(crate) fn serve_write(&mut self, id: u8, at: usize, received: bool, rules: &Rules) {
         let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
         client.writes &= !(1 << at);
         let token = client.token;
         let written = node.young == 0 && node.write(id, token, rules);
-        if let (Stage::Asks(round), true) = (&mut client.stage, heard) {
+        if let (Stage::Asks(round), true) = (&mut client.stage, received) {
             if written && round.token == token {
                 round.written |= 1 << at;
             }
@@ -114,7 +114,7 @@ impl World {
         let agreed =
             Self::agreed(round, if rules.tokens { round.written & round.votes } else { round.votes }, rules);
         let may_be_late = rules.tokens || rules.has(Bug::CountFromGrant);
-        let late = self.now >= round.sent + rules.belief() && !may_be_late;
+        let late = self.now >= round.sent + rules.validity() && !may_be_late;
         rules.is_enough(agreed) && !late
     }
 
@@ -129,7 +129,7 @@ impl World {
             self.granted |= 1 << token;
         }
         let sent = if rules.has(Bug::CountFromGrant) { self.now } else { sent };
-        client.stage = Stage::Holds(Hold { until: sent + rules.belief(), renewal: None });
+        client.stage = Stage::Holds(Hold { until: sent + rules.validity(), renewal: None });
     }
 
     /// A client releases its locks, or dies. A release that arrives late has the same effect as the end of the lease.
@@ -153,14 +153,15 @@ impl World {
         client.renewals = ALL;
     }
 
-    pub(crate) fn serve_renewal(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+    pub(crate) fn serve_renewal(&mut self, id: u8, at: usize, received: bool, rules: &Rules) {
         let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
         client.renewals &= !(1 << at);
-        let kept = node.renew(id, rules) && (node.young == 0 || rules.has(Bug::CountRepaired));
+        let extended = node.renew(id, rules) && (node.young == 0 || rules.has(Bug::CountRepaired));
         let free = node.lock.is_none();
-        if let (Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }), true) = (&mut client.stage, heard)
+        if let (Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }), true) =
+            (&mut client.stage, received)
         {
-            *has |= Nodes::from(kept) << at;
+            *has |= Nodes::from(extended) << at;
             *lacks |= Nodes::from(free) << at;
         }
     }
@@ -172,7 +173,7 @@ impl World {
         let Some((sent, has, lacks)) = hold.renewal.take() else { return };
         client.renewals = 0;
         if rules.is_enough(has) {
-            hold.until = hold.until.max(sent + rules.belief());
+            hold.until = hold.until.max(sent + rules.validity());
         }
         if rules.is_enough(has) {
             let lack = (0..NODES).filter(|at| lacks & 1 << at != 0);
@@ -206,8 +207,8 @@ impl World {
         asked.max().unwrap_or(0)
     }
 
-    pub(crate) fn believers(&self) -> usize {
-        self.clients.iter().filter(|client| client.believes(self.now)).count()
+    pub(crate) fn valid_holders(&self) -> usize {
+        self.clients.iter().filter(|client| client.is_valid(self.now)).count()
     }
 }
 

@@ -37,7 +37,7 @@ impl ClientClock {
     }
 
     /// Stops the client here for `length`, in the middle of whatever it does, while the rest of the world goes on.
-    fn stand(&self, length: Duration) {
+    fn suspend(&self, length: Duration) {
         let scheduler = self.journal.scheduler();
         let victim = self.group.number();
         let until = scheduler.now().after(length);
@@ -66,12 +66,12 @@ impl Clock for ClientClock {
         match self.scheduler().read(self.group) {
             None => self.read(),
             Some((length, Moment::Before)) => {
-                self.stand(length);
+                self.suspend(length);
                 self.read()
             }
             Some((length, Moment::After)) => {
                 let read = self.read();
-                self.stand(length);
+                self.suspend(length);
                 read
             }
         }

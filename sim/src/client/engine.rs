@@ -81,12 +81,12 @@ impl Remote {
         }
         let conn = self.conn().await?;
         let in_flight = self.interface.in_flight.start(claim.id, conn, self.interface.now());
-        let said = match self.interface.call(conn, Request::Claim(claim.clone(), how)).await {
+        let reply = match self.interface.call(conn, Request::Claim(claim.clone(), how)).await {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
-            said => said,
+            reply => reply,
         };
         in_flight.complete();
-        let Reply::Claim(answer) = said? else { return Err(unreadable()) };
+        let Reply::Claim(answer) = reply? else { return Err(unreadable()) };
         self.interface.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         answer
     }
@@ -106,7 +106,7 @@ impl Remote {
         let orders = releases.iter().map(|release| {
             let late = self.interface.in_flight.release(release.id, conn, now, now.after(REQUEST_LIFE));
             let mark_dead = late || self.interface.manner != Manner::Push;
-            (release.clone(), mark_dead && self.interface.bug != Some(Bug::NeverBuries))
+            (release.clone(), mark_dead && self.interface.bug != Some(Bug::NeverAsksForTombstones))
         });
         match self.interface.call(conn, Request::Release(orders.collect())).await? {
             Reply::Release(released) => {

@@ -37,13 +37,13 @@ pub(super) struct NetworkInterface {
     pub(super) link: Link,
     network: Arc<Network>,
     evidence: Mutex<ServerClock>,
-    under_way: Mutex<UnderWay>,
+    pending: Mutex<PendingCalls>,
     /// The claims that are in a queue.
     waiting: Mutex<BTreeSet<ClaimId>>,
 }
 
 #[derive(Default)]
-struct UnderWay {
+struct PendingCalls {
     calls: BTreeMap<u64, Call>,
     numbers: u64,
 }
@@ -51,7 +51,7 @@ struct UnderWay {
 struct Call {
     conn: u64,
     sent: Instant,
-    said: oneshot::Sender<RequestResult>,
+    reply: oneshot::Sender<RequestResult>,
 }
 
 impl NetworkInterface {
@@ -65,7 +65,7 @@ impl NetworkInterface {
             link: Link::default(),
             network,
             evidence: Mutex::default(),
-            under_way: Mutex::default(),
+            pending: Mutex::default(),
             waiting: Mutex::default(),
         }
     }
@@ -76,19 +76,19 @@ impl NetworkInterface {
 
     /// Sends a request on a connection and waits for its result.
     pub(super) async fn call(&self, conn: u64, request: Request) -> RequestResult {
-        let (said, answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let sent = self.now();
         let number = {
-            let mut under_way = lock(&self.under_way);
-            under_way.numbers += 1;
-            let number = under_way.numbers;
-            under_way.calls.insert(number, Call { conn, sent, said });
+            let mut pending = lock(&self.pending);
+            pending.numbers += 1;
+            let number = pending.numbers;
+            pending.calls.insert(number, Call { conn, sent, reply });
             number
         };
         self.network.send(self.host.group, conn, number, request);
         tokio::select! {
             biased;
-            said = answer => said.unwrap_or_else(|_| Err(self.unknown("the connection broke"))),
+            reply = answer => reply.unwrap_or_else(|_| Err(self.unknown("the connection broke"))),
             () = self.host.nap(PATIENCE) => Err(self.unknown("no answer came in time")),
         }
     }
@@ -101,10 +101,10 @@ impl NetworkInterface {
                 Delivery::Refused { number } => {
                     let refused = EngineError::new(Fault::Retry, "the server is down");
                     if let Some(call) = self.take(number) {
-                        let _ = call.said.send(Err(refused));
+                        let _ = call.reply.send(Err(refused));
                     }
                 }
-                Delivery::Notification(notification) => self.hear(notification),
+                Delivery::Notification(notification) => self.receive(notification),
                 Delivery::Reset { conn } => self.link.broke(conn),
             }
         }
@@ -114,10 +114,10 @@ impl NetworkInterface {
     pub(super) fn give_up(&self, conn: u64) {
         // Dropped after the lock is released, because the drop wakes other tasks.
         let _gone: Vec<Call> = {
-            let mut under_way = lock(&self.under_way);
-            let calls = std::mem::take(&mut under_way.calls);
-            let (gone, kept) = calls.into_iter().partition(|(_, call)| call.conn == conn);
-            under_way.calls = kept;
+            let mut pending = lock(&self.pending);
+            let calls = std::mem::take(&mut pending.calls);
+            let (gone, rest) = calls.into_iter().partition(|(_, call)| call.conn == conn);
+            pending.calls = rest;
             let gone: BTreeMap<u64, Call> = gone;
             gone.into_values().collect()
         };
@@ -128,9 +128,9 @@ impl NetworkInterface {
         let _ = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
     }
 
-    /// Whether anybody waits for a notification or an answer.
+    /// Whether a claim waits for a notification or a request for its answer.
     pub(super) fn is_wanted(&self) -> bool {
-        !lock(&self.waiting).is_empty() || !lock(&self.under_way).calls.is_empty()
+        !lock(&self.waiting).is_empty() || !lock(&self.pending).calls.is_empty()
     }
 
     pub(super) fn unplug(&self) {
@@ -138,7 +138,8 @@ impl NetworkInterface {
     }
 
     pub(super) fn unknown(&self, message: &str) -> EngineError {
-        let fault = if self.bug == Some(Bug::TakesUnknownForNo) { Fault::Retry } else { Fault::Unknown };
+        let fault =
+            if self.bug == Some(Bug::ReportsUnknownAsNotApplied) { Fault::Retry } else { Fault::Unknown };
         EngineError::new(fault, message)
     }
 
@@ -154,10 +155,10 @@ impl NetworkInterface {
             self.network.journal().doubt(self.host.group);
             self.mailbox.push(CoreNotification::Doubt);
         }
-        let _ = call.said.send(Ok(reply));
+        let _ = call.reply.send(Ok(reply));
     }
 
-    fn hear(&self, notification: Notification) {
+    fn receive(&self, notification: Notification) {
         let notification = match notification {
             Notification::Granted { name, id, .. } if self.manner == Manner::Watch => {
                 CoreNotification::Recheck { name, id }
@@ -177,7 +178,7 @@ impl NetworkInterface {
     }
 
     fn take(&self, number: u64) -> Option<Call> {
-        lock(&self.under_way).calls.remove(&number)
+        lock(&self.pending).calls.remove(&number)
     }
 }
 

@@ -112,7 +112,7 @@ impl NetworkInterface {
         };
         tokio::select! {
             biased;
-            said = self.call(conn, Request::Hello) => said.is_ok().then_some(conn),
+            reply = self.call(conn, Request::Hello) => reply.is_ok().then_some(conn),
             () = self.host.nap(DIAL_LIMIT) => None,
         }
     }
@@ -125,12 +125,12 @@ impl NetworkInterface {
             if !self.is_wanted() {
                 continue;
             }
-            let said = tokio::select! {
+            let reply = tokio::select! {
                 biased;
-                said = self.call(conn, Request::Time) => said.ok(),
+                reply = self.call(conn, Request::Time) => reply.ok(),
                 () = self.host.nap(SILENCE) => None,
             };
-            if said.is_none() {
+            if reply.is_none() {
                 return;
             }
         }

@@ -8,7 +8,7 @@ use super::{Network, NetworkState, client_endpoint::Delivery};
 use crate::{plan::Direction, rng::Rng, scheduler::Group};
 
 /// The percentage of broken connections that an end notices.
-pub(super) const HEARD: u64 = 60;
+pub(super) const NOTICED: u64 = 60;
 
 impl Network {
     /// The client is gone, and the server has noticed.
@@ -68,8 +68,8 @@ impl Network {
         inner.prolong(skew);
     }
 
-    /// Breaks the connection of a client. Each end notices with the probability `heard`, in percent.
-    pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, heard: u64) {
+    /// Breaks the connection of a client. Each end notices with the probability `noticed`, in percent.
+    pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, noticed: u64) {
         if !self.keeps_order() {
             return;
         }
@@ -77,10 +77,10 @@ impl Network {
         let conn = end.conn.number;
         (end.conn.up_broken, end.conn.down_broken) = (true, true);
         let mut rng = Rng::of(&[self.seed, client.number().into(), conn, 2]);
-        if rng.percent(heard) {
+        if rng.percent(noticed) {
             inner.deaf.insert(client);
         }
-        if rng.percent(heard) {
+        if rng.percent(noticed) {
             let at = self.scheduler().now().after(self.takes(client, 3, conn));
             self.hand_over(client, at, Delivery::Reset { conn });
         }

@@ -100,9 +100,9 @@ impl Network {
         self.lock().ends.remove(&client);
     }
 
-    /// Calls `look` with the server.
-    pub(crate) fn server<R>(&self, look: impl FnOnce(&mut Machine) -> R) -> R {
-        look(&mut self.lock().machine)
+    /// Calls `read` with the server.
+    pub(crate) fn server<R>(&self, read: impl FnOnce(&mut Machine) -> R) -> R {
+        read(&mut self.lock().machine)
     }
 
     /// When the last request left by which the server granted or renewed a claim, or when the server granted it by

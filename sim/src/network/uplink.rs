@@ -7,7 +7,7 @@ use leasehold_core::Instant;
 use super::{
     Network,
     client_endpoint::{Conn, Delivery, in_order},
-    faults::HEARD,
+    faults::NOTICED,
 };
 use crate::{
     plan::{Fate, Fault},
@@ -22,18 +22,18 @@ struct InTransit {
     number: u64,
     request: Request,
     sent: Instant,
-    fare: Transit,
+    transit: Transit,
 }
 
 /// How a request travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transit {
     /// It is answered.
-    Return,
+    Answered,
     /// It is not answered.
-    Single,
+    Unanswered,
     /// It is not answered, and arrives after requests that left later.
-    Stray,
+    Overtaken,
 }
 
 impl Network {
@@ -65,49 +65,49 @@ impl Network {
             end.conn.up_broken = true;
             return;
         }
-        let letter = |request, fare| InTransit { from, conn, number, request, sent: now, fare };
+        let message = |request, transit| InTransit { from, conn, number, request, sent: now, transit };
         let Some(fault) = inner.requests.remove(&(from, nth)) else {
-            return self.deliver(arrival, letter(request, Transit::Return));
+            return self.deliver(arrival, message(request, Transit::Answered));
         };
         self.journal.fault(fault.kind());
         let Fault::Request { fate, .. } = fault else { return };
         match fate {
             Fate::Lost => {}
-            Fate::Unanswered => self.deliver(arrival, letter(request, Transit::Single)),
-            Fate::Late(late) => self.deliver(arrival.after(late), letter(request, Transit::Stray)),
+            Fate::Unanswered => self.deliver(arrival, message(request, Transit::Unanswered)),
+            Fate::Late(late) => self.deliver(arrival.after(late), message(request, Transit::Overtaken)),
             Fate::Twice(late) => {
                 // A claim that may not queue and was answered "taken" leaves no record, so the server could not
                 // recognise its double.
                 let may_double = !matches!(&request, Request::Claim(claim, _) if !claim.may_queue);
                 if may_double {
-                    self.deliver(arrival.after(late), letter(request.clone(), Transit::Stray));
+                    self.deliver(arrival.after(late), message(request.clone(), Transit::Overtaken));
                 }
-                self.deliver(arrival, letter(request, Transit::Return));
+                self.deliver(arrival, message(request, Transit::Answered));
             }
         }
         if fate != Fate::Unanswered {
-            self.break_conn(inner, from, HEARD);
+            self.break_conn(inner, from, NOTICED);
         }
     }
 
-    fn deliver(self: &Arc<Self>, at: Instant, letter: InTransit) {
+    fn deliver(self: &Arc<Self>, at: Instant, message: InTransit) {
         let network = Arc::clone(self);
-        self.scheduler().at(at, move || network.arrive(letter));
+        self.scheduler().at(at, move || network.arrive(message));
     }
 
-    fn arrive(self: &Arc<Self>, letter: InTransit) {
+    fn arrive(self: &Arc<Self>, message: InTransit) {
         let now = self.scheduler().now();
         let mut inner = self.lock();
         if now < inner.still {
-            return self.deliver(inner.still, letter);
+            return self.deliver(inner.still, message);
         }
-        let InTransit { from, conn, number, request, sent, fare } = letter;
-        let may_be_late = self.keeps_order() && fare != Transit::Stray;
+        let InTransit { from, conn, number, request, sent, transit } = message;
+        let may_be_late = self.keeps_order() && transit != Transit::Overtaken;
         if !may_be_late && now.since(sent) > REQUEST_LIFE {
             return;
         }
         if now < inner.down {
-            if fare == Transit::Return {
+            if transit == Transit::Answered {
                 self.post(&mut inner, from, conn, Delivery::Refused { number });
             }
             return;
@@ -119,23 +119,29 @@ impl Network {
             inner.deaf.remove(&from);
         }
         let extends = request.extends();
-        let said = inner.machine.serve(now, from, request, &inner.deaf);
-        for claim in said.reply.extended(extends) {
+        let served = inner.machine.serve(now, from, request, &inner.deaf);
+        for claim in served.reply.extended(extends) {
             let asked = inner.asked.entry(claim).or_insert((sent, sent));
             if asked.0 < sent {
                 *asked = (sent, sent);
             }
         }
-        if fare == Transit::Return {
-            self.post(inner, from, conn, Delivery::Reply { number, clock: said.clock, reply: said.reply });
-        } else if fare == Transit::Single && inner.ends.get(&from).is_some_and(|end| end.conn.number == conn)
+        if transit == Transit::Answered {
+            self.post(
+                inner,
+                from,
+                conn,
+                Delivery::Reply { number, clock: served.clock, reply: served.reply },
+            );
+        } else if transit == Transit::Unanswered
+            && inner.ends.get(&from).is_some_and(|end| end.conn.number == conn)
         {
-            self.break_conn(inner, from, HEARD);
+            self.break_conn(inner, from, NOTICED);
         }
-        for mail in said.mail {
+        for mail in served.mail {
             if let Notification::Granted { id, .. } = mail.notification {
                 inner.asked.insert(id, (now, now));
-                self.journal.figures(|tally| tally.in_line += 1);
+                self.journal.figures(|tally| tally.handed_over += 1);
             }
             self.tell(inner, mail.to, mail.notification);
         }

@@ -24,8 +24,8 @@ struct Draw {
     /// How many clients start at the beginning.
     clients: usize,
     locks: usize,
-    /// Whether names may be held by nobody until a time after a release.
-    keeps: bool,
+    /// Whether releases may have a minimum hold time.
+    has_min_holds: bool,
 }
 
 pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Plan {
@@ -37,8 +37,8 @@ pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Pla
     let (least, most) = *rng.pick(&DELAYS);
     let lease = Duration::from_millis(*rng.pick(&LEASES));
     let clients = rng.among(2..=4) as usize;
-    let keeps = rng.percent(30);
-    let mut draw = Draw { rng, lease, length: lease * 6, clients, locks: locks.len(), keeps };
+    let has_min_holds = rng.percent(30);
+    let mut draw = Draw { rng, lease, length: lease * 6, clients, locks: locks.len(), has_min_holds };
     let mut clients: Vec<ClientPlan> = (0..clients).map(|_| draw.client(Duration::ZERO)).collect();
     for _ in 0..ops {
         let client = draw.among(0, clients.len() as u64 - 1) as usize;
@@ -53,7 +53,7 @@ pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Pla
         bug,
         named: draw.rng.percent(50),
         delay: (Duration::from_micros(least), Duration::from_micros(most)),
-        look: lease / draw.among(2, 12) as u32,
+        truth_interval: lease / draw.among(2, 12) as u32,
         locks,
         clients,
         faults,
@@ -104,7 +104,7 @@ impl Draw {
         let end = match self.among(0, 19) {
             0..14 => End::Release,
             14..18 => End::Drop,
-            _ if self.keeps => End::Keep(hold + self.part(lease, 0, 40)),
+            _ if self.has_min_holds => End::MinHold(hold + self.part(lease, 0, 40)),
             _ => End::Release,
         };
         // Requests for different leases do not share a hold.
@@ -162,7 +162,7 @@ impl Draw {
                 Fault::Notification { client, nth, fate }
             }
             13..16 => {
-                let sleeps = if self.rng.percent(70) { Sleeps::GoOn } else { Sleeps::Stand };
+                let sleeps = if self.rng.percent(70) { Sleeps::GoOn } else { Sleeps::Suspend };
                 Fault::Stop { client, at, length: self.part(lease, 5, 300), sleeps }
             }
             16..20 => {
@@ -206,7 +206,7 @@ impl Draw {
                 faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 });
                 if manner != Manner::Push && self.rng.percent(70) {
                     // An answer from before the clock step arrives after the message that reveals the step, but not so
-                    // late that nobody waits for it any more.
+                    // late that no client waits for it any more.
                     let late = self.part(self.lease, 4, 14);
                     faults.push(Fault::Lag { at: at.saturating_sub(late), length: late * 2, late });
                 }

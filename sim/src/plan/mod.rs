@@ -48,7 +48,7 @@ pub struct Plan {
     /// The least and the largest delay of a message.
     pub(crate) delay: (Duration, Duration),
     /// The interval between two looks at the server's state.
-    pub(crate) look: Duration,
+    pub(crate) truth_interval: Duration,
     /// The locks.
     pub(crate) locks: Vec<Lock>,
     /// The clients.
@@ -125,7 +125,7 @@ impl Plan {
         let delays = |fault: &Fault| {
             matches!(
                 fault,
-                Fault::Stop { sleeps: Sleeps::Stand, .. }
+                Fault::Stop { sleeps: Sleeps::Suspend, .. }
                     | Fault::StopAtReading { moment: Moment::After, .. }
             )
         };
@@ -170,9 +170,9 @@ impl Plan {
         self.clients.iter().flat_map(|client| client.tasks.iter().flatten())
     }
 
-    /// Whether a name is held by nobody until a time (`release_at_least`).
-    pub(crate) fn keeps(&self) -> bool {
-        self.acquisitions().any(|op| matches!(op.end, End::Keep(_)))
+    /// Whether a release has a minimum hold time (`release_at_least`).
+    pub(crate) fn has_min_holds(&self) -> bool {
+        self.acquisitions().any(|op| matches!(op.end, End::MinHold(_)))
     }
 
     /// Whether the server loses acknowledged writes.

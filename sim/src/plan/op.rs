@@ -23,7 +23,7 @@ pub(crate) enum End {
     /// The user drops the guard.
     Drop,
     /// The user releases it, and the name stays taken until this time after the grant.
-    Keep(Duration),
+    MinHold(Duration),
 }
 
 /// How an operator breaks a hold.
@@ -62,7 +62,7 @@ pub(crate) struct Op {
     pub(crate) writes: u32,
     /// The user goes on after a loss was reported.
     pub(crate) stubborn: bool,
-    /// The user asks the server in between whether the hold stands.
+    /// The user asks the server in between whether the hold is valid.
     pub(crate) confirm: bool,
     /// The user acquires the same lock again in between.
     pub(crate) again: bool,

@@ -8,7 +8,7 @@ use leasehold_core::Instant;
 /// removed or moved leaves a stale key in the heap, which is dropped when its time comes: most sleeps end early, and a
 /// stale key is cheaper than its removal.
 pub(super) struct Agenda<T> {
-    lines: BinaryHeap<Reverse<AgendaKey>>,
+    heap: BinaryHeap<Reverse<AgendaKey>>,
     slots: Vec<Slot<T>>,
     /// Empty slots.
     free: Vec<usize>,
@@ -34,7 +34,7 @@ pub(super) struct Key {
 impl<T> Agenda<T> {
     /// An empty agenda.
     pub(super) const fn new() -> Self {
-        Self { lines: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), entries: 0 }
+        Self { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), entries: 0 }
     }
 
     /// Adds an entry.
@@ -68,11 +68,11 @@ impl<T> Agenda<T> {
 
     /// The earliest due time.
     pub(super) fn first(&mut self) -> Option<Instant> {
-        while let Some(&Reverse((at, number, slot))) = self.lines.peek() {
+        while let Some(&Reverse((at, number, slot))) = self.heap.peek() {
             if self.get(Key { number, slot }).is_some() {
                 return Some(at);
             }
-            self.lines.pop();
+            self.heap.pop();
         }
         None
     }
@@ -80,7 +80,7 @@ impl<T> Agenda<T> {
     /// Removes and returns the first entry.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.first()?;
-        let Reverse((_, number, slot)) = self.lines.pop()?;
+        let Reverse((_, number, slot)) = self.heap.pop()?;
         self.remove(Key { number, slot })
     }
 
@@ -94,7 +94,7 @@ impl<T> Agenda<T> {
         self.entries += 1;
         let number = self.entries;
         self.slots[slot].number = number;
-        self.lines.push(Reverse((at, number, slot)));
+        self.heap.push(Reverse((at, number, slot)));
         Key { number, slot }
     }
 }
@@ -108,7 +108,7 @@ mod tests {
 
     /// Adds, moves, removes and pops at random: the agenda always answers as an ordered map would.
     #[test]
-    fn it_is_an_ordered_map() {
+    fn it_behaves_as_an_ordered_map() {
         let mut rng = Rng::of(&[7]);
         let (mut agenda, mut map, mut entries) = (Agenda::new(), BTreeMap::new(), 0);
         let mut keys: Vec<(Key, (Instant, u64))> = Vec::new();

@@ -57,7 +57,7 @@ pub(crate) enum Sleeps {
     /// As for a process that got SIGSTOP.
     GoOn,
     /// As when the whole machine is suspended.
-    Stand,
+    Suspend,
 }
 
 /// Whether a group stops before or after a reading of its clock.
@@ -83,7 +83,7 @@ impl Scheduler {
             return false;
         }
         state.stopped = true;
-        if sleeps == Sleeps::Stand {
+        if sleeps == Sleeps::Suspend {
             let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
             self.signs[group.0].suspended.fetch_add(length, Ordering::Relaxed);
         }

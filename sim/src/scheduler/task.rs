@@ -27,7 +27,7 @@ pub(super) struct TaskWaker {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) task: TaskId,
     /// The task was woken since its last poll.
-    pub(super) rung: AtomicBool,
+    pub(super) woken: AtomicBool,
 }
 
 impl Wake for TaskWaker {
@@ -36,7 +36,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.rung.swap(true, Ordering::Relaxed) {
+        if !self.woken.swap(true, Ordering::Relaxed) {
             self.scheduler.make_ready(self.task);
         }
     }

@@ -108,7 +108,7 @@ impl Scheduler {
     pub(crate) fn spawn(self: &Arc<Self>, group: Group, future: BoxFuture<'static, ()>) {
         let mut inner = self.lock();
         let task = inner.tasks.len();
-        let waker = Arc::new(TaskWaker { scheduler: Arc::clone(self), task, rung: true.into() });
+        let waker = Arc::new(TaskWaker { scheduler: Arc::clone(self), task, woken: true.into() });
         inner.tasks.push(Some(Task { group, future: Some(future), waker }));
         inner.groups[group.0].tasks += 1;
         inner.add_ready(task, group);
@@ -151,7 +151,7 @@ impl Scheduler {
 
     /// The digest of all events, and the trace line by line if the run is traced.
     #[must_use]
-    pub(crate) fn told(&self) -> (u64, Vec<String>) {
+    pub(crate) fn digest_and_trace(&self) -> (u64, Vec<String>) {
         let mut inner = self.lock();
         (inner.digest, inner.trace.take().unwrap_or_default())
     }
@@ -222,7 +222,7 @@ impl Scheduler {
 
     /// Polls a task. Returns the next step.
     fn poll(&self, Polled { mut future, waker }: Polled, until: Instant) -> Next {
-        waker.rung.store(false, Ordering::Relaxed);
+        waker.woken.store(false, Ordering::Relaxed);
         let task = waker.task;
         let waker = Waker::from(waker);
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
@@ -230,15 +230,15 @@ impl Scheduler {
         let took = Duration::from_nanos(inner.rng.among(1..=STEP));
         self.set(self.now().after(took));
         match &mut inner.tasks[task] {
-            Some(kept) if !done => kept.future = Some(future),
+            Some(task) if !done => task.future = Some(future),
             gone => {
-                let kept = gone.take();
-                if let Some(kept) = &kept {
-                    inner.groups[kept.group.0].tasks -= 1;
+                let task = gone.take();
+                if let Some(task) = &task {
+                    inner.groups[task.group.0].tasks -= 1;
                 }
                 drop(inner);
                 // Dropped after the lock is released, because the drop may wake other tasks.
-                drop((future, kept));
+                drop((future, task));
                 inner = self.lock();
             }
         }

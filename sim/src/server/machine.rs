@@ -89,8 +89,8 @@ impl Machine {
 
     /// The holders and waiters of every name.
     #[must_use]
-    pub(crate) fn look(&self, at: Instant) -> Vec<View> {
-        self.store.look(self.clock(at))
+    pub(crate) fn views(&self, at: Instant) -> Vec<View> {
+        self.store.views(self.clock(at))
     }
 
     /// The number of names in use.

@@ -41,7 +41,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Of the claims that the request [extends](Request::extends), those whose leases did begin anew.
+    /// Of the claims that the request [extends](Request::extends), those whose leases began again.
     pub(crate) fn extended(&self, claims: Vec<ClaimId>) -> impl Iterator<Item = ClaimId> {
         let is_extended = |at: usize| match self {
             Self::Claim(answer) => matches!(answer, Ok(Answer::Held(_))),
@@ -71,7 +71,7 @@ pub(crate) struct Mail {
 }
 
 impl Request {
-    /// The claims whose leases the request would begin anew.
+    /// The claims whose leases the request would begin again.
     pub(crate) fn extends(&self) -> Vec<ClaimId> {
         match self {
             Self::Claim(claim, _) => vec![claim.id],

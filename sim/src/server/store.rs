@@ -72,7 +72,7 @@ impl Store {
 
     /// The holders and waiters of every name.
     #[must_use]
-    pub(crate) fn look(&self, now: Instant) -> Vec<View> {
+    pub(crate) fn views(&self, now: Instant) -> Vec<View> {
         self.names.iter().map(|(name, queue)| queue.view(name, name.as_str(), now)).collect()
     }
 
@@ -118,7 +118,7 @@ impl Store {
         let kept = self
             .step(around, &hold.name, REQUEST_LIFE, |queue, step| queue.renew(hold.id, token, lasts, step));
         match kept {
-            Err(loss) if !(loss == Loss::Gone && self.has(Bug::KeepsAnybody)) => Renewed::Lost(loss),
+            Err(loss) if !(loss == Loss::Gone && self.has(Bug::ExtendsAnyClaim)) => Renewed::Lost(loss),
             _ => Renewed::Kept { ttl: Some(hold.ttl) },
         }
     }
@@ -127,8 +127,8 @@ impl Store {
         if self.has(Bug::FreesNothing) {
             return true;
         }
-        if self.has(Bug::FreesAnybody) {
-            return self.free_anybody(around, &release.name);
+        if self.has(Bug::FreesAnyHolder) {
+            return self.free_any_holder(around, &release.name);
         }
         let release = Release { token: release.token.map(|token| self.shown(token)), ..release.clone() };
         let request_life = if mark_dead { REQUEST_LIFE } else { Duration::ZERO };
@@ -156,27 +156,27 @@ impl Store {
         act: impl FnOnce(&mut LockState<Group>, &mut StepContext<'_, Group>) -> R,
     ) -> R {
         let mut queue = self.names.remove(name).unwrap_or_default();
-        let request_life = if self.has(Bug::ForgetsTheDead) { Duration::ZERO } else { request_life };
+        let request_life = if self.has(Bug::KeepsNoTombstones) { Duration::ZERO } else { request_life };
         let (manner, newest, now) = (self.manner, &mut self.newest, around.now);
         let mut mint = |tokens| mint(manner, newest, now, tokens);
         let mut step = StepContext::new(now, request_life, &mut self.tombstones, &mut mint);
         let answer = act(&mut queue, &mut step);
-        let mut told = Vec::new();
+        let mut all_pushed = Vec::new();
         while !step.pushed.is_empty() {
             for pushed in mem::take(&mut step.pushed) {
                 if around.deaf.contains(&pushed.client) {
                     queue.undelivered(pushed.id, &mut step);
                 } else {
-                    told.push(pushed);
+                    all_pushed.push(pushed);
                 }
             }
         }
         if !queue.is_idle(now) {
             self.names.insert(name.clone(), queue);
         }
-        for mut pushed in told {
+        for mut pushed in all_pushed {
             pushed.grant.token = self.shown(pushed.grant.token);
-            if !self.has(Bug::TellsNobody) {
+            if !self.has(Bug::NotifiesNoClient) {
                 around.tell(pushed.client, name, pushed);
             }
         }
@@ -208,7 +208,7 @@ impl Store {
         Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
     }
 
-    fn free_anybody(&mut self, around: &mut Around<'_>, name: &Name) -> bool {
+    fn free_any_holder(&mut self, around: &mut Around<'_>, name: &Name) -> bool {
         let view = self.names.get(name).map(|queue| queue.view(name, name.as_str(), around.now));
         let token = view.and_then(|view| view.holders.first()?.token);
         token.is_some_and(|token| self.break_hold(around, name, token, true) == Broken::Done)

@@ -30,8 +30,8 @@ pub(super) struct ActiveHold<'a> {
     /// The grant happened between these two times. `release_at_least` counts from there.
     since: (Instant, Instant),
     /// The loss was reported.
-    told: Arc<AtomicBool>,
-    /// Dropped with the hold: then nobody waits for its loss any more.
+    reported: Arc<AtomicBool>,
+    /// Dropped with the hold: then no task waits for its loss any more.
     _watch: oneshot::Sender<()>,
 }
 
@@ -39,8 +39,8 @@ impl<'a> ActiveHold<'a> {
     /// Begins when the acquire has returned a guard.
     pub(super) fn begin(attempt: &'a Attempt<'a>, guard: Guard) -> Self {
         let Attempt { user, op, lock, id, .. } = attempt;
-        let told = Arc::new(AtomicBool::new(false));
-        let _watch = attempt.watch(&guard, &told);
+        let reported = Arc::new(AtomicBool::new(false));
+        let _watch = attempt.watch(&guard, &reported);
         let (left, asked) = user.truths.granted(*id, guard.id()).unzip();
         let mut deadline = attempt.deadline(&guard);
         if deadline.as_nanos() == 0 && !user.plan.promise().no_doubt {
@@ -62,15 +62,15 @@ impl<'a> ActiveHold<'a> {
         // A process that was stopped before it confirmed a pushed grant counts from the push, which is not recorded.
         let pushed = !user.plan.stops_in_steps().is_zero();
         let since = (if pushed { Instant::from_nanos(0) } else { left.unwrap_or(now) }, now);
-        Self { attempt, guard, deadline, since, told, _watch }
+        Self { attempt, guard, deadline, since, reported, _watch }
     }
 
-    pub(super) fn is_told(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
+    pub(super) fn is_reported(&self) -> bool {
+        self.reported.load(Ordering::Relaxed)
     }
 
     /// Checks the hold, and reads its deadline.
-    pub(super) fn look(&mut self) {
+    pub(super) fn check(&mut self) {
         let Self { attempt, guard, .. } = self;
         let before = attempt.user.now();
         let valid = guard.check();
@@ -81,7 +81,7 @@ impl<'a> ActiveHold<'a> {
             attempt.record(What::RenewOk { deadline: deadline.as_nanos(), ttl });
         }
         // A hold in doubt is neither valid nor lost: it may become valid again.
-        let is_lost = attempt.user.plan.promise().no_doubt || self.told.load(Ordering::Relaxed);
+        let is_lost = attempt.user.plan.promise().no_doubt || self.reported.load(Ordering::Relaxed);
         // The hold may have lapsed between the check and the reading of the deadline. Then its deadline at the check is
         // not known.
         let is_known = deadline > before;
@@ -92,12 +92,12 @@ impl<'a> ActiveHold<'a> {
     }
 
     pub(super) async fn end(mut self) {
-        self.look();
-        let Self { attempt, guard, told, since, .. } = self;
+        self.check();
+        let Self { attempt, guard, reported, since, .. } = self;
         let others = attempt.user.truths.over(attempt.id);
         let keep = match attempt.op.end {
             // The rest of the time goes to the server; the part that has passed is measured by the client's clock.
-            End::Keep(at_least) => {
+            End::MinHold(at_least) => {
                 let user = attempt.user;
                 let left = |since| nanos(at_least.saturating_sub(user.own_time(user.now().since(since))));
                 // The last of several guards keeps the name for all of them, unless their hold is lost before.
@@ -108,16 +108,17 @@ impl<'a> ActiveHold<'a> {
         let (sure, keep) = keep.unzip();
         attempt.record(What::RelInv { keep, sure });
         let valid = guard.check();
-        let was_lost = told.load(Ordering::Relaxed) || !valid;
+        let was_lost = reported.load(Ordering::Relaxed) || !valid;
         let asked = attempt.user.now();
         let released = match attempt.op.end {
             End::Drop => return drop(guard),
             End::Release => guard.release().await,
-            End::Keep(at_least) => guard.release_at_least(at_least).await,
+            End::MinHold(at_least) => guard.release_at_least(at_least).await,
         };
         // I10: a release that is answered within the call is answered from what its process knows.
         if released.is_ok() && !valid && attempt.user.now() == asked {
-            let text = format!("{:x} was told at once that it freed a hold which was not valid", attempt.id);
+            let text =
+                format!("{:x} got the answer at once that it freed a hold which was not valid", attempt.id);
             attempt.user.journal.complain("I10 releases", text);
         }
         attempt.record(match released {
@@ -152,19 +153,19 @@ impl Attempt<'_> {
     }
 
     /// Records, in a task of its own, when the loss is reported.
-    fn watch(&self, guard: &Guard, told: &Arc<AtomicBool>) -> oneshot::Sender<()> {
+    fn watch(&self, guard: &Guard, reported: &Arc<AtomicBool>) -> oneshot::Sender<()> {
         let (watch, over) = oneshot::channel();
-        let (lost, told) = (guard.lost(), Arc::clone(told));
-        let (journal, who, id) = (Arc::clone(&self.user.journal), self.user.who, self.id);
+        let (lost, reported) = (guard.lost(), Arc::clone(reported));
+        let (journal, actor, id) = (Arc::clone(&self.user.journal), self.user.actor, self.id);
         let name = self.lock.name;
         self.user.host.run(async move {
             tokio::select! {
                 biased;
                 _ = over => {}
                 loss = lost => {
-                    told.store(true, Ordering::Relaxed);
+                    reported.store(true, Ordering::Relaxed);
                     let now = journal.scheduler().now();
-                    journal.record(now, who, name, id, What::Lost { err: format!("{loss:?}") });
+                    journal.record(now, actor, name, id, What::Lost { err: format!("{loss:?}") });
                 }
             }
         });

@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 use leasehold_core::{Error, ErrorKind, Guard, Mode, Owner, Request};
 use leasehold_testkit::history::{AttemptId, HowHeld, What};
 
-use super::{LOOKS, User, active_hold::ActiveHold, nanos};
+use super::{CHECKS, User, active_hold::ActiveHold, nanos};
 use crate::plan::{Lock, Op, Patience};
 
 /// One acquisition of a user.
@@ -22,7 +22,7 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(user: &'a User, op: &'a Op) -> Self {
-        let id = user.journal.new_attempt(user.who.process);
+        let id = user.journal.new_attempt(user.actor.process);
         let owner = user.plan.named.then(|| Owner::new(&id.to_string()));
         Self { user, op, lock: &user.plan.locks[op.lock], id, owner, within: None }
     }
@@ -105,20 +105,20 @@ impl<'a> Attempt<'a> {
 
     async fn use_it(&self, active_hold: &mut ActiveHold<'_>) {
         let op = self.op;
-        for look in 0..LOOKS {
-            self.use_for(active_hold, op.hold / LOOKS).await;
-            if active_hold.is_told() && !op.stubborn {
+        for check in 0..CHECKS {
+            self.use_for(active_hold, op.hold / CHECKS).await;
+            if active_hold.is_reported() && !op.stubborn {
                 return;
             }
-            if look < op.writes && self.mode() == Mode::Exclusive {
-                self.write_fenced(active_hold, look).await;
-                self.write_unfenced(active_hold, look).await;
+            if check < op.writes && self.mode() == Mode::Exclusive {
+                self.write_fenced(active_hold, check).await;
+                self.write_unfenced(active_hold, check).await;
             }
-            if look == 1 && op.confirm {
+            if check == 1 && op.confirm {
                 // Its answer shows in the deadline.
                 drop(active_hold.guard.confirm().await);
             }
-            if look == 2 && op.again {
+            if check == 2 && op.again {
                 self.enter_again(active_hold).await;
             }
         }
@@ -133,7 +133,7 @@ impl<'a> Attempt<'a> {
                 () = &mut end => true,
                 () = self.user.renewed.notified() => false,
             };
-            active_hold.look();
+            active_hold.check();
             if over {
                 return;
             }
@@ -146,14 +146,14 @@ impl<'a> Attempt<'a> {
         if !is_one || self.owner.is_none() || !active_hold.guard.check() {
             return;
         }
-        let id = self.user.journal.new_attempt(self.user.who.process);
+        let id = self.user.journal.new_attempt(self.user.actor.process);
         let again = Attempt { id, owner: self.owner.clone(), within: Some(self.id), ..*self };
         again.called(Some(0));
         match again.request().try_acquire().await {
             Ok(guard) if guard.token() == active_hold.guard.token() => {
                 self.user.journal.figures(|tally| tally.again += 1);
                 let inner = ActiveHold::begin(&again, guard);
-                self.user.host.nap(self.op.hold / LOOKS).await;
+                self.user.host.nap(self.op.hold / CHECKS).await;
                 inner.end().await;
             }
             // The hold was lost in between, and this is another hold.
@@ -167,6 +167,6 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) fn record_at(&self, at: leasehold_core::Instant, what: What) {
-        self.user.journal.record(at, self.user.who, self.lock.name, self.id, what);
+        self.user.journal.record(at, self.user.actor, self.lock.name, self.id, what);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::{
     client::Host,
-    journal::{Journal, Who},
+    journal::{Actor, Journal},
     plan::{Breaking, Op, Plan},
     resource::Resources,
     truth::Truths,
@@ -20,14 +20,14 @@ use crate::{
 use attempt::Attempt;
 
 /// How often a hold is checked while it is used.
-const LOOKS: u32 = 4;
+const CHECKS: u32 = 4;
 
 /// One task of a client.
 pub(crate) struct User {
     /// The plan of the run.
     pub(crate) plan: Arc<Plan>,
     /// The process and the task.
-    pub(crate) who: Who,
+    pub(crate) actor: Actor,
     /// Its process.
     pub(crate) host: Host,
     /// The locks of its process.
@@ -57,7 +57,7 @@ impl User {
         }
     }
 
-    /// Breaks a hold, as an operator does who has looked up the holder.
+    /// Breaks a hold, as an operator does after looking up the holder.
     async fn break_hold(&self, name: &str, forced: bool) {
         if let Some(token) = self.truths.holder(name) {
             // Whether the request arrived shows in the events that follow.
@@ -67,7 +67,7 @@ impl User {
 
     /// How much this client's clock advances in `world` of the world's time.
     fn own_time(&self, world: Duration) -> Duration {
-        let fast = self.plan.clients[self.who.process.number() as usize - 1].fast;
+        let fast = self.plan.clients[self.actor.process.number() as usize - 1].fast;
         world.mul_f64(1.0 + fast as f64 / 1e6)
     }
 

@@ -2,7 +2,7 @@ use leasehold_sim::{Bug, Plan, reduce, run};
 
 use crate::plan;
 
-/// Every mistake of the model is found within so many seeds.
+/// Every mistake is found within this many seeds.
 const BOUND: u64 = 600;
 
 fn first_found(bug: Bug) -> Option<Plan> {
@@ -27,6 +27,6 @@ fn a_failure_is_reduced_and_fails_in_the_same_way() {
 }
 
 #[test]
-fn what_does_not_fail_is_not_reduced() {
+fn a_passing_plan_is_not_reduced() {
     assert!(reduce(&plan(1, None)).is_none());
 }

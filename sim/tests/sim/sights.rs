@@ -1,40 +1,40 @@
-//! What the simulation must see of the core. Each seed is one in which a core that was broken by hand was found out; when the
-//! plans of seeds change, others must take their place.
+//! Mistakes of the core that the simulation must find. With each seed, a core with one mistake was found; when the
+//! plans of seeds change, other seeds must replace them.
 
-use crate::stands;
+use crate::assert_no_violation;
 
-/// Found out when `Lease::renewed` takes the answer to an older renewal for the newest truth.
+/// Found a `Lease::renewed` that takes the answer to an older renewal for the newest state.
 #[test]
-fn an_answer_from_before_a_doubt_dispels_nothing() {
-    stands(&[88_518, 130_809]);
+fn an_answer_from_before_a_doubt_does_not_end_it() {
+    assert_no_violation(&[88_518, 130_809]);
 }
 
-/// Found out when the keeper does nothing about `Notification::Doubt`.
+/// Found a keeper that ignores `Notification::Doubt`.
 #[test]
-fn a_hold_in_doubt_is_not_believed_in() {
-    stands(&[413, 625]);
+fn a_hold_in_doubt_is_not_valid() {
+    assert_no_violation(&[413, 625]);
 }
 
-/// Found out when a driver forgets what rang while its request was under way.
+/// Found a driver that forgets a notification received while its request was in flight.
 #[test]
-fn notifications_that_overtakes_an_answer_is_not_forgotten() {
-    stands(&[956]);
+fn a_notification_that_overtakes_an_answer_is_used() {
+    assert_no_violation(&[956]);
 }
 
-/// Found out when a driver takes grants that lapsed on their way.
+/// Found a driver that uses grants that lapsed in flight.
 #[test]
-fn what_lapsed_on_its_way_is_given_to_nobody() {
-    stands(&[3288]);
+fn a_grant_that_lapsed_in_flight_is_not_used() {
+    assert_no_violation(&[3288]);
 }
 
-/// Found out when the release of a guard beside others of its hold answers "freed" while the hold is in doubt.
+/// Found a release of a guard, beside others of its hold, that answers "freed" while the hold is in doubt.
 #[test]
-fn a_hold_in_doubt_is_not_called_freed() {
-    stands(&[10_592, 13_609, 15_424]);
+fn a_hold_in_doubt_is_not_reported_as_freed() {
+    assert_no_violation(&[10_592, 13_609, 15_424]);
 }
 
-/// Found out when it answers so, whatever became of the hold.
+/// Found a release that always answers "freed".
 #[test]
-fn a_hold_that_lapsed_is_not_called_freed() {
-    stands(&[303, 406]);
+fn a_lapsed_hold_is_not_reported_as_freed() {
+    assert_no_violation(&[303, 406]);
 }

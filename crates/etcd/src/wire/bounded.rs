@@ -1,5 +1,5 @@
-//! Reads answers whose size in memory is bounded. A field of two bytes may become a key of a hundred: so an answer is weighed before
-//! it is read.
+//! Decodes replies within a bound on their size in memory. A field of two bytes may become a value of a hundred bytes,
+//! so a reply is weighed before it is decoded.
 
 use std::marker::PhantomData;
 
@@ -11,22 +11,22 @@ use tonic::{
 };
 use tonic_prost::ProstEncoder;
 
-/// What a message or a text of a list takes in memory beside its bytes.
+/// The memory that a message or a text in a list takes beside its bytes.
 const PART: u64 = 128;
 
-/// The fields of a message that are lists, or that contain some.
+/// The fields of a message that are lists, or that contain lists.
 pub(crate) struct Shape(pub(crate) &'static [(u64, &'static Shape)]);
 
 /// A message without lists, or a text.
 pub(crate) const PLAIN: Shape = Shape(&[]);
 
-/// An answer of the server.
+/// A reply of the server.
 pub(crate) trait Answer: prost::Message + Default + 'static {
     const SHAPE: Shape = PLAIN;
 }
 
-/// Takes what the lists of a message need in memory, beside its bytes, out of the bound. Returns `Ok` also for bytes that are no
-/// message: reading them fails, no later than at the byte where this stops.
+/// Deducts the memory that the lists of a message take, beside their bytes, from the bound. Returns `Ok` also for bytes
+/// that are no message: decoding them fails, no later than at the byte where this stops.
 fn weigh(mut bytes: &[u8], shape: &Shape, room: &mut Room) -> Result<(), TooLong> {
     while let Some((tag, rest)) = varint(bytes) {
         let rest = match tag & 7 {
@@ -40,7 +40,7 @@ fn weigh(mut bytes: &[u8], shape: &Shape, room: &mut Room) -> Result<(), TooLong
                 }
                 Some(rest)
             }
-            // A group that is skipped. Its fields are weighed as if they were the message's own.
+            // A group, which the decoder skips. Its fields are weighed as fields of the message.
             3 | 4 => Some(rest),
             5 => rest.get(4..),
             _ => None,
@@ -106,14 +106,14 @@ impl<A: Answer> Decoder for Weighed<A> {
     }
 }
 
-/// Reads an answer.
+/// Decodes a reply.
 pub(crate) fn read<A: Answer>(bytes: &[u8]) -> Result<A, Status> {
     weighed::<A>(bytes).map_err(|error| Status::out_of_range(error.to_string()))?;
-    // Not a word of the server, so what became of the request is not known.
+    // The error does not come from the server, so it is unknown whether the request was applied.
     A::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// What is left of the bound beside an answer.
+/// What remains of the bound after a reply.
 fn weighed<A: Answer>(bytes: &[u8]) -> Result<Room, TooLong> {
     let mut room = Room::whole();
     room.take(bytes.len() as u64)?;
@@ -127,7 +127,8 @@ mod tests {
 
     use super::*;
     use crate::wire::{
-        Granted, Header, KeyValue, RangeResponse, Response, ResponseOp, StatusResponse, TxnResponse, Watched,
+        GrantResponse, Header, KeyValue, RangeResponse, Response, ResponseOp, StatusResponse, TxnResponse,
+        WatchResponse,
     };
 
     fn range(count: usize) -> RangeResponse {
@@ -138,19 +139,19 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_whole_and_weighed_by_its_lists() {
-        let there = range(3);
-        let bytes = there.encode_to_vec();
-        assert_eq!(read::<RangeResponse>(&bytes).unwrap(), there);
+        let found = range(3);
+        let bytes = found.encode_to_vec();
+        assert_eq!(read::<RangeResponse>(&bytes).unwrap(), found);
         let mut expected = Room::whole();
         expected.take(bytes.len() as u64 + 3 * PART).unwrap();
         assert_eq!(weighed::<RangeResponse>(&bytes), Ok(expected));
-        let done = ResponseOp { response: Some(Response::Range(there)) };
+        let done = ResponseOp { response: Some(Response::Range(found)) };
         let txn = TxnResponse { responses: vec![done; 2], succeeded: true, ..TxnResponse::default() };
         assert_eq!(read::<TxnResponse>(&txn.encode_to_vec()).unwrap(), txn);
     }
 
     #[test]
-    fn lists_of_nothing_are_refused_wherever_they_stand() {
+    fn lists_of_empty_items_are_refused_at_any_depth() {
         let many = LONGEST_REPLY / 64;
         let empty = |field: u8, count: usize| [field << 3 | 2, 0].repeat(count);
         let within = |field: u8, inner: &[u8]| {
@@ -162,14 +163,14 @@ mod tests {
         assert_eq!(weighed::<TxnResponse>(&empty(3, many)), Err(TooLong));
         assert_eq!(weighed::<TxnResponse>(&within(3, &within(1, &empty(2, many)))), Err(TooLong));
         assert_eq!(weighed::<TxnResponse>(&within(3, &within(3, &empty(3, many)))), Err(TooLong));
-        assert_eq!(weighed::<Watched>(&empty(11, many)), Err(TooLong));
+        assert_eq!(weighed::<WatchResponse>(&empty(11, many)), Err(TooLong));
         assert_eq!(weighed::<StatusResponse>(&empty(8, many)), Err(TooLong));
         assert!(read::<RangeResponse>(&empty(2, many)).unwrap_err().message().contains("64 MiB"));
         // A skipped group hides nothing.
         let group = [&[0x7b, 0x7c][..], &empty(2, many)].concat();
         assert_eq!(weighed::<RangeResponse>(&group), Err(TooLong));
-        // Fields that no list is made of cost their bytes only.
-        assert!(weighed::<Granted>(&empty(2, many)).is_ok());
+        // Fields that are not lists take no memory beside their bytes.
+        assert!(weighed::<GrantResponse>(&empty(2, many)).is_ok());
     }
 
     #[test]

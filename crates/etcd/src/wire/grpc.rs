@@ -3,9 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Authenticate, Authenticated, Grant, Granted, Http, KeepAlive, KeepAliveResponse, Left, Members,
-    MembersResponse, Range, RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive,
-    Txn, TxnResponse, Watch, Watched,
+    Authenticate, AuthenticateResponse, Grant, GrantResponse, Http, KeepAlive, KeepAliveResponse, Members,
+    MembersResponse, Range, RangeResponse, Revoke, RevokeResponse, Status as AskStatus, StatusResponse,
+    TimeToLive, TimeToLiveResponse, Txn, TxnResponse, Watch, WatchResponse,
     bounded::{Answer, Bounded},
 };
 use futures_util::Stream;
@@ -17,12 +17,12 @@ use tonic::{
     metadata::{Ascii, MetadataMap, MetadataValue},
 };
 
-/// A request with one answer, and where it is sent.
+/// A request with one reply, and its path.
 pub(crate) trait UnaryRequest: prost::Message + Default + Clone + 'static {
     type Answer: Answer;
     const PATH: &'static str;
 
-    /// The revision of the server's data that an answer knew of, where answers come in one order.
+    /// The revision of the server's data in a reply, if replies of this kind have one order.
     fn revision(_: &Self::Answer) -> Option<i64> {
         None
     }
@@ -38,10 +38,10 @@ macro_rules! unary {
 }
 
 unary! {
-    Grant => Granted: "Lease/LeaseGrant",
-    Revoke => Revoked: "Lease/LeaseRevoke",
-    TimeToLive => Left: "Lease/LeaseTimeToLive",
-    Authenticate => Authenticated: "Auth/Authenticate",
+    Grant => GrantResponse: "Lease/LeaseGrant",
+    Revoke => RevokeResponse: "Lease/LeaseRevoke",
+    TimeToLive => TimeToLiveResponse: "Lease/LeaseTimeToLive",
+    Authenticate => AuthenticateResponse: "Auth/Authenticate",
     AskStatus => StatusResponse: "Maintenance/Status",
     Members => MembersResponse: "Cluster/MemberList",
 }
@@ -71,30 +71,30 @@ const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 #[derive(Clone)]
 pub(crate) struct Grpc {
     client: Client<Http>,
-    /// Who we are, as the server named us when we logged in.
+    /// The token that the server gave at the login.
     token: Arc<RwLock<Option<MetadataValue<Ascii>>>>,
 }
 
 impl Grpc {
     pub(crate) fn new(http: Http) -> Self {
-        // Every request names a host; the server does not look at it.
+        // HTTP/2 requires a host in every request; the server ignores it.
         let client = Client::with_origin(http, Uri::from_static("http://etcd"));
         let client = client.max_decoding_message_size(LONGEST_REPLY);
         Self { client, token: Arc::default() }
     }
 
-    /// From now on, requests are those of the user whom the server gave this token.
-    pub(crate) fn be(&self, token: &str) -> Result<(), Status> {
+    /// Sends this login token with all further requests.
+    pub(crate) fn set_token(&self, token: &str) -> Result<(), Status> {
         let token = MetadataValue::try_from(token).map_err(|_| Status::internal("an unreadable token"))?;
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
         Ok(())
     }
 
-    /// One request and its answer.
+    /// Sends a request and waits for its reply.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
         let mut client = self.ready().await?;
         let mut request = Request::new(request);
-        self.sign(request.metadata_mut());
+        self.add_metadata(request.metadata_mut());
         let codec = Bounded::<R, R::Answer>::new();
         Ok(client.unary(request, PathAndQuery::from_static(R::PATH), codec).await?.into_inner())
     }
@@ -102,7 +102,7 @@ impl Grpc {
     pub(crate) async fn watch(
         &self,
         orders: impl Stream<Item = Watch> + Send + 'static,
-    ) -> Result<Streaming<Watched>, Status> {
+    ) -> Result<Streaming<WatchResponse>, Status> {
         self.stream(orders, WATCH).await
     }
 
@@ -124,7 +124,7 @@ impl Grpc {
     {
         let mut client = self.ready().await?;
         let mut request = requests.into_streaming_request();
-        self.sign(request.metadata_mut());
+        self.add_metadata(request.metadata_mut());
         let codec = Bounded::<Q, A>::new();
         Ok(client.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner())
     }
@@ -135,8 +135,8 @@ impl Grpc {
         Ok(client)
     }
 
-    /// Says who we are, and that a member which knows of no leader is to say so instead of waiting for one.
-    fn sign(&self, metadata: &mut MetadataMap) {
+    /// Adds the login token, and the request to fail at once if the member has no leader.
+    fn add_metadata(&self, metadata: &mut MetadataMap) {
         metadata.insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = &*self.token.read().unwrap_or_else(PoisonError::into_inner) {
             metadata.insert("token", token.clone());

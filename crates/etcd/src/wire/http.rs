@@ -1,5 +1,5 @@
-//! HTTP/2 below the calls. A general channel would put a queue, two tasks and three writes between a request and its connection;
-//! here a request leaves with its body in one write, and its answer wakes whoever waits for it.
+//! HTTP/2 below the calls. tonic's channel would put a queue, two tasks and three writes between a request and its
+//! connection. Here a request and its body leave in one write, and the reply wakes the waiting task directly.
 
 use std::{
     io,
@@ -19,11 +19,11 @@ use tonic::{
 
 use crate::{runtime, stream};
 
-/// How much of an answer, and of all answers together, may be under way before it is read.
+/// How many bytes of one reply, and of all replies together, the server may send before they are read.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// A connection. Clones share it; it is closed when the last one and the last answer are dropped.
+/// A connection, shared by its clones. It closes when the last clone and the last reply are dropped.
 #[derive(Clone)]
 pub(crate) struct Http(SendRequest<Bytes>);
 
@@ -58,7 +58,7 @@ impl Service<http::Request<Body>> for Http {
             let head = http::Request::from_parts(head, ());
             let (answer, out) = requests.send_request(head, false).map_err(|error| broken(&error))?;
             let mut sending = Box::pin(send(body, out));
-            // One message is sent at once; the rest of a stream when it comes.
+            // A single message leaves at once; the rest of a stream follows later.
             match sending.as_mut().now_or_never() {
                 Some(sent) => sent?,
                 None => runtime::spawn(sending.map(drop)),
@@ -73,7 +73,7 @@ impl Service<http::Request<Body>> for Http {
 async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(), Status> {
     let mut next = read(&mut body).await?;
     while let Some(data) = next {
-        // What is known to be the last is said to be, which saves the server another frame to read.
+        // A frame known to be the last is marked so, which saves the server from reading an empty one.
         let (after, last) = match read(&mut body).now_or_never() {
             Some(after) => {
                 let after = after?;
@@ -97,7 +97,7 @@ async fn read(body: &mut Body) -> Result<Option<Bytes>, Status> {
     Ok(frame.transpose()?.and_then(|frame| frame.into_data().ok()))
 }
 
-/// What the server says to one request.
+/// The reply to one request.
 pub(crate) struct HttpResponse {
     stream: RecvStream,
     ended: bool,
@@ -127,7 +127,7 @@ impl http_body::Body for HttpResponse {
     }
 }
 
-/// Whatever broke: whether the request was applied is not known.
+/// The error of a broken connection: whether the request was applied is unknown.
 fn broken(error: &h2::Error) -> Status {
     let mut status = Status::unavailable(format!("the connection broke: {error}"));
     if let Some(cause) = error.get_io() {

@@ -20,7 +20,7 @@ pub(crate) struct KeyValue {
     pub(crate) lease: i64,
 }
 
-/// Reads the keys from `key` to `range_end`, which is left out; one key where that is empty.
+/// Reads the keys from `key` up to, but not including, `range_end`; one key if that is empty.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Range {
     #[prost(bytes = "vec", tag = "1")]
@@ -44,7 +44,7 @@ pub(crate) struct Range {
     pub(crate) max_create_revision: i64,
 }
 
-/// In which direction a range is sorted.
+/// The sort order of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Order {
@@ -53,7 +53,7 @@ pub(crate) enum Order {
     Descend = 2,
 }
 
-/// By what a range is sorted.
+/// The sort key of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Sort {
@@ -123,7 +123,7 @@ pub(crate) enum Request {
     Delete(DeleteRange),
 }
 
-/// What one step came to.
+/// The result of one step.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ResponseOp {
     #[prost(oneof = "Response", tags = "1, 2, 3")]
@@ -140,7 +140,7 @@ pub(crate) enum Response {
     Delete(DeleteRangeResponse),
 }
 
-/// A condition on a key, or on all keys of a range; on an empty range its revisions are 0, and conditions on a value fail.
+/// A condition on a key, or on all keys of a range. On an empty range revisions are 0, and conditions on a value fail.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Compare {
     #[prost(enumeration = "compare::Is", tag = "1")]
@@ -167,7 +167,7 @@ pub(crate) enum Target {
     Lease(i64),
 }
 
-/// The words of conditions, and the conditions that locks need.
+/// Conditions.
 pub(crate) mod compare {
     use super::{Compare, Target};
 
@@ -200,27 +200,27 @@ pub(crate) mod compare {
         }
     }
 
-    /// The key was created at this revision; 0: it is not there.
+    /// The key was created at this revision; 0: it does not exist.
     pub(crate) fn created(key: &[u8], revision: i64) -> Compare {
         compare(key, What::Create, Is::Equal, Target::Create(revision))
     }
 
-    /// The key was changed last at this revision; 0: it is not there.
+    /// The key was last changed at this revision; 0: it does not exist.
     pub(crate) fn changed(key: &[u8], revision: i64) -> Compare {
         compare(key, What::Mod, Is::Equal, Target::Mod(revision))
     }
 
-    /// The key is there, and its value sorts before this one.
+    /// The key exists, and its value sorts before this one.
     pub(crate) fn value_before(key: &[u8], value: &[u8]) -> Compare {
         compare(key, What::Value, Is::Less, Target::Value(value.to_vec()))
     }
 
-    /// The key is there, and its value sorts after this one.
+    /// The key exists, and its value sorts after this one.
     pub(crate) fn value_after(key: &[u8], value: &[u8]) -> Compare {
         compare(key, What::Value, Is::Greater, Target::Value(value.to_vec()))
     }
 
-    /// The key is on this lease; 0: on none, or it is not there.
+    /// The key is on this lease; 0: on none, or the key does not exist.
     pub(crate) fn leased(key: &[u8], lease: i64) -> Compare {
         compare(key, What::Lease, Is::Equal, Target::Lease(lease))
     }
@@ -230,14 +230,14 @@ pub(crate) mod compare {
         Compare { range_end: to.clone(), ..created(from, 0) }
     }
 
-    /// No key of the range was created or changed after this revision. Some may have gone.
+    /// No key of the range was created or changed after this revision. Keys may have been deleted.
     pub(crate) fn none_newer((from, to): &(Vec<u8>, Vec<u8>), revision: i64) -> Compare {
         let before = compare(from, What::Mod, Is::Less, Target::Mod(revision.saturating_add(1)));
         Compare { range_end: to.clone(), ..before }
     }
 }
 
-/// Does `success` if all of `compare` hold, else `failure`, in one step.
+/// Applies `success` if all of `compare` hold, else `failure`, in one step.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Txn {
     #[prost(message, repeated, tag = "1")]
@@ -305,7 +305,7 @@ impl Range {
         Self { key: from.clone(), range_end: to.clone(), ..Self::default() }
     }
 
-    /// In the order in which they were created, or the newest first.
+    /// Sorted by age: the oldest or the newest first.
     pub(crate) fn by_age(mut self, order: Order) -> Self {
         self.sort_order = order.into();
         self.sort_target = Sort::Create.into();
@@ -323,21 +323,21 @@ impl Range {
         self
     }
 
-    /// Only what was created before this revision.
+    /// Only keys created before this revision.
     pub(crate) fn before(mut self, revision: i64) -> Self {
-        // 0 would be no bound; no key is as old as the first revision.
+        // 0 means no bound; no key is as old as revision 1.
         self.max_create_revision = revision.saturating_sub(1).max(1);
         self
     }
 }
 
 impl TxnResponse {
-    /// The revision of the server's data after it.
+    /// The revision of the server's data after the transaction.
     pub(crate) fn revision(&self) -> i64 {
         self.header.as_ref().map_or(0, |header| header.revision)
     }
 
-    /// What the read that was step `at` found.
+    /// The result of the read at step `at`.
     pub(crate) fn range(&mut self, at: usize) -> Option<RangeResponse> {
         match self.responses.get_mut(at)?.response.take()? {
             Response::Range(range) => Some(range),
@@ -345,7 +345,7 @@ impl TxnResponse {
         }
     }
 
-    /// What the deletion that was step `at` removed.
+    /// The keys that the deletion at step `at` removed.
     pub(crate) fn deleted(&mut self, at: usize) -> Option<Vec<KeyValue>> {
         match self.responses.get_mut(at)?.response.take()? {
             Response::Delete(deleted) => Some(deleted.prev_kvs),

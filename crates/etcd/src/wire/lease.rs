@@ -10,7 +10,7 @@ pub(crate) struct Grant {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Granted {
+pub(crate) struct GrantResponse {
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     #[prost(int64, tag = "3")]
@@ -27,7 +27,7 @@ pub(crate) struct Revoke {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Revoked {}
+pub(crate) struct RevokeResponse {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct KeepAlive {
@@ -35,7 +35,7 @@ pub(crate) struct KeepAlive {
     pub(crate) id: i64,
 }
 
-/// The answer to one [`KeepAlive`]; a ttl of 0 says that the lease is gone.
+/// The reply to one [`KeepAlive`]; a ttl of 0: the lease has ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct KeepAliveResponse {
     #[prost(int64, tag = "2")]
@@ -50,16 +50,16 @@ pub(crate) struct TimeToLive {
     pub(crate) id: i64,
 }
 
-/// How many whole seconds a lease has left, below 0: it is gone; and for how many it is each time that it is kept alive.
+/// The whole seconds until a lease ends, below 0 if it has ended, and the seconds that each keep-alive grants.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Left {
+pub(crate) struct TimeToLiveResponse {
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
     #[prost(int64, tag = "4")]
     pub(crate) granted: i64,
 }
 
-impl Answer for Granted {}
-impl Answer for Revoked {}
+impl Answer for GrantResponse {}
+impl Answer for RevokeResponse {}
 impl Answer for KeepAliveResponse {}
-impl Answer for Left {}
+impl Answer for TimeToLiveResponse {}

@@ -1,7 +1,7 @@
-//! What is said to the server and what it says, as its `rpc.proto` (etcd 3.4) numbers it: the part of it that locks need.
+//! The messages to the server and from it, numbered as in its `rpc.proto` (etcd 3.4): the part that locks need.
 //!
-//! Source: <https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/etcdserverpb/rpc.proto>. Written out, so that building
-//! needs no compiler of protocols. Fields that are not read are left out, which the encoding allows.
+//! Source: <https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/etcdserverpb/rpc.proto>. They are written by hand,
+//! so that the build needs no protocol compiler. Unused fields are left out, which the encoding allows.
 
 mod bounded;
 mod grpc;
@@ -20,11 +20,16 @@ pub(crate) use kv::{
 };
 #[cfg(test)]
 pub(crate) use kv::{Response, ResponseOp};
-pub(crate) use lease::{Grant, Granted, KeepAlive, KeepAliveResponse, Left, Revoke, Revoked, TimeToLive};
-pub(crate) use server::{Authenticate, Authenticated, Members, MembersResponse, Status, StatusResponse};
-pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, Watched};
+pub(crate) use lease::{
+    Grant, GrantResponse, KeepAlive, KeepAliveResponse, Revoke, RevokeResponse, TimeToLive,
+    TimeToLiveResponse,
+};
+pub(crate) use server::{
+    Authenticate, AuthenticateResponse, Members, MembersResponse, Status, StatusResponse,
+};
+pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, WatchResponse};
 
-/// What every answer begins with.
+/// The header of every reply.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Header {
     #[prost(uint64, tag = "1")]

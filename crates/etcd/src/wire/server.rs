@@ -1,4 +1,4 @@
-//! The server itself: who we are to it, and how it is.
+//! The server itself: the login, and its status.
 
 use super::{
     Header,
@@ -14,7 +14,7 @@ pub(crate) struct Authenticate {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Authenticated {
+pub(crate) struct AuthenticateResponse {
     #[prost(string, tag = "2")]
     pub(crate) token: String,
 }
@@ -28,7 +28,7 @@ pub(crate) struct StatusResponse {
     pub(crate) header: Option<Header>,
     #[prost(string, tag = "2")]
     pub(crate) version: String,
-    /// 0: the member knows of none.
+    /// 0: the member has no leader.
     #[prost(uint64, tag = "4")]
     pub(crate) leader: u64,
     /// Alarms: out of space, corrupt.
@@ -53,7 +53,7 @@ pub(crate) struct MembersResponse {
     pub(crate) members: Vec<Member>,
 }
 
-impl Answer for Authenticated {}
+impl Answer for AuthenticateResponse {}
 
 impl Answer for StatusResponse {
     const SHAPE: Shape = Shape(&[(8, &PLAIN)]);

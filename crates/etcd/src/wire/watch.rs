@@ -1,4 +1,4 @@
-//! Watches: many on one stream, told apart by the number that we give each.
+//! Watches: many on one stream, each with an id that the client chooses.
 
 use super::{
     Header,
@@ -26,7 +26,7 @@ pub(crate) struct Create {
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
-    /// What happened from this revision on is told, also what is past; 0: what happens from now on.
+    /// The first revision to report, which may be past; 0: changes from now on.
     #[prost(int64, tag = "3")]
     pub(crate) start_revision: i64,
     #[prost(int64, tag = "7")]
@@ -40,12 +40,12 @@ pub(crate) struct Cancel {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Watched {
+pub(crate) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub(crate) watch_id: i64,
-    /// The watch begins behind the revision of the header, unless it named one to begin with.
+    /// The watch was created. It reports changes after the revision of the header, unless it named a start revision.
     #[prost(bool, tag = "3")]
     pub(crate) created: bool,
     #[prost(bool, tag = "4")]
@@ -63,14 +63,14 @@ pub(crate) struct Event {
     /// 0 put, 1 deletion.
     #[prost(int32, tag = "1")]
     pub(crate) what: i32,
-    /// Of a deletion: the key, and as its mod revision the revision of the deletion.
+    /// For a deletion: the key, with the revision of the deletion as its mod revision.
     #[prost(message, optional, tag = "2")]
     pub(crate) kv: Option<KeyValue>,
 }
 
 const EVENT: Shape = Shape(&[(2, &PLAIN)]);
 
-impl Answer for Watched {
+impl Answer for WatchResponse {
     const SHAPE: Shape = Shape(&[(11, &EVENT)]);
 }
 

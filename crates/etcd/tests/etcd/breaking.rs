@@ -1,4 +1,4 @@
-//! Holds that an operator ends.
+//! Holds that an operator breaks.
 
 use std::time::Duration;
 
@@ -10,40 +10,43 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// A holder whose next renewal is far away hears of it at once, by the bell of its lease.
+/// A holder whose next renewal is far away is notified at once, by the epoch key of its lease.
 #[test]
-fn a_holder_hears_at_once_that_its_hold_was_broken() {
+fn a_holder_is_notified_at_once_of_a_break() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     let guard = broken_hold(&locks, &operator, &rig.runtime);
-    assert!(operator.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "until its holder lets go");
+    assert!(
+        operator.mutex("a").blocking().try_acquire().unwrap_err().is_taken(),
+        "its holder has not released it"
+    );
     assert!(guard.release_blocking().is_err());
     acquire(&operator, "a").release_blocking().unwrap();
 }
 
 #[test]
-fn a_foreign_hold_is_broken_by_force_and_ends_with_its_time_otherwise() {
+fn a_foreign_hold_is_broken_at_once_only_with_force() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut go = Program::start(rig.server.port(), 3);
-    go.tell("lock /locks/a");
-    let (_, token) = go.hear_locked();
+    go.send("lock /locks/a");
+    let (_, token) = go.read_locked();
     assert_eq!(rig.run(locks.break_hold("a", token + 1, true)).unwrap(), Broken::NotHeld);
     assert_eq!(rig.run(locks.break_hold("a", token, false)).unwrap(), Broken::Done);
     assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
-    // Its program keeps its lease alive; the hold ends all the same.
+    // Its program keeps its lease alive; the broken hold ends all the same.
     acquire(&locks, "a").release_blocking().unwrap();
     assert_eq!(go.ask("owner /locks/a"), "owner false");
     assert_eq!(go.ask("unlock /locks/a"), "unlocked");
-    go.tell("lock /locks/a");
-    let (_, token) = go.hear_locked();
+    go.send("lock /locks/a");
+    let (_, token) = go.read_locked();
     assert_eq!(rig.run(locks.break_hold("a", token, true)).unwrap(), Broken::Done);
     acquire(&locks, "a").release_blocking().unwrap();
     go.quit();
 }
 
 #[test]
-fn a_key_without_a_lease_can_be_broken_by_force_only() {
+fn a_key_without_a_lease_is_broken_only_with_force() {
     let rig = Rig::new();
     let locks = rig.locks();
     rig.server.command(&["put", "/locks/a/stuck", ""]);
@@ -54,28 +57,28 @@ fn a_key_without_a_lease_can_be_broken_by_force_only() {
     acquire(&locks, "a").release_blocking().unwrap();
 }
 
-/// R13: its renewal is hours away, and the name is free meanwhile.
+/// R13: the next renewal is hours away, and the name is free meanwhile.
 #[test]
-fn a_hold_whose_key_is_deleted_hears_it_from_the_server() {
+fn a_deleted_key_is_reported_as_a_loss_at_once() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let locks = Locks::builder(engine).build();
     let day = Duration::from_secs(24 * 3600);
     let hold = |name: &str| locks.mutex(name).ttl(day).blocking().acquire_within(PATIENCE).unwrap();
     let delete = |name: &str| drop(rig.server.command(&["del", &format!("/locks/{name}/"), "--prefix"]));
-    let hears = |guard: &Guard, when: &str| {
+    let expect_loss = |guard: &Guard, when: &str| {
         let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await });
         assert_eq!(lost.ok(), Some(Loss::Gone), "{when}");
         assert!(!guard.check(), "{when}");
     };
     let (early, late, after) = (hold("early"), hold("late"), hold("after"));
     delete("early");
-    hears(&early, "deleted before, or when, its key began to be watched");
+    expect_loss(&early, "deleted before or while the watch of its key starts");
     delete("late");
-    hears(&late, "deleted while its key was watched");
+    expect_loss(&late, "deleted while its key is watched");
     let made = proxy.connections();
     proxy.reset();
-    rig.until("it connects anew", || proxy.connections() > made);
+    rig.until("the client reconnects", || proxy.connections() > made);
     delete("after");
-    hears(&after, "deleted while it was held over another connection");
+    expect_loss(&after, "deleted after a reconnect");
 }

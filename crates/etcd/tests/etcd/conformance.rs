@@ -1,4 +1,4 @@
-//! The etcd engine conforms.
+//! The conformance suite on etcd.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Harness for Rig {
     }
 }
 
-/// Three members, of which each client uses any.
+/// A cluster of three members; each client uses any of them.
 struct Three {
     cluster: EtcdCluster,
     config: Config,

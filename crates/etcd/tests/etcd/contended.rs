@@ -1,4 +1,4 @@
-//! One name that several tasks in each of two processes want all the time.
+//! One name under contention: several tasks in each of two clients.
 
 use std::{
     io::{Read, Write},
@@ -14,7 +14,7 @@ use crate::rig::{Rig, acquire};
 /// How often each task takes the name.
 const SECTIONS: usize = 40;
 
-/// How many watches the server says are behind its newest revision.
+/// How many watches are behind the newest revision, by the metrics of the server.
 fn watches_behind(port: u16) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -24,9 +24,10 @@ fn watches_behind(port: u16) -> f64 {
     figure.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
 }
 
-/// I7: the server serves watches that are behind ten times a second, and who waits by one is granted as late.
+/// I7: the server serves watches that are behind only ten times a second, so a waiter with such a watch is granted
+/// late.
 #[test]
-fn nobody_waits_by_a_watch_that_is_behind() {
+fn no_claim_waits_on_a_watch_that_is_behind() {
     let rig = Rig::new();
     let clients = [rig.locks(), rig.locks()];
     scope(|scope| {
@@ -43,14 +44,15 @@ fn nobody_waits_by_a_watch_that_is_behind() {
             samples += 1;
             behind += usize::from(watches_behind(rig.server.port()) > 0.0);
         }
-        // One that begins while something is written may be behind for once.
+        // A watch that starts during a write may be behind for a moment.
         assert!(behind * 4 <= samples, "{behind} of {samples} looks found watches that are behind");
     });
 }
 
-/// I13: a try for permits is made only if nothing came since its look. That others get theirs meanwhile refuses nobody.
+/// I13: a try for permits creates its key only if no key was added since its read. Concurrent grants to others refuse
+/// no try.
 #[test]
-fn as_many_tries_at_once_get_permits_as_there_are() {
+fn concurrent_tries_take_all_permits() {
     const CLIENTS: u32 = 3;
     const EACH: u32 = 16;
     let rig = Rig::new();
@@ -67,7 +69,7 @@ fn as_many_tries_at_once_get_permits_as_there_are() {
     });
 }
 
-/// So that it is connected.
+/// Connects the client.
 async fn acquire_once(locks: &Locks) -> Guard {
     locks.mutex("connected").try_acquire().await.unwrap()
 }

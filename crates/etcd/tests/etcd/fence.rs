@@ -1,4 +1,4 @@
-//! What a holder writes that was overtaken is refused.
+//! A fence refuses the writes of an overtaken holder.
 
 use std::{
     io::Write,
@@ -25,7 +25,8 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     };
     assert!(matches!(write(stale.token().number, "10"), Guarded::Done(_)));
     let next = acquire(&other, "a");
-    // F79: between the grant and the seal the stale one may still write; after it, what was read stays.
+    // F79: between the grant and the seal the stale holder may still write. After the seal, what was read does not
+    // change.
     assert!(matches!(write(stale.token().number, "9"), Guarded::Done(_)));
     assert!(matches!(rig.run(fence.write(next.token().number, &[])), Ok(Guarded::Done(_))));
     assert_eq!(write(stale.token().number, "8"), Guarded::Overtaken(next.token().number));
@@ -37,7 +38,7 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
 }
 
 #[test]
-fn a_transaction_with_the_compare_of_a_hold_does_nothing_after_it() {
+fn a_transaction_that_compares_the_hold_fails_after_its_release() {
     let rig = Rig::new();
     let engine = rig.engine();
     let locks = leasehold_core::Locks::builder(engine.clone()).build();

@@ -1,4 +1,4 @@
-//! A program that locks with etcd's own Go client, see `tests/interop/main.go`; and `etcdctl lock`.
+//! A program that locks with etcd's own Go client (`tests/interop/main.go`), and `etcdctl lock`.
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},
@@ -17,14 +17,14 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// One with a session of so many seconds.
+    /// Starts the Go program with a session of this many seconds.
     pub(crate) fn start(port: u16, seconds: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/main.go");
         let program = interop_program(&source, Path::new(env!("CARGO_TARGET_TMPDIR")));
         Self::spawn(Command::new(program).args([format!("127.0.0.1:{port}"), seconds.to_string()]))
     }
 
-    /// `etcdctl lock`, which says its key once it holds.
+    /// Starts `etcdctl lock`, which prints its key once it holds.
     pub(crate) fn etcdctl(port: u16, name: &str, seconds: u32) -> Self {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args([
@@ -44,22 +44,22 @@ impl Program {
         Self { child, input, output: BufReader::new(output).lines() }
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         self.output.next().unwrap().unwrap()
     }
 
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
+        self.send(line);
+        self.receive()
     }
 
-    /// The key and its revision.
-    pub(crate) fn hear_locked(&mut self) -> (String, u64) {
-        let line = self.hear();
+    /// Reads the line of a grant: the key and its revision.
+    pub(crate) fn read_locked(&mut self) -> (String, u64) {
+        let line = self.receive();
         let words: Vec<_> = line.split(' ').collect();
         assert_eq!((words.len(), words[0]), (3, "locked"), "{line}");
         (words[1].to_owned(), words[2].parse().unwrap())
@@ -69,7 +69,7 @@ impl Program {
         leasehold_testkit::signal(self.child.id(), signal);
     }
 
-    /// Ends it in order.
+    /// Ends the program in order.
     pub(crate) fn quit(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! Programs with etcd's official client, `etcdctl` and ours exclude each other, in one line.
+//! Programs with etcd's official client, `etcdctl` and our clients exclude each other and share one queue.
 
 use std::{sync::mpsc, thread::spawn, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// A lease that a killed program leaves behind for no longer than a test can wait.
+/// The lease of a program that is killed: short enough for a test to wait for its end.
 const SECONDS: u32 = 2;
 
-/// Waits for a mutex on a thread of its own.
+/// Waits for a mutex on a new thread.
 fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
     let (locks, (tx, rx)) = (locks.clone(), mpsc::channel());
     spawn(move || tx.send(acquire(&locks, name)));
@@ -21,16 +21,16 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
 }
 
 fn waiters(rig: &Rig, count: usize) {
-    rig.until("they stand in line", || rig.show("a/b").waiters.len() == count);
+    rig.until("they are queued", || rig.show("a/b").waiters.len() == count);
 }
 
 #[test]
-fn the_go_client_and_ours_stand_in_one_line() {
+fn the_go_client_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let (mut go, mut other) = (Program::start(rig.server.port(), 30), Program::start(rig.server.port(), 30));
     let first = acquire(&one, "a/b");
-    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "what a foreign program is given");
+    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "the path for a foreign program");
     assert_eq!(go.ask("lock /locks/a%2Fb"), "queued");
     waiters(&rig, 1);
     let ours = wait_for(&two, "a/b");
@@ -41,10 +41,10 @@ fn the_go_client_and_ours_stand_in_one_line() {
 
     let token = first.token();
     first.release_blocking().unwrap();
-    let (key, revision) = go.hear_locked();
+    let (key, revision) = go.read_locked();
     assert!(revision > token.number, "{revision} after {token}");
     assert_eq!(go.ask("owner /locks/a%2Fb"), "owner true");
-    assert!(ours.recv_timeout(Duration::from_millis(100)).is_err(), "it is not its turn");
+    assert!(ours.recv_timeout(Duration::from_millis(100)).is_err(), "the other program holds the name");
     let view = rig.show("a/b");
     let holder = &view.holders[0];
     assert!(holder.foreign && key.ends_with(&holder.id) && holder.token == Some(revision), "{view:?}");
@@ -55,12 +55,12 @@ fn the_go_client_and_ours_stand_in_one_line() {
     assert!(second.token().number > revision);
     assert_eq!(go.ask("lock /locks/a%2Fb"), "queued");
     second.release_blocking().unwrap();
-    let (key, last) = other.hear_locked();
+    let (key, last) = other.read_locked();
     assert!(last > revision);
     let third = wait_for(&one, "a/b");
     waiters(&rig, 2);
     assert_eq!(other.ask(&format!("server-unlock {key}")), "unlocked");
-    go.hear_locked();
+    go.read_locked();
     assert_eq!(go.ask("unlock /locks/a%2Fb"), "unlocked");
     third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     go.quit();
@@ -69,47 +69,47 @@ fn the_go_client_and_ours_stand_in_one_line() {
 }
 
 #[test]
-fn readers_stand_beside_each_other_and_foreign_programs_wait_for_all_of_them() {
+fn readers_share_a_name_and_a_foreign_program_waits_for_all() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut go = Program::start(rig.server.port(), 30);
     let first = one.rw("r").read().blocking().acquire().unwrap();
     let second = two.rw("r").read().blocking().acquire().unwrap();
     assert_eq!(go.ask("lock /locks/r"), "queued");
-    rig.until("it stands in line", || rig.show("r").waiters.len() == 1);
+    rig.until("it is queued", || rig.show("r").waiters.len() == 1);
     let late = two.rw("r").read().blocking().acquire_within(Duration::from_millis(200));
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
     first.release_blocking().unwrap();
     second.release_blocking().unwrap();
-    go.hear_locked();
+    go.read_locked();
     assert!(one.rw("r").read().blocking().try_acquire().unwrap_err().is_taken());
     assert_eq!(go.ask("unlock /locks/r"), "unlocked");
     one.rw("r").read().blocking().acquire().unwrap().release_blocking().unwrap();
-    // Permits are another kind of lock, which a foreign program takes for one.
+    // Permits are another kind of lock; the foreign program treats their keys as exclusive claims.
     let permit = one.semaphore("p", 2).blocking().acquire().unwrap();
     assert_eq!(go.ask("lock /locks/p"), "queued");
     permit.release_blocking().unwrap();
-    go.hear_locked();
+    go.read_locked();
     assert!(one.semaphore("p", 2).blocking().try_acquire().unwrap_err().is_misconfigured());
     go.quit();
 }
 
 #[test]
-fn a_foreign_program_that_is_killed_frees_the_name_with_its_lease() {
+fn a_killed_foreign_program_frees_the_name_with_its_lease() {
     let rig = Rig::new();
     let locks = rig.locks();
     let mut go = Program::start(rig.server.port(), SECONDS);
-    go.tell("lock /locks/a");
-    go.hear_locked();
+    go.send("lock /locks/a");
+    go.read_locked();
     let ours = wait_for(&locks, "a");
-    rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
+    rig.until("it is queued", || rig.show("a").waiters.len() == 1);
     go.signal(Signal::SIGKILL);
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// Its tasks end with their runtime, as when its process is killed.
+/// The tasks of the client end with their runtime, as when its process is killed.
 #[test]
-fn ours_when_killed_frees_the_name_with_its_lease_for_a_foreign_program() {
+fn a_killed_client_of_ours_frees_the_name_for_a_foreign_program() {
     let rig = Rig::new();
     let mut go = Program::start(rig.server.port(), 30);
     let dying = tokio::runtime::Runtime::new().unwrap();
@@ -119,7 +119,7 @@ fn ours_when_killed_frees_the_name_with_its_lease_for_a_foreign_program() {
     assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))));
     assert_eq!(go.ask("lock /locks/a"), "queued");
     drop(dying);
-    go.hear_locked();
+    go.read_locked();
     go.quit();
 }
 
@@ -129,19 +129,19 @@ fn etcdctl_and_ours_exclude_each_other() {
     let locks = rig.locks();
     let guard = acquire(&locks, "a");
     let mut etcdctl = Program::etcdctl(rig.server.port(), "/locks/a", SECONDS);
-    rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
+    rig.until("it is queued", || rig.show("a").waiters.len() == 1);
     guard.release_blocking().unwrap();
-    let key = etcdctl.hear();
+    let key = etcdctl.receive();
     assert!(key.starts_with("/locks/a/"), "{key}");
     assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     let ours = wait_for(&locks, "a");
-    rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
+    rig.until("it is queued", || rig.show("a").waiters.len() == 1);
     etcdctl.signal(Signal::SIGTERM);
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
 }
 
 #[test]
-fn a_foreign_key_that_is_no_lock_holds_as_for_the_official_client_and_is_left_alone() {
+fn a_foreign_key_holds_the_name_and_is_left_alone() {
     let rig = Rig::new();
     let locks = rig.locks();
     rig.server.command(&["put", "/locks/a/config", "mine"]);
@@ -158,9 +158,9 @@ fn a_foreign_key_that_is_no_lock_holds_as_for_the_official_client_and_is_left_al
     assert_eq!(rig.keys(), ["/locks/a/config", "/locks/plain"]);
 }
 
-/// Python's `etcd3` and `etcd3gw` and Node's `etcd3` create the key of the name itself, and look for no other.
+/// Python's `etcd3` and `etcd3gw` and Node's `etcd3` create the bare key of the name, and read no other.
 #[test]
-fn a_client_without_a_line_is_waited_for_until_its_key_is_gone() {
+fn a_claim_waits_for_the_key_of_a_client_without_a_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     for name in ["m", "r", "s"] {
@@ -178,7 +178,7 @@ fn a_client_without_a_line_is_waited_for_until_its_key_is_gone() {
     );
 
     let first = wait_for(&one, "m");
-    rig.until("it stands in line", || rig.show("m").waiters.len() == 1);
+    rig.until("it is queued", || rig.show("m").waiters.len() == 1);
     let second = wait_for(&two, "m");
     let (shared, permit) = {
         let (reads, takes) = (one.clone(), two.clone());
@@ -188,8 +188,8 @@ fn a_client_without_a_line_is_waited_for_until_its_key_is_gone() {
         )
     };
     for (name, waiters) in [("m", 2), ("r", 1), ("s", 1)] {
-        rig.until("they stand in line", || rig.show(name).waiters.len() == waiters);
-        assert!(rig.show(name).holders[0].foreign, "it holds: {:?}", rig.show(name));
+        rig.until("they are queued", || rig.show(name).waiters.len() == waiters);
+        assert!(rig.show(name).holders[0].foreign, "the foreign client holds: {:?}", rig.show(name));
     }
     assert!(first.try_recv().is_err() && second.try_recv().is_err());
     for name in ["m", "r", "s"] {

@@ -1,4 +1,4 @@
-//! What a directory holds may be larger than what clients take in one answer by default.
+//! A directory may be larger than the default limit of a client for one reply.
 
 use std::{
     io::{Read, Write},
@@ -8,13 +8,13 @@ use std::{
 
 use crate::rig::Rig;
 
-/// As much as one word of a command line may be.
+/// The longest argument of a command line.
 const VALUE: usize = 100_000;
-/// Together more than 4 MB.
+/// All values together exceed 4 MB.
 const KEYS: usize = 45;
 
 #[test]
-fn large_values_of_other_programs_are_no_obstacle() {
+fn large_values_of_other_programs_are_read_in_pages() {
     let rig = Rig::new();
     let value = "x".repeat(VALUE);
     for key in 0..KEYS {
@@ -29,11 +29,12 @@ fn large_values_of_other_programs_are_no_obstacle() {
     assert!(permits.blocking().try_acquire().unwrap_err().is_misconfigured());
 }
 
-/// More than an answer may have.
+/// More than the bound of a reply.
 const HUGE: usize = 65 << 20;
 
 impl Rig {
-    /// Writes a value that is too long for the server's own command, through its JSON gateway: zeros, and `AAAA` is three of them.
+    /// Writes a value that is too long for the command line of `etcdctl`, through the JSON gateway of the server:
+    /// zeros, three for each `AAAA` of base64.
     fn put_zeros(&self, key_in_base64: &str, count: usize) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.server.port())).unwrap();
         let body = format!("{{\"key\":\"{key_in_base64}\",\"value\":\"{}\"}}", "AAAA".repeat(count / 3));
@@ -43,17 +44,18 @@ impl Rig {
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let mut output = String::new();
+        stream.read_to_string(&mut output).unwrap();
+        assert!(output.starts_with("HTTP/1.1 200"), "{output}");
     }
 }
 
 #[test]
-fn a_value_longer_than_any_answer_hides_nothing_else() {
+fn a_value_over_the_reply_bound_hides_no_other_key() {
     let rig = Rig::with(&["--max-request-bytes=100000000"]);
     let locks = rig.locks();
-    // A busy machine takes long to send so much, and a connection on which nothing else comes meanwhile counts as dead.
+    // A busy machine takes long to send the value, and a connection on which nothing else arrives meanwhile counts as
+    // dead.
     let hold = |name| locks.mutex(name).ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let _held = hold("zzz");
     // "/locks/big/1"
@@ -64,10 +66,10 @@ fn a_value_longer_than_any_answer_hides_nothing_else() {
     let names: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.holders[0].foreign)).collect();
     assert_eq!(names, [("aaa", false), ("big", true), ("zzz", false)]);
     let shown = (0..20).find_map(|_| rig.run(locks.show("big")).ok()).expect("a look");
-    // What is certainly in the way is told as such, of whatever size it is.
+    // A key that certainly blocks the claim is reported as such, whatever its size.
     let asked = |request: &leasehold_core::Request| {
         let tries = (0..20).map(|_| request.blocking().try_acquire().unwrap_err());
-        // A connection on which the machine brings nothing else for so long counts as dead.
+        // A connection without other replies for so long counts as dead.
         tries.into_iter().find(|error| !error.is_unreachable() && !error.is_unknown()).expect("an answer")
     };
     let error = asked(&locks.mutex("big"));

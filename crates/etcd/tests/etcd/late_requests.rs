@@ -7,22 +7,22 @@ use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::rig::{Rig, release_of};
 
-/// How many changes the server has applied, also those that changed nothing.
+/// How many proposals the server has applied, including those that changed nothing.
 fn applied(rig: &Rig) -> u64 {
-    let said = rig.server.command(&["endpoint", "status", "-w", "json"]).join("");
-    let index = said.split("\"raftAppliedIndex\":").nth(1).unwrap();
+    let output = rig.server.command(&["endpoint", "status", "-w", "json"]).join("");
+    let index = output.split("\"raftAppliedIndex\":").nth(1).unwrap();
     index.split(',').next().unwrap().parse().unwrap()
 }
 
-/// A claim half sent on a connection that dies.
+/// Sends a claim on a connection that dies before the request reaches the server.
 async fn half_sent(
     rig: &Rig,
     proxy: &leasehold_testkit::server::Proxy,
     engine: &dyn Engine,
     claim: &Claim,
-    hears: bool,
+    await_reply: bool,
 ) {
-    // The lease of a first lock is not kept for the next.
+    // The lease of the first lock is not kept for reuse, that of the second is.
     for _ in 0..2 {
         let before = rig.claim("b");
         assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
@@ -30,14 +30,14 @@ async fn half_sent(
     }
     proxy.hold_requests();
     let mut sent = engine.claim(claim, How::Create);
-    // What is held may also be a sign of life: both have left when some time has passed.
+    // The held request may also be a keep-alive or a health check: after some time both have been sent.
     let mut more = 2;
     while more > 0 {
         let came = tokio::time::timeout(Duration::from_millis(50), &mut sent).await;
-        assert!(came.is_err(), "it is under way: {came:?}");
+        assert!(came.is_err(), "the claim is in flight: {came:?}");
         more -= usize::from(proxy.holds_a_request());
     }
-    if hears {
+    if await_reply {
         proxy.cut_clients();
         assert_eq!(sent.await.unwrap_err().fault, Fault::Unknown);
     } else {
@@ -46,12 +46,12 @@ async fn half_sent(
     }
 }
 
-/// How often a claim is sent into the void until one of them arrives: the server gives up many when their connection ends.
+/// How often a claim is sent until one arrives late: the server drops many when their connection ends.
 const TRIES: usize = 60;
-/// How long one that arrives takes at most, on a machine that gives the time.
+/// How long a late request takes to arrive at most, by the time that this machine gives to the test.
 const ARRIVAL: Duration = Duration::from_millis(200);
 
-/// Waits until what was let go arrives, as `arrived` tells, or does not any more.
+/// Waits until the released requests arrive, as `arrived` reports, or can not arrive any more.
 fn arrives(arrived: impl Fn() -> bool) -> bool {
     let watch = Stopwatch::start();
     loop {
@@ -75,7 +75,7 @@ fn a_claim_whose_connection_died_may_still_arrive() {
         assert_eq!(rig.keys(), [""; 0]);
         proxy.let_go();
         let arrived = arrives(|| !rig.keys().is_empty());
-        // It is found by asking, and by its release.
+        // A repeated claim finds it, and so does its release.
         assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Held(_))));
         assert!(matches!(rig.run(engine.release(&release_of(&claim)))[..], [Released::Freed]));
         arrived
@@ -84,7 +84,7 @@ fn a_claim_whose_connection_died_may_still_arrive() {
 }
 
 #[test]
-fn a_claim_that_was_released_creates_nothing_when_it_arrives() {
+fn a_late_claim_creates_nothing_after_its_release() {
     let rig = Rig::new();
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }];
     let mut arrived = 0;
@@ -108,7 +108,7 @@ fn a_claim_that_was_released_creates_nothing_when_it_arrives() {
             proxy.let_go();
             arrived += usize::from(arrives(|| applied(&rig) > before));
             assert_eq!(rig.keys(), [""; 0], "{mode}");
-            // Others on the lease are not held up by what was done against it.
+            // Other claims on the lease are not affected by the raised epoch.
             let next = rig.claim("a");
             assert!(matches!(engine.claim(&next, How::Create).await, Ok(Answer::Held(_))));
             assert!(matches!(engine.release(&release_of(&next)).await[..], [Released::Freed]));
@@ -117,9 +117,9 @@ fn a_claim_that_was_released_creates_nothing_when_it_arrives() {
     panic!("of {TRIES} claims {arrived} arrived: too few to say anything");
 }
 
-/// An operator who clears away what is not theirs holds nobody up.
+/// An operator who deletes foreign keys blocks no client.
 #[test]
-fn an_epoch_that_was_deleted_is_found_out() {
+fn a_deleted_epoch_key_is_detected() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let claim = rig.claim("a");
@@ -131,7 +131,7 @@ fn an_epoch_that_was_deleted_is_found_out() {
         assert_eq!(
             rig.server.command(&["get", "leasehold/", "--prefix", "--keys-only"]).len(),
             2,
-            "one key, one line"
+            "one key: its name and an empty line"
         );
         rig.server.command(&["del", "leasehold/", "--prefix"]);
         let next = rig.claim("a");

@@ -1,4 +1,4 @@
-//! What leases there are, and what becomes of claims when they end.
+//! Leases: how many there are, and what happens to claims when they end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::rig::{PATIENCE, Rig, acquire, release_of};
 const KEYS_PER_LEASE: usize = 4096;
 
 #[test]
-fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
+fn holds_of_one_ttl_share_a_lease_until_it_is_full() {
     let rig = Rig::new();
     let engine = rig.engine();
     rig.run(async {
@@ -30,24 +30,24 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
     assert_eq!(rig.leases(), 3, "a crash of its holder is to free it after its own ttl");
 }
 
-/// A panic of who keeps leases alive, which nobody else does.
+/// The maintenance task panics; no other task keeps the leases alive.
 #[test]
-fn a_maintenance_that_died_is_begun_anew() {
+fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();
     rig.until("the maintenance task dies", || clock.has_panicked());
-    rig.until("it looks again", || clock.is_asked_again());
+    rig.until("the task runs again", || clock.is_asked_again());
     let left = guard.remaining();
     rig.until("its lease is kept alive", || guard.remaining() > left || !guard.check());
     guard.release_blocking().unwrap();
 }
 
-/// No request is made per renewed hold, and none is lost over several leases' time.
+/// Renewals of many holds cost one request, and none is lost over several lease times.
 #[test]
-fn a_hold_lives_on_by_a_lease_that_is_kept_alive() {
+fn holds_last_while_their_lease_is_kept_alive() {
     let rig = Rig::new();
     with_room(Duration::from_secs(2), "all holds live on, by one lease", |ttl| {
         let locks = rig.locks();
@@ -60,7 +60,7 @@ fn a_hold_lives_on_by_a_lease_that_is_kept_alive() {
 }
 
 #[test]
-fn a_revoked_lease_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew() {
+fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let first = acquire(&other, "c");
@@ -69,9 +69,9 @@ fn a_revoked_lease_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew(
         let locks = locks.clone();
         std::thread::spawn(move || locks.mutex("c").blocking().acquire_within(PATIENCE))
     };
-    rig.until("it stands in line", || rig.show("c").waiters.len() == 1);
+    rig.until("it is queued", || rig.show("c").waiters.len() == 1);
     let before = rig.show("c").waiters[0].id.clone();
-    // F41, F43: all that stood on it is gone at once.
+    // F41, F43: all keys on the lease are deleted at once.
     let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
     let shown = rig.server.command(&["get", &key, "-w", "json"]).join("");
     let lease = shown.split("\"lease\":").nth(1).unwrap();
@@ -82,14 +82,14 @@ fn a_revoked_lease_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew(
         assert_eq!(lost, Loss::Gone);
         assert!(!guard.check());
     }
-    rig.until("it stands in line anew", || rig.show("c").waiters.iter().any(|waiter| waiter.id != before));
+    rig.until("it is queued again", || rig.show("c").waiters.iter().any(|waiter| waiter.id != before));
     first.release_blocking().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// R1, and what the server never knew of: nobody speaks for the claim, whose client is well.
+/// R1: the hold is not renewed, although its client is well. The server does not know the deadline of the hold.
 #[test]
-fn a_fixed_lease_ends_on_the_server_though_the_lease_is_kept_alive() {
+fn a_hold_without_renewal_ends_on_a_lease_kept_alive() {
     let rig = Rig::new();
     with_room(Duration::from_secs(2), "the fixed hold ends, and the renewed one does not", |ttl| {
         let (locks, other) = (rig.locks(), rig.locks());
@@ -97,7 +97,7 @@ fn a_fixed_lease_ends_on_the_server_though_the_lease_is_kept_alive() {
         let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
         let next = acquire(&other, "a");
         assert!(!fixed.check(), "two hold");
-        // Theirs and the other's.
+        // The lease of both holds and that of the other client.
         let lives = renewed.check() && rig.leases() == 2;
         next.release_blocking().unwrap();
         lives
@@ -105,16 +105,16 @@ fn a_fixed_lease_ends_on_the_server_though_the_lease_is_kept_alive() {
 }
 
 #[test]
-fn a_ttl_below_what_servers_grant_is_refused_with_the_range() {
+fn a_ttl_below_the_servers_minimum_is_refused_with_the_range() {
     let rig = Rig::new();
     let error = rig.locks().mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap_err();
     assert!(error.is_invalid(), "{error}");
     assert!(error.to_string().contains("2s"), "{error}");
 }
 
-/// The server may grant more than was asked for; the time that counts for the caller is what it asked for, or less.
+/// The server may grant more than requested; the hold is valid for the requested time or less.
 #[test]
-fn a_server_with_long_elections_grants_longer_leases_which_are_shared_all_the_same() {
+fn leases_longer_than_requested_are_shared() {
     let rig = Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"]);
     let engine = rig.engine();
     for name in ["a", "b"] {
@@ -127,7 +127,7 @@ fn a_server_with_long_elections_grants_longer_leases_which_are_shared_all_the_sa
 }
 
 #[test]
-fn nothing_is_left_of_a_claim_that_is_given_up_while_it_stands_in_line() {
+fn a_waiting_claim_that_is_released_leaves_no_key() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, waits) = (rig.claim("a"), rig.claim("a"));
@@ -140,9 +140,10 @@ fn nothing_is_left_of_a_claim_that_is_given_up_while_it_stands_in_line() {
     assert_eq!(rig.keys(), [""; 0]);
 }
 
-/// The server keeps every key that ever was until it is compacted, and looks at all of a directory for each request.
+/// The server stores every key name that ever existed until it is compacted, and each request scans all of them in the
+/// directory.
 #[test]
-fn a_name_that_is_held_again_and_again_wears_no_keys() {
+fn repeated_holds_of_a_name_reuse_its_keys() {
     let rig = Rig::new();
     let engine = rig.engine();
     let mut keys = std::collections::BTreeSet::new();
@@ -160,16 +161,16 @@ fn a_name_that_is_held_again_and_again_wears_no_keys() {
     assert_eq!(keys.len(), 2, "{keys:?}");
 }
 
-/// I1: what a waiter waits for is gone, but not all that came before it.
+/// I1: the key that a waiter waits for is deleted, while an older one still exists.
 #[test]
-fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
+fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
         neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
-        // Where its watch began only after the neighbour had gone, it rings once more for that.
+        // If its watch started only after the neighbour had gone, one more `Recheck` arrives.
         loop {
             let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
             match notification.last() {
@@ -188,9 +189,9 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
     });
 }
 
-/// What a cron job leaves behind.
+/// A cron job takes one lock and leaves no lease.
 #[test]
-fn a_program_that_takes_one_lock_leaves_no_lease_and_one_that_takes_more_keeps_it() {
+fn only_a_program_that_takes_more_locks_keeps_its_lease() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -204,9 +205,9 @@ fn a_program_that_takes_one_lock_leaves_no_lease_and_one_that_takes_more_keeps_i
     guard.release_blocking().unwrap();
 }
 
-/// F47: the claim stands again on a lease that its client keeps alive for others.
+/// F47: the claim exists again, on a lease that its client keeps alive for other claims.
 #[test]
-fn a_claim_that_an_older_state_brings_back_ends_with_its_lease() {
+fn a_claim_revived_by_an_older_snapshot_ends_with_its_lease() {
     let mut rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "warm").release_blocking().unwrap();

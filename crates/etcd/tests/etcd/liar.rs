@@ -1,4 +1,4 @@
-//! Servers that send what no etcd sends: an answer takes bounded memory, and the client goes on with the next server.
+//! Servers that send what no etcd sends: a reply takes bounded memory, and the client goes on with the next server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use tonic::codegen::{Bytes, http::Response};
 
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
-/// A server that answers every call with this message of that length, whatever its real length.
+/// A server that answers every call with this message, whose header claims this length.
 struct Liar {
     port: u16,
-    /// What became of each answer: how many bytes of it the client let through.
+    /// For each reply, how many bytes the client accepted.
     answered: mpsc::UnboundedReceiver<usize>,
 }
 
@@ -22,10 +22,10 @@ impl Liar {
     async fn start(length: u32, message: Bytes) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (tell, answered) = mpsc::unbounded_channel();
+        let (send, answered) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (message, tell) = (message.clone(), tell.clone());
+                let (message, send) = (message.clone(), send.clone());
                 tokio::spawn(async move {
                     let Ok(mut calls) = server::handshake(stream).await else { return };
                     while let Some(Ok((_, mut respond))) = calls.accept().await {
@@ -34,7 +34,7 @@ impl Liar {
                             return;
                         };
                         let begin = [&[0][..], &length.to_be_bytes()].concat();
-                        let (message, tell) = (message.clone(), tell.clone());
+                        let (message, send) = (message.clone(), send.clone());
                         tokio::spawn(async move {
                             let _ = out.send_data(begin.into(), false);
                             let mut sent = 0;
@@ -49,7 +49,7 @@ impl Liar {
                                 }
                                 sent += part.len();
                             }
-                            let _ = tell.send(sent);
+                            let _ = send.send(sent);
                         });
                     }
                 });
@@ -60,14 +60,14 @@ impl Liar {
 }
 
 #[test]
-fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
+fn a_reply_is_bounded() {
     let rig = Rig::new();
     let many = 32 << 20;
-    // Alarms without letters, of which each would take twelve times what it has on the wire.
+    // Empty alarm texts: each takes twelve times its length on the wire.
     let alarms = Bytes::from([0x42, 0].repeat(many / 2));
     for (what, length, message) in [
         ("a length beyond the bound", u32::MAX, Bytes::from(vec![0; many])),
-        ("a list of nothing", many as u32, alarms),
+        ("a list of empty texts", many as u32, alarms),
         ("no message", 3, Bytes::from_static(b"\xff\xff\xff")),
     ] {
         let mut liar = rig.run(Liar::start(length, message));

@@ -1,4 +1,4 @@
-//! etcd answers as the memory engine does.
+//! etcd answers as the memory engine does, which is the oracle.
 
 use leasehold_testkit::oracle::{Granting, answers_alike};
 

@@ -1,4 +1,4 @@
-//! Servers that cannot do what they are asked.
+//! Servers that are full, stopped or hanging.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Engine, Fault, How, Mode, Released};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
-/// R14: what is held can be let go, and what is refused leaves nothing.
+/// R14: a hold can be released, and a refused claim leaves nothing.
 #[test]
 fn a_full_database_refuses_claims_and_takes_releases() {
     let rig = Rig::with(&["--quota-backend-bytes=4194304"]);
@@ -36,20 +36,20 @@ fn a_full_database_refuses_claims_and_takes_releases() {
 }
 
 #[test]
-fn a_ping_tells_whether_the_server_is_there() {
+fn a_ping_reports_whether_the_server_is_reachable() {
     let mut rig = Rig::with(&[]);
     let locks =
         leasehold_core::Locks::builder(rig.engine()).connect_timeout(Duration::from_millis(500)).build();
-    rig.until("it is there", || locks.ping_blocking().is_ok());
+    rig.until("the server is reachable", || locks.ping_blocking().is_ok());
     rig.server.kill();
     let error = locks.ping_blocking().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1"), "{error}");
     rig.server.restart();
-    rig.until("it is there again", || locks.ping_blocking().is_ok());
+    rig.until("the server is reachable again", || locks.ping_blocking().is_ok());
     assert_eq!((rig.keys(), rig.leases()), (Vec::new(), 0));
 }
 
-/// A member that hangs is left within seconds, also by what was asked of it already.
+/// A client leaves a hanging member within seconds, also for requests in flight.
 #[test]
 fn a_request_to_a_member_that_hangs_ends_with_its_connection() {
     let rig = Rig::new();
@@ -58,11 +58,11 @@ fn a_request_to_a_member_that_hangs_ends_with_its_connection() {
     rig.run(async {
         assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
         rig.server.pause();
-        // Its threads stop one after the other.
+        // The threads of the server stop one after the other.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        // Core gives up after five seconds; alone, a request would wait for as long as the member hangs.
+        // Core gives up after five seconds; without it, a request would wait while the member hangs.
         let ended = tokio::time::timeout(PATIENCE, engine.claim(&next, How::Create)).await;
-        let error = ended.expect("it ends while the member hangs").unwrap_err();
+        let error = ended.expect("the request ends while the member hangs").unwrap_err();
         assert_eq!(error.fault, Fault::Unknown, "{error}");
         rig.server.resume();
         let released = loop {

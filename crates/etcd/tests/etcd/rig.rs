@@ -13,10 +13,10 @@ pub(crate) use leasehold_testkit::{
     rig::{PATIENCE, acquire, local},
 };
 
-/// A server, and what its clients are told of it.
+/// A server and the configuration of its clients.
 pub(crate) struct Rig {
     pub(crate) server: EtcdServer,
-    /// Through which the clients of the suite come, so that they can be cut off.
+    /// The proxy between the suite's clients and the server, so that they can be cut off.
     pub(crate) proxy: Proxy,
     pub(crate) config: Config,
     pub(crate) runtime: tokio::runtime::Runtime,
@@ -27,7 +27,8 @@ impl Rig {
         Self::with(&[])
     }
 
-    /// With more arguments of `etcd`, whose elections are as short as can be: a lone server waits for one at its start.
+    /// Starts `etcd` with these further arguments. Elections are as short as possible, because a lone server waits for
+    /// one at its start.
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let quick = ["--heartbeat-interval=10", "--election-timeout=100"];
         let server = EtcdServer::start(&[&quick, arguments].concat());
@@ -47,18 +48,18 @@ impl Rig {
         (proxy, Arc::new(EtcdEngine::new(config, &Env::system())))
     }
 
-    /// Locks as a program has them.
+    /// The locks of a new client.
     pub(crate) fn locks(&self) -> Locks {
         Locks::builder(self.engine()).build()
     }
 
-    /// A name as operators see it.
+    /// The view of a name for operators.
     pub(crate) fn show(&self, name: &str) -> View {
         let engine = self.engine();
         self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
     }
 
-    /// An exclusive claim that may queue and lasts long.
+    /// An exclusive claim that may queue, with a long ttl.
     pub(crate) fn claim(&self, name: &str) -> Claim {
         claims::exclusive(name, Duration::from_secs(30))
     }
@@ -67,7 +68,7 @@ impl Rig {
         self.runtime.block_on(work)
     }
 
-    /// Waits until `done`, for what is certain to come.
+    /// Waits until `done`, which must happen within the patience of the tests.
     pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
@@ -76,18 +77,18 @@ impl Rig {
         }
     }
 
-    /// All keys that are not a lease's own.
+    /// All keys except those of leases and fences.
     pub(crate) fn keys(&self) -> Vec<String> {
         locks(self.server.command(&["get", "", "--prefix", "--keys-only"]))
     }
 
-    /// How many leases there are.
+    /// The number of leases.
     pub(crate) fn leases(&self) -> usize {
         self.server.command(&["lease", "list"]).len() - 1
     }
 }
 
-/// Of all keys, those that are not a lease's own.
+/// Filters out the keys of leases and fences.
 pub(crate) fn locks(keys: Vec<String>) -> Vec<String> {
     keys.into_iter().filter(|key| !key.is_empty() && !key.starts_with("leasehold/")).collect()
 }

@@ -1,4 +1,4 @@
-//! Users with the least rights, and logins that the server forgets.
+//! Users with the least rights, and logins that expire on the server.
 
 use std::{
     io::Write,
@@ -13,15 +13,15 @@ use leasehold_testkit::{server::etcd_command, stopwatch::Stopwatch, suite};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-/// The rights that docs/engines/etcd.md tells operators to give.
+/// The script of docs/engines/etcd.md that grants the rights.
 const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/etcd-role.sh");
 const ROOT: &str = "correct-horse";
 const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
-/// A server with those users, as the first of which the clients come.
+/// A server with both users. The clients of the fixture log in as the locker.
 fn with_users(arguments: &[&str]) -> Rig {
-    // Passwords are checked quickly: a test logs in often.
+    // A cheap password hash: a test logs in often.
     let mut rig = Rig::with(&[&["--bcrypt-cost=4"], arguments].concat());
     rig.server.ask_for_logins(ROOT);
     let mut roles = Command::new("sh");
@@ -32,8 +32,8 @@ fn with_users(arguments: &[&str]) -> Rig {
         roles.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let passwords = format!("{}\n{}\n", LOCKER.1, VIEWER.1);
     roles.stdin.take().unwrap().write_all(passwords.as_bytes()).unwrap();
-    let said = roles.wait_with_output().unwrap();
-    assert!(said.status.success(), "{said:?}");
+    let output = roles.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     rig.config = rig.config.clone().login(LOCKER.0, LOCKER.1);
     rig
 }
@@ -57,7 +57,7 @@ fn the_etcd_engine_conforms_with_the_rights_of_a_locker() {
 }
 
 #[test]
-fn nobody_of_them_sees_or_changes_anything_else() {
+fn neither_user_reads_or_changes_other_keys() {
     let rig = with_users(&[]);
     rig.server.command(&["put", "other", "theirs"]);
     let guard = acquire(&rig.locks(), "held");
@@ -68,11 +68,11 @@ fn nobody_of_them_sees_or_changes_anything_else() {
         &["put", "leasehold//locks/fence/x", "mine"],
     ];
     for command in held {
-        let said = etcdctl_of(&rig, LOCKER, command);
-        assert!(said.status.success(), "{command:?}: {said:?}");
+        let output = etcdctl_of(&rig, LOCKER, command);
+        assert!(output.status.success(), "{command:?}: {output:?}");
     }
-    let said = etcdctl_of(&rig, VIEWER, held[0]);
-    assert!(said.status.success(), "{said:?}");
+    let output = etcdctl_of(&rig, VIEWER, held[0]);
+    assert!(output.status.success(), "{output:?}");
     let elsewhere = [
         ["get", "other"].as_slice(),
         &["get", "", "--from-key"],
@@ -87,9 +87,9 @@ fn nobody_of_them_sees_or_changes_anything_else() {
         &["auth", "disable"],
     ];
     let refused = |user, command: &[&str]| {
-        let said = etcdctl_of(&rig, user, command);
-        let error = String::from_utf8_lossy(&said.stderr);
-        assert!(!said.status.success() && error.contains("permission denied"), "{command:?}: {said:?}");
+        let output = etcdctl_of(&rig, user, command);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains("permission denied"), "{command:?}: {output:?}");
     };
     for command in elsewhere {
         refused(LOCKER, command);
@@ -123,11 +123,11 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
     assert!(rig.run(viewer.list("")).unwrap().is_empty());
 }
 
-/// The server keeps a login for as long as it is used, and a little longer.
+/// The server keeps a login while it is used, and a little longer.
 #[test]
-fn a_login_that_the_server_forgot_is_renewed_without_the_caller_seeing_it() {
+fn a_forgotten_login_is_renewed_without_an_error() {
     let rig = with_users(&["--auth-token-ttl=1"]);
-    // Each has a login of its own.
+    // Each client has its own login.
     let (idle, holds, lets_go, waits) = (rig.locks(), rig.locks(), rig.locks(), rig.locks());
     for round in ["first", "second"] {
         acquire(&idle, round).release_blocking().unwrap();
@@ -138,7 +138,7 @@ fn a_login_that_the_server_forgot_is_renewed_without_the_caller_seeing_it() {
             std::thread::spawn(move || waits.mutex("handed on").blocking().acquire_within(PATIENCE))
         };
         rig.until("it waits", || rig.show("handed on").waiters.len() == 1);
-        // Nothing is asked meanwhile that would keep the logins.
+        // No request keeps the logins alive meanwhile.
         std::thread::sleep(Duration::from_secs(4));
         let watch = Stopwatch::start();
         idle.mutex(round).blocking().try_acquire().unwrap().release_blocking().unwrap();

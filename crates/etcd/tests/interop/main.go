@@ -1,16 +1,16 @@
 // A program that locks with etcd's own Go client, for tests that two kinds of programs exclude each other.
 //
-// It is started as `interop ENDPOINT TTL_SECONDS` and told what to do line by line; it answers line by line. Locks are
-// waited for in the background, so that other commands work meanwhile.
+// It is started as `interop ENDPOINT TTL_SECONDS`, reads one command from each line of its input, and answers each with
+// a line. It waits for locks in the background, so that other commands work meanwhile.
 //
-//	lock PREFIX          queued (once it stands in line), locked KEY REVISION (the key's creation)
+//	lock PREFIX          queued (if it has to wait), then locked KEY REVISION (the key's creation)
 //	unlock PREFIX        unlocked
-//	owner PREFIX         owner true, owner false: what a transaction that asks for ownership says
+//	owner PREFIX         owner true, owner false: the result of a transaction that checks the ownership
 //	server-lock NAME     as lock, by the lock service of the server, on a lease of its own
 //	server-unlock KEY    unlocked
 //	quit                 ends in order, as does the end of its input
 //
-// What goes wrong is answered by `error TEXT`.
+// The answer to a command that fails is `error TEXT`.
 package main
 
 import (
@@ -41,8 +41,8 @@ func main() {
 		if len(words) == 1 && words[0] == "quit" {
 			break
 		}
-		if err := program.obey(words); err != nil {
-			program.say("error %s", oneLine(err))
+		if err := program.run(words); err != nil {
+			program.print("error %s", oneLine(err))
 		}
 	}
 	program.quit()
@@ -54,7 +54,7 @@ type program struct {
 	locks   v3lockpb.LockClient
 	ttl     int64
 
-	// What follows is changed by those who wait in the background, too.
+	// guard protects the fields below, which background goroutines change too.
 	guard    sync.Mutex
 	mutexes  map[string]*concurrency.Mutex
 	sessions map[string]*concurrency.Session
@@ -90,7 +90,7 @@ func start(arguments []string) (*program, error) {
 	}, nil
 }
 
-func (p *program) obey(words []string) error {
+func (p *program) run(words []string) error {
 	if len(words) != 2 {
 		return fmt.Errorf("not a command: %q", words)
 	}
@@ -112,7 +112,7 @@ func (p *program) obey(words []string) error {
 
 func (p *program) lock(prefix string) error {
 	mutex := concurrency.NewMutex(p.session, prefix)
-	p.inLine(prefix, p.session.Lease(), func(ctx context.Context) error {
+	p.lockInBackground(prefix, p.session.Lease(), func(ctx context.Context) error {
 		if err := mutex.Lock(ctx); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (p *program) unlock(prefix string) error {
 	if err := mutex.Unlock(p.client.Ctx()); err != nil {
 		return err
 	}
-	p.say("unlocked")
+	p.print("unlocked")
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (p *program) owner(prefix string) error {
 	if err != nil {
 		return err
 	}
-	p.say("owner %t", answer.Succeeded)
+	p.print("owner %t", answer.Succeeded)
 	return nil
 }
 
@@ -168,7 +168,7 @@ func (p *program) serverLock(name string) error {
 	p.guard.Lock()
 	p.sessions[keyOf(name, lease)] = session
 	p.guard.Unlock()
-	p.inLine(name, lease, func(ctx context.Context) error {
+	p.lockInBackground(name, lease, func(ctx context.Context) error {
 		_, err := p.locks.Lock(ctx, &v3lockpb.LockRequest{Name: []byte(name), Lease: int64(lease)})
 		return err
 	})
@@ -188,47 +188,47 @@ func (p *program) serverUnlock(key string) error {
 			return err
 		}
 	}
-	p.say("unlocked")
+	p.print("unlocked")
 	return nil
 }
 
-// inLine locks in the background, and tells when the key stands in line and when it has come to its head.
-func (p *program) inLine(prefix string, lease clientv3.LeaseID, lock func(context.Context) error) {
+// lockInBackground locks in the background. It reports when the key is queued, and when it holds.
+func (p *program) lockInBackground(prefix string, lease clientv3.LeaseID, lock func(context.Context) error) {
 	key := keyOf(prefix, lease)
 	ctx, done := context.WithCancel(p.client.Ctx())
-	// Watched from before it can be there, so that its creation is not missed.
+	// The watch starts before the key can exist, so that its creation is not missed.
 	created := p.client.Watch(ctx, key, clientv3.WithFilterDelete(), clientv3.WithCreatedNotify())
 	<-created
-	told := make(chan struct{})
+	reported := make(chan struct{})
 	go func() {
-		defer close(told)
-		p.tellWaiting(prefix, key, created)
+		defer close(reported)
+		p.reportQueued(prefix, key, created)
 	}()
 	go func() {
 		err := lock(p.client.Ctx())
 		done()
-		// What is told of the line is told before what is told of its end.
-		<-told
+		// "queued" is printed before "locked".
+		<-reported
 		if err == nil {
-			err = p.tellLocked(key)
+			err = p.reportLocked(key)
 		}
 		if err != nil {
-			p.say("error %s", oneLine(err))
+			p.print("error %s", oneLine(err))
 		}
 	}()
 }
 
-func (p *program) tellWaiting(prefix, key string, created clientv3.WatchChan) {
+func (p *program) reportQueued(prefix, key string, created clientv3.WatchChan) {
 	if _, happened := <-created; !happened {
 		return
 	}
 	first, err := p.client.Get(p.client.Ctx(), prefix+"/", clientv3.WithFirstCreate()...)
 	if err == nil && len(first.Kvs) == 1 && string(first.Kvs[0].Key) != key {
-		p.say("queued")
+		p.print("queued")
 	}
 }
 
-func (p *program) tellLocked(key string) error {
+func (p *program) reportLocked(key string) error {
 	answer, err := p.client.Get(p.client.Ctx(), key)
 	if err != nil {
 		return err
@@ -236,11 +236,11 @@ func (p *program) tellLocked(key string) error {
 	if len(answer.Kvs) == 0 {
 		return fmt.Errorf("locked, but gone: %s", key)
 	}
-	p.say("locked %s %d", key, answer.Kvs[0].CreateRevision)
+	p.print("locked %s %d", key, answer.Kvs[0].CreateRevision)
 	return nil
 }
 
-// quit takes back every lease, and with it what is locked or stands in line.
+// quit revokes every lease, and with it all holds and waiting keys.
 func (p *program) quit() {
 	p.guard.Lock()
 	p.quiet = true
@@ -252,7 +252,7 @@ func (p *program) quit() {
 	p.client.Close()
 }
 
-func (p *program) say(format string, values ...interface{}) {
+func (p *program) print(format string, values ...interface{}) {
 	p.guard.Lock()
 	defer p.guard.Unlock()
 	if !p.quiet {

@@ -1,4 +1,4 @@
-//! Names that are kept taken by nobody: the program that kept them has ended, so no client of its ends their time.
+//! Minimum holds whose client has exited, so that it cannot end them in time.
 
 use std::{thread::scope, time::Duration};
 
@@ -11,16 +11,16 @@ use crate::{
     rig::{PATIENCE, Rig, acquire, locks, release_of},
 };
 
-/// For how long names are kept.
-const KEPT: Duration = Duration::from_millis(200);
-/// By how much a waiter may be late, on a machine that gives the time.
-const LATE: Duration = Duration::from_millis(100);
+/// The minimum hold time.
+const MIN_HOLD: Duration = Duration::from_millis(200);
+/// How late a grant may be, by the time that the machine gives to the test.
+const MAX_DELAY: Duration = Duration::from_millis(100);
 const WAITERS: usize = 5;
 
-/// Kept for so long, a name is free for another reason only.
+/// A minimum hold so long that the name becomes free for another reason only.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// With a server that knows no lease of less than eight seconds: one that ends a name is far from in time.
+/// Starts a server that grants no lease shorter than eight seconds: the end of a lease frees the name far too late.
 fn rig() -> Rig {
     Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"])
 }
@@ -29,18 +29,18 @@ fn acquire_any(request: &Request) -> Guard {
     request.clone().blocking().acquire_within(PATIENCE).unwrap()
 }
 
-/// Lets go, keeps the name until so long after the grant, and ends, as a command does.
-fn keep_and_end(locks: &Locks, guard: Guard, at_least: Duration) {
+/// Releases with a minimum hold time, counted from the grant, and closes the client, as a command does.
+fn release_and_close(locks: &Locks, guard: Guard, at_least: Duration) {
     guard.release_at_least_blocking(at_least).unwrap();
     assert_eq!(locks.close_blocking(PATIENCE), 0);
 }
 
 fn until_waiting(rig: &Rig, count: usize) {
-    rig.until("all stand in line", || rig.show("a").waiters.len() == count);
+    rig.until("all are queued", || rig.show("a").waiters.len() == count);
 }
 
 #[test]
-fn each_waiter_is_in_time_though_the_program_before_it_has_ended() {
+fn each_waiter_is_granted_in_time_after_an_ended_program() {
     let rig = rig();
     let (first, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&first, "a");
@@ -51,43 +51,46 @@ fn each_waiter_is_in_time_though_the_program_before_it_has_ended() {
                     let locks = rig.locks();
                     let guard = acquire(&locks, "a");
                     let since = begin.elapsed();
-                    keep_and_end(&locks, guard, KEPT);
+                    release_and_close(&locks, guard, MIN_HOLD);
                     since
                 })
             })
             .collect();
         until_waiting(&rig, WAITERS);
         let (watch, before) = (Stopwatch::start(), begin.elapsed());
-        keep_and_end(&first, guard, before + KEPT);
+        release_and_close(&first, guard, before + MIN_HOLD);
         let mut granted: Vec<Duration> = waiting.into_iter().map(|waiter| waiter.join().unwrap()).collect();
-        watch.assert_within((KEPT + LATE) * WAITERS as u32, "all waiters had the name");
+        watch.assert_within((MIN_HOLD + MAX_DELAY) * WAITERS as u32, "all waiters had the name");
         granted.sort_unstable();
-        for (turn, since) in (1..).zip(granted) {
-            assert!(since >= before + KEPT * turn, "{turn}: {since:?}, kept since {before:?}");
+        for (number, since) in (1..).zip(granted) {
+            assert!(
+                since >= before + MIN_HOLD * number,
+                "waiter {number}: {since:?}, the first release was at {before:?}"
+            );
         }
     });
 }
 
-/// When the name was kept nobody tells who was not there.
+/// A client that arrives later was not notified of the minimum hold.
 #[test]
-fn who_comes_later_waits_once_more_at_most() {
+fn a_later_claim_waits_at_most_one_more_minimum_hold() {
     let rig = rig();
     let (locks, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&locks, "a");
     let before = begin.elapsed();
-    keep_and_end(&locks, guard, before + KEPT);
+    release_and_close(&locks, guard, before + MIN_HOLD);
     let watch = Stopwatch::start();
     let next = acquire(&rig.locks(), "a");
-    assert!(begin.elapsed() >= before + KEPT, "{:?}", begin.elapsed());
-    watch.assert_within(KEPT + 2 * LATE, "who came later");
+    assert!(begin.elapsed() >= before + MIN_HOLD, "{:?}", begin.elapsed());
+    watch.assert_within(MIN_HOLD + 2 * MAX_DELAY, "the later claim");
     next.release_blocking().unwrap();
 }
 
 type Requests<'a> = &'a dyn Fn(&Locks) -> Request;
 
-/// One or two programs keep a name of each kind of lock, for which another one waits.
+/// One or two clients leave minimum holds in each mode, and another client waits for them.
 #[test]
-fn waiters_of_every_kind_are_in_time() {
+fn waiters_of_every_mode_are_granted_in_time() {
     let rig = rig();
     let write = |locks: &Locks| locks.rw("a").write();
     let read = |locks: &Locks| locks.rw("a").read();
@@ -108,56 +111,56 @@ fn waiters_of_every_kind_are_in_time() {
             until_waiting(&rig, 1);
             let watch = Stopwatch::start();
             for guard in guards {
-                guard.release_at_least_blocking(begin.elapsed() + KEPT).unwrap();
+                guard.release_at_least_blocking(begin.elapsed() + MIN_HOLD).unwrap();
             }
             programs.iter().for_each(|locks| assert_eq!(locks.close_blocking(PATIENCE), 0));
             let guard = waiting.join().unwrap();
-            assert!(watch.elapsed() >= KEPT, "{what}: {:?}", watch.elapsed());
-            watch.assert_within(KEPT + LATE, what);
+            assert!(watch.elapsed() >= MIN_HOLD, "{what}: {:?}", watch.elapsed());
+            watch.assert_within(MIN_HOLD + MAX_DELAY, what);
             guard.release_blocking().unwrap();
         });
         rig.until("nothing is left", || rig.keys().is_empty());
     }
 }
 
-/// Keeps the name, with each of these holds, on leases that last, and says then that all do so for a time that is over soon: who does not
-/// count that waits for hours.
-fn keep_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
-    holders.into_iter().for_each(|(locks, guard)| keep_and_end(&locks, guard, LONG));
+/// Leaves a minimum hold for each of these holds, on a long lease, and then rewrites all their records with a short
+/// time: a waiter that does not count that time waits for hours.
+fn leave_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
+    holders.into_iter().for_each(|(locks, guard)| release_and_close(&locks, guard, LONG));
     let oldest_first = ["get", "/locks/a/", "--prefix", "--keys-only", "--sort-by=CREATE"];
     for key in locks(rig.server.command(&oldest_first)) {
         let record = rig.server.command(&["get", "--print-value-only", &key]).concat();
         let words: Vec<&str> = record.split(' ').collect();
         if let ["k", layout, claim, _, owner] = words[..] {
-            let shorter = format!("k {layout} {claim} {} {owner}", KEPT.as_millis());
+            let shorter = format!("k {layout} {claim} {} {owner}", MIN_HOLD.as_millis());
             rig.server.command(&["put", "--ignore-lease", &key, &shorter]);
         }
     }
 }
 
-/// Waits until this claim is said to be granted, and asks for nothing meanwhile.
+/// Waits until the engine reports the grant of this claim, and sends no request meanwhile.
 fn until_granted(rig: &Rig, engine: &EtcdEngine, claim: &Claim) {
-    let granted = |notification: &Notification| matches!(notification, Notification::Granted { id, .. } if *id == claim.id);
+    let granted = |event: &Notification| matches!(event, Notification::Granted { id, .. } if *id == claim.id);
     rig.run(async {
-        let heard = async { while !engine.notifications().await.iter().any(granted) {} };
-        tokio::time::timeout(PATIENCE, heard).await.expect("it is granted without being asked for");
+        let received = async { while !engine.notifications().await.iter().any(granted) {} };
+        tokio::time::timeout(PATIENCE, received).await.expect("the grant is pushed");
         engine.release(&release_of(claim)).await;
     });
 }
 
 #[test]
-fn a_waiter_hears_that_the_name_is_kept_and_counts_its_time() {
+fn a_waiter_is_notified_of_a_minimum_hold_and_ends_it() {
     let rig = Rig::new();
     let (locks, engine, claim) = (rig.locks(), rig.engine(), rig.claim("a"));
     let guard = acquire(&locks, "a");
     assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Waiting(_))));
-    keep_on_long_leases(&rig, vec![(locks, guard)]);
+    leave_on_long_leases(&rig, vec![(locks, guard)]);
     until_granted(&rig, &engine, &claim);
 }
 
-/// It listens to the newest of those before it.
+/// A writer watches the newest key ahead of it only.
 #[test]
-fn a_writer_that_hears_of_one_reader_looks_at_the_others() {
+fn a_writer_notified_of_one_reader_checks_the_others() {
     let rig = Rig::new();
     let (engine, claim) = (rig.engine(), rig.claim("a"));
     let read = |locks: Locks| {
@@ -166,10 +169,10 @@ fn a_writer_that_hears_of_one_reader_looks_at_the_others() {
     };
     let readers: Vec<_> = (0..3).map(|_| read(rig.locks())).collect();
     assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Waiting(_))));
-    keep_on_long_leases(&rig, readers);
+    leave_on_long_leases(&rig, readers);
     let gone = || rig.keys().len() == 1;
     rig.run(async {
-        // All rings, and what it asks then finds nothing in its way any more.
+        // The end of the watched reader notifies the claim, which then has to ask.
         let _ = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
     });
     rig.until("no reader is left", gone);
@@ -178,18 +181,18 @@ fn a_writer_that_hears_of_one_reader_looks_at_the_others() {
 }
 
 #[test]
-fn who_comes_later_finds_that_the_name_is_kept_and_counts_its_time() {
+fn a_later_claim_finds_a_minimum_hold_and_ends_it() {
     let rig = Rig::new();
     let (locks, engine, claim) = (rig.locks(), rig.engine(), rig.claim("a"));
     let guard = acquire(&locks, "a");
-    keep_on_long_leases(&rig, vec![(locks, guard)]);
+    leave_on_long_leases(&rig, vec![(locks, guard)]);
     assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Waiting(_))));
     until_granted(&rig, &engine, &claim);
 }
 
-/// What was told while a waiter had no connection, it finds when it asks.
+/// A waiter without a connection misses the notification, and finds the minimum hold when it asks.
 #[test]
-fn a_waiter_that_was_cut_off_counts_from_when_it_is_back() {
+fn a_waiter_finds_a_minimum_hold_after_it_reconnects() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (locks, waits) = (rig.locks(), Locks::builder(engine).build());
@@ -198,30 +201,31 @@ fn a_waiter_that_was_cut_off_counts_from_when_it_is_back() {
         let waiting = scope.spawn(|| acquire(&waits, "a"));
         until_waiting(&rig, 1);
         proxy.sever();
-        keep_on_long_leases(&rig, vec![(locks, guard)]);
+        leave_on_long_leases(&rig, vec![(locks, guard)]);
         proxy.mend();
         waiting.join().unwrap().release_blocking().unwrap();
     });
 }
 
-/// A try leaves nothing that would be told, but the next one finds the name free.
+/// A try leaves no watch, but counts the time, so the next try finds the name free.
 #[test]
-fn who_only_tries_counts_from_the_first_try() {
+fn a_try_ends_a_minimum_hold_counted_from_the_first_try() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
-    keep_on_long_leases(&rig, vec![(locks, guard)]);
+    leave_on_long_leases(&rig, vec![(locks, guard)]);
     let begin = Stopwatch::start();
     let attempt = || other.mutex("a").blocking().try_acquire();
     assert!(attempt().unwrap_err().is_taken());
     rig.until("the name is free", || rig.keys().is_empty());
-    assert!(begin.elapsed() >= KEPT, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() >= MIN_HOLD, "{:?}", begin.elapsed());
     attempt().unwrap().release_blocking().unwrap();
 }
 
-/// Whoever waits behind a program of another kind waits for that one; and it waits for the end of the key, as for every other.
+/// A claim behind a foreign program waits for that program, which waits for the deletion of the key of the minimum
+/// hold.
 #[test]
-fn a_program_with_the_official_client_stands_in_line_beside_us() {
+fn the_official_client_waits_for_a_minimum_hold_in_the_queue() {
     let rig = Rig::new();
     let (locks, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&locks, "a");
@@ -232,23 +236,23 @@ fn a_program_with_the_official_client_stands_in_line_beside_us() {
         let waiting = scope.spawn(|| acquire(&rig.locks(), "a"));
         until_waiting(&rig, 2);
         let before = begin.elapsed();
-        keep_and_end(&locks, guard, before + KEPT);
-        let _ = go.hear_locked();
-        assert!(begin.elapsed() >= before + KEPT);
+        release_and_close(&locks, guard, before + MIN_HOLD);
+        let _ = go.read_locked();
+        assert!(begin.elapsed() >= before + MIN_HOLD);
         assert!(!waiting.is_finished());
         assert_eq!(go.ask("unlock /locks/a"), "unlocked");
         waiting.join().unwrap().release_blocking().unwrap();
     });
 }
 
-/// As on the other engines: nobody holds it who would have to let go.
+/// As on the other engines: a minimum hold has no holder that would have to release it.
 #[test]
-fn a_kept_name_that_is_broken_is_free_at_once() {
+fn a_broken_minimum_hold_frees_the_name_at_once() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
     let token = guard.token().number;
-    keep_and_end(&locks, guard, LONG);
+    release_and_close(&locks, guard, LONG);
     assert_eq!(rig.show("a").holders[0].owner, "kept");
     assert_eq!(rig.run(other.break_hold("a", token, false)).unwrap(), Broken::Done);
     other.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();

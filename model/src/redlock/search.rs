@@ -33,7 +33,7 @@ impl Run {
     /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken; if none is
     /// expected, it searches all worlds.
     #[must_use]
-    pub fn look(&self) -> Seen {
+    pub fn search(&self) -> Seen {
         let begun = Instant::now();
         let until = match self.breaks {
             [] => HasDiscoveries::AnyFailures,

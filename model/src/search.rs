@@ -11,7 +11,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use crate::{Protocol, Run, Sights, story::story};
 
 /// How often the progress is reported.
-const PACE: Duration = Duration::from_millis(50);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The result of a search.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Run {
     /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken, or, if none
     /// is expected, at the first broken one. Calls `progress` meanwhile with the number of worlds so far and their
     /// depth.
-    pub fn look(&self, mut progress: impl FnMut(usize, usize)) -> Found {
+    pub fn search(&self, mut progress: impl FnMut(usize, usize)) -> Found {
         let begun = Instant::now();
         let until = match self.breaks {
             [] => HasDiscoveries::AnyFailures,
@@ -41,7 +41,7 @@ impl Run {
         let model = Protocol { rules: self.rules, sights: Sights::default() };
         let checker = model.checker().finish_when(until).spawn_bfs();
         while !checker.is_done() {
-            thread::sleep(PACE);
+            thread::sleep(PROGRESS_INTERVAL);
             progress(checker.unique_state_count(), checker.max_depth());
         }
         let checker = checker.join();

@@ -1,0 +1,57 @@
+//! Releases with a minimum hold time.
+//!
+//! The key stays at its position, on a new lease. This client revokes that lease when the time is over. If the client
+//! has exited by then, a waiter deletes the key ([`crate::min_hold_expiry`]), or the server ends the lease. The server
+//! counts whole seconds and grants no lease shorter than about two.
+
+use std::time::Duration;
+
+use leasehold_core::{ClaimId, EngineError};
+
+use crate::{
+    client::Client,
+    lock_of,
+    session::seconds,
+    wire::{KeyValue, Put, Revoke},
+};
+
+impl Client {
+    /// Turns the hold of this key into a minimum hold of this duration. Returns `None` if the claim does not hold.
+    pub(crate) async fn release_with_min_hold(
+        &self,
+        key: &[u8],
+        (id, token): (ClaimId, u64),
+        min_hold: Duration,
+        mark_dead: Option<i64>,
+    ) -> Result<Option<KeyValue>, EngineError> {
+        let Ok(token) = i64::try_from(token) else { return Ok(None) };
+        let (lease, _) = self.grant(seconds(min_hold).max(1)).await?;
+        let mut txn = Self::min_hold_txn(key, (id, token), min_hold, lease);
+        if let Some(mark_dead) = mark_dead {
+            let raise = Put {
+                key: crate::keys::epoch(self.prefix(), mark_dead),
+                value: Vec::new(),
+                lease: mark_dead,
+            };
+            txn.success.push(raise.into());
+        }
+        let (_, reply) = self.ask(txn).await?;
+        if !reply.succeeded {
+            // The new lease has no keys and ends by itself.
+            return Ok(None);
+        }
+        if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
+            session.epoch_raised(reply.revision());
+        }
+        lock_of(&self.min_hold_leases).push((self.now().after(min_hold), lease));
+        self.wake_maintenance.notify_one();
+        Ok(Some(KeyValue { create_revision: token, ..KeyValue::default() }))
+    }
+
+    /// Ends a minimum hold whose time is over. If the request fails, the lease ends on the server a little later.
+    pub(crate) async fn end_min_hold(&self, lease: i64) {
+        if let Err(error) = self.ask(Revoke { id: lease }).await {
+            tracing::debug!(%error, "a minimum hold ends with its lease");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Ends minimum holds whose client has exited.
+//!
+//! The key of a minimum hold is on a lease of whole seconds that its exited client cannot revoke. So every client that
+//! reads or is notified of such a key counts the time by its own clock, and deletes the key when the time is over. It
+//! counts from when it learned of the key, which is after the key was written, so it can only be late. If no client
+//! deletes the key, it ends with its lease.
+
+use std::{collections::HashMap, time::Duration};
+
+use leasehold_core::{EngineError, Instant, Mode};
+
+use crate::{
+    client::Client,
+    engine::REQUEST_TIMEOUT,
+    keys::Dir,
+    lock_of,
+    record::{BEFORE_MIN_HOLD, Record, RecordState},
+    runtime,
+    wire::{DeleteRange, KeyValue, Order, Range, RangeResponse, Txn, compare},
+};
+
+/// The largest difference between the rates of two clocks.
+const DRIFT_PERCENT: u32 = 1;
+/// The keys read to find minimum holds. Minimum holds were holders, so they are among the first keys. This many of the
+/// largest values that servers accept by default still fit the bound of a reply.
+const MAX_READ: i64 = 32;
+/// The most minimum holds that a client counts. Further ones end with their leases.
+const MAX_COUNTED: usize = 1024;
+/// The delay before a failed deletion is repeated.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// The minimum holds that this client knows.
+#[derive(Default)]
+pub(crate) struct MinHoldKeys(HashMap<Vec<u8>, BlockedUntil>);
+
+/// A minimum hold: the name is blocked until `end`.
+struct BlockedUntil {
+    /// The revision at which the key was last written.
+    revision: i64,
+    end: Instant,
+}
+
+impl MinHoldKeys {
+    /// Notes that this key, written at `revision`, blocks its name until `end` at the latest.
+    fn note(&mut self, key: &[u8], revision: i64, end: Instant) {
+        if let Some(known) = self.0.get_mut(key) {
+            if known.revision < revision {
+                *known = BlockedUntil { revision, end };
+            }
+        } else if self.0.len() < MAX_COUNTED {
+            self.0.insert(key.to_vec(), BlockedUntil { revision, end });
+        }
+    }
+
+    fn knows(&self, kv: &KeyValue) -> bool {
+        self.0.get(&kv.key).is_some_and(|known| known.revision == kv.mod_revision)
+    }
+
+    pub(crate) fn forget(&mut self, key: &[u8]) {
+        self.0.remove(key);
+    }
+
+    /// Forgets all: the server was restored from other data.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The earliest end.
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.0.values().map(|known| known.end).min()
+    }
+
+    /// Takes out the keys whose time is over, with their revisions. The caller deletes them.
+    pub(crate) fn take_expired(&mut self, now: Instant) -> Vec<(Vec<u8>, i64)> {
+        let expired = self.0.extract_if(|_, known| known.end <= now);
+        expired.map(|(key, known)| (key, known.revision)).collect()
+    }
+}
+
+impl Client {
+    /// Notes a key that was written or read: it may be a minimum hold.
+    pub(crate) fn note_min_hold(&self, kv: &KeyValue) {
+        let record = Some(kv).filter(|kv| is_rewritten(kv)).and_then(|kv| Record::read(&kv.value));
+        let mut min_holds = lock_of(&self.min_hold_keys);
+        match record {
+            Some(Record { state: RecordState::MinHold, time, .. }) => {
+                min_holds.note(&kv.key, kv.mod_revision, end_of(self.now(), time));
+                drop(min_holds);
+                self.wake_maintenance.notify_one();
+            }
+            _ => min_holds.forget(&kv.key),
+        }
+    }
+
+    /// Reads the minimum holds ahead of a claim if one of these keys, read without their values, may be a new one.
+    pub(crate) fn check_min_holds(&self, found: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
+        let is_new = |kv: &KeyValue| is_rewritten(kv) && !lock_of(&self.min_hold_keys).knows(kv);
+        if found.kvs.iter().any(is_new) {
+            self.read_min_holds(dir, mode, revision);
+        }
+    }
+
+    /// Reads the oldest keys ahead of a claim, whose own key was created at `revision`, and notes the minimum holds.
+    /// Those that are not found end with their leases.
+    pub(crate) fn read_min_holds(&self, dir: &Dir, mode: Mode, revision: i64) {
+        let first =
+            Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(MAX_READ);
+        let client = self.weak();
+        runtime::spawn(async move {
+            let Some(client) = client.upgrade() else { return };
+            match runtime::within(REQUEST_TIMEOUT, client.ask(first)).await {
+                Some(Ok((_, found))) => found.kvs.iter().for_each(|kv| client.note_min_hold(kv)),
+                _ => tracing::debug!("minimum holds that were not read end with their leases"),
+            }
+        });
+    }
+
+    /// Deletes the key of a minimum hold whose time is over, of any client.
+    pub(crate) async fn delete_expired(&self, key: Vec<u8>, revision: i64) {
+        let taken: Result<_, EngineError> = self.ask(deletion(&key, revision)).await;
+        if let Err(error) = taken {
+            tracing::debug!(%error, "a minimum hold ends later");
+            lock_of(&self.min_hold_keys).note(&key, revision, self.now().after(RETRY_AFTER));
+        }
+    }
+}
+
+/// When a time that began no later than `noticed` is over by every clock.
+fn end_of(noticed: Instant, time: Duration) -> Instant {
+    noticed.after(time).after(time / 100 * DRIFT_PERCENT)
+}
+
+/// Whether a key was written again. That happens to broken holds and minimum holds only.
+fn is_rewritten(kv: &KeyValue) -> bool {
+    kv.mod_revision != kv.create_revision
+}
+
+/// Deletes the key if it is still a minimum hold and was not written since. A key is reused, also for a hold.
+fn deletion(key: &[u8], revision: i64) -> Txn {
+    Txn {
+        compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_MIN_HOLD)],
+        success: vec![DeleteRange { key: key.to_vec(), ..DeleteRange::default() }.into()],
+        failure: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_minimum_hold_is_counted_once_per_write() {
+        let mut min_holds = MinHoldKeys::default();
+        min_holds.note(b"a", 7, at(500));
+        min_holds.note(b"a", 7, at(900));
+        min_holds.note(b"b", 8, at(600));
+        assert_eq!(min_holds.next_end(), Some(at(500)), "a second read does not restart the time");
+        assert_eq!(min_holds.take_expired(at(499)), []);
+        assert_eq!(min_holds.take_expired(at(500)), [(b"a".to_vec(), 7)]);
+        min_holds.note(b"b", 9, at(1000));
+        min_holds.note(b"b", 8, at(600));
+        assert_eq!(min_holds.take_expired(at(999)), [], "a later write starts a new minimum hold");
+        let kv = |revision| KeyValue { key: b"b".to_vec(), mod_revision: revision, ..KeyValue::default() };
+        assert!(min_holds.knows(&kv(9)) && !min_holds.knows(&kv(8)));
+        min_holds.forget(b"b");
+        assert_eq!(min_holds.next_end(), None);
+    }
+
+    #[test]
+    fn the_number_of_counted_keys_is_bounded() {
+        let mut min_holds = MinHoldKeys::default();
+        (0..2 * MAX_COUNTED).for_each(|at| min_holds.note(&at.to_be_bytes(), 1, Instant::NEVER));
+        assert_eq!(min_holds.0.len(), MAX_COUNTED);
+    }
+
+    /// A clock that runs too fast does not shorten the time.
+    #[test]
+    fn the_end_allows_for_clock_drift() {
+        let (noticed, time) = (at(1000), Duration::from_secs(100));
+        assert_eq!(end_of(noticed, time), at(102_000));
+        assert_eq!(end_of(noticed, Duration::from_millis(u64::MAX)), Instant::from_nanos(u64::MAX));
+    }
+
+    /// An abandoned request may arrive when a hold uses the key.
+    #[test]
+    fn a_deletion_requires_an_unchanged_minimum_hold() {
+        let taking = deletion(b"k", 7);
+        assert!(taking.compare.contains(&compare::changed(b"k", 7)));
+        assert!(taking.compare.contains(&compare::value_after(b"k", BEFORE_MIN_HOLD)));
+    }
+}
