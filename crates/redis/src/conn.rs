@@ -80,7 +80,7 @@ impl Conn {
             let mut dialed = open::open(server, channel, listener).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
             let (identity, time) = tokio::select! {
-                prepared = dialed.prepare(channel, server, *wanted, listener.asks_for_run()) => prepared?,
+                prepared = dialed.prepare(channel, server, *wanted, listener.process.asks_for_run()) => prepared?,
                 () = &mut driver => {
                     let hint = wants_tls(server);
                     let message = format!("cannot connect to {address}: it closed the connection{hint}");
@@ -90,18 +90,12 @@ impl Conn {
             let mux = dialed.mux;
             still_master(&identity, *wanted, listener, server)?;
             let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
-            listener.meets(&identity);
-            listener.started(identity.uptime, time);
+            listener.identified(&identity);
+            listener.process.set_uptime(identity.uptime, time);
             listener.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) = Sender::new(
-                mux.clone(),
-                Arc::clone(clock),
-                Arc::clone(listener),
-                *slow,
-                client.config.layout,
-            );
+            let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(client), Arc::clone(listener), *slow);
             let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(listener), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&listener.mailbox));
@@ -140,7 +134,7 @@ impl Conn {
 
     /// Runs a script for these items.
     pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
-        let _under_way = self.listener.under_way();
+        let _in_flight = self.listener.demand.start_request();
         let said = self.outbox.call(&self.shared, to, script, items).await?;
         if script.renews() && self.waits_for_replicas() {
             Box::pin(self.replicated(to)).await.map_err(Refused::Failed)?;
@@ -163,7 +157,7 @@ impl Conn {
 
     /// Asks the server to report when a lock that another program holds changes. True if the lock is gone already.
     pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
-        let _under_way = self.listener.under_way();
+        let _in_flight = self.listener.demand.start_request();
         let mut asked = redis::pipe();
         // Works for a key of any type and size.
         asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("EXISTS").arg(lock);
@@ -173,7 +167,7 @@ impl Conn {
 
     /// Sends a command other than a script.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
-        let _under_way = self.listener.under_way();
+        let _in_flight = self.listener.demand.start_request();
         command.query_async(&mut self.mux.clone()).await.map_err(sort)
     }
 }
@@ -185,7 +179,7 @@ fn still_master(
     listener: &PushListener,
     server: &Server,
 ) -> Result<(), EngineError> {
-    if wanted == Wanted::Alone && identity.role == "replica" && listener.was_master() {
+    if wanted == Wanted::Alone && identity.role == "replica" && listener.process.was_master() {
         let message = format!("{} is a replica now: a fail-over may be under way", server.address);
         return Err(EngineError::new(Fault::Retry, message));
     }
@@ -202,7 +196,7 @@ async fn pulse(
 ) {
     loop {
         if !listener.is_wanted() {
-            listener.interest.notified().await;
+            listener.demand.begun().await;
         }
         // An error is a sign of life too; a broken connection ends its driver.
         let time = async {

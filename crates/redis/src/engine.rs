@@ -15,10 +15,11 @@ use crate::{
     error::said_in_script,
     keys::Keys,
     layout::Layout,
-    push_listener::{LINEAGE, previous},
+    previous,
     reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
+    token_counter::LINEAGE,
 };
 
 /// The poll intervals of waiting claims. Grants are pushed, so polling only covers lost pushes and foreign locks.
@@ -167,7 +168,7 @@ impl RedisEngine {
     /// first one's process may hang, or its machine may be gone without notice.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
-        conn.listener.watch(lock.clone(), claim.id);
+        conn.listener.claims.watch(lock.clone(), claim.id);
         if let Ok(true) = conn.track(&lock).await {
             conn.listener.changed(&lock);
         }
@@ -269,7 +270,7 @@ fn held<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
     let token = Token { lineage: LINEAGE, number: words.next()?.parse().ok()? };
     let tokens = words.next()?.parse().ok()?;
     let ttl = Some(Duration::from_millis(words.next()?.parse().ok()?));
-    Some(Answer::Held(Grant { token, tokens, ttl, previous: previous(words.next()?) }))
+    Some(Answer::Held(Grant { token, tokens, ttl, previous: previous::of_letter(words.next()?) }))
 }
 
 fn hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<Hint> {

@@ -6,7 +6,7 @@ use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 use crate::{
     error::Refused,
     frames::Replies,
-    push_listener::{Hear, PushHandler, PushListener},
+    push_listener::{PushHandler, PushListener, PushSender},
     reach::{shard_wire, slots},
     reply::Reply,
 };
@@ -63,7 +63,7 @@ fn is_allowed(bytes: &[u8]) -> bool {
 
 /// A message on our channel.
 pub fn message(bytes: &[u8]) {
-    PushListener::new("lock:", std::sync::Arc::default()).hear(bytes);
+    PushListener::new("lock:", std::sync::Arc::default()).receive(bytes);
 }
 
 /// Reads the value in each way in which answers of scripts are read.
@@ -86,7 +86,7 @@ fn read(value: &Value) {
 
 fn pushed(kind: PushKind, data: Vec<Value>) {
     let listener = PushListener::new("lock:", std::sync::Arc::default());
-    let _ = Hear(listener).send(PushInfo { kind, data });
+    let _ = PushSender(listener).send(PushInfo { kind, data });
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{
     engine::REQUEST_LIFE,
     error::{Refused, is_foreign_type, said_in_script},
     outbox::{BATCH, Values},
-    push_listener::letter,
+    previous::letter,
     reach::Via,
     reply::Reply,
     scripts::{Item, Script, millis},

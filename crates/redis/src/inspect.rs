@@ -7,10 +7,10 @@ use crate::{
     engine::unknown_layout,
     error::Refused,
     guarantee::{self, Topology},
-    push_listener::LINEAGE,
     reach::Via,
     reply::Reply,
     scripts::{Item, Script},
+    token_counter::LINEAGE,
 };
 use leasehold_core::{
     BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,

@@ -24,6 +24,7 @@ mod keys;
 mod layout;
 mod open;
 mod outbox;
+mod previous;
 mod push_listener;
 mod reach;
 mod redlock;
@@ -37,6 +38,7 @@ mod shared_task;
 mod short;
 mod stream;
 mod texts;
+mod token_counter;
 mod url;
 mod wake;
 

@@ -12,7 +12,7 @@ use redis::{
 use crate::{
     error::sort_connecting,
     identity::{Identity, Wanted, process},
-    push_listener::{Hear, PushHandler},
+    push_listener::{PushHandler, PushSender},
     server::Server,
     stream,
 };
@@ -54,7 +54,7 @@ pub(crate) async fn open<L: PushHandler>(
     };
     let password = password.as_ref().map(|password| password.as_str());
     let new = info(server, password, ProtocolVersion::RESP3);
-    let pushed = options.clone().set_push_sender(Hear(Arc::clone(listener)));
+    let pushed = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
     let refused =
         match MultiplexedConnection::new_with_config(&new, stream::open(server).await?, pushed).await {
             Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
@@ -72,7 +72,7 @@ pub(crate) async fn open<L: PushHandler>(
     let listener = Arc::clone(listener);
     let hear = async move {
         while let Some(message) = messages.next().await {
-            listener.hear(message.get_payload_bytes());
+            listener.receive(message.get_payload_bytes());
         }
     };
     let driver = async move {

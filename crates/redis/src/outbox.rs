@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{Clock, EngineError, Fault, Instant, is_begun_here};
+use leasehold_core::{EngineError, Fault, Instant, is_begun_here};
 use redis::{
     Cmd, RedisError, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection},
@@ -19,9 +19,9 @@ use tokio::sync::{
 use crate::{
     error::{Refused, demoted},
     evidence::Evidence,
-    layout::Layout,
     open,
     push_listener::PushListener,
+    reach::Client,
     scripts::{Item, Script},
     shared_task::SharedTask,
 };
@@ -51,10 +51,9 @@ pub(crate) struct Outbox {
 pub(crate) struct Sender {
     calls: mpsc::Receiver<Call>,
     mux: MultiplexedConnection,
-    clock: Arc<dyn Clock>,
+    client: Arc<Client>,
     listener: Arc<PushListener>,
     evidence: Arc<Evidence>,
-    layout: Layout,
 }
 
 struct Call {
@@ -103,15 +102,14 @@ impl Sender {
     /// `slow`: an answer that takes longer is no evidence.
     pub(crate) fn new(
         mux: MultiplexedConnection,
-        clock: Arc<dyn Clock>,
+        client: Arc<Client>,
         listener: Arc<PushListener>,
         slow: Option<Duration>,
-        layout: Layout,
     ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
         let evidence = Arc::new(Evidence::new(slow));
         let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
-        (outbox, Self { calls, mux, clock, listener, evidence, layout })
+        (outbox, Self { calls, mux, client, listener, evidence })
     }
 
     /// Sends until the outbox is dropped.
@@ -139,11 +137,10 @@ impl Sender {
     /// Sends one load in one write, and hands out the replies of the scripts.
     fn send(&self, mut load: Vec<Vec<Call>>) -> impl Future<Output = ()> + use<> {
         let mut mux = self.mux.clone();
-        let (clock, listener, evidence) =
-            (Arc::clone(&self.clock), Arc::clone(&self.listener), Arc::clone(&self.evidence));
-        let layout = self.layout;
+        let (client, listener, evidence) =
+            (Arc::clone(&self.client), Arc::clone(&self.listener), Arc::clone(&self.evidence));
         async move {
-            let with = With { clock: &*clock, listener: &listener, evidence: &evidence, layout };
+            let with = With { client: &client, listener: &listener, evidence: &evidence };
             let all = match &mut load[..] {
                 [batch] => vec![with.once(&mut mux, batch).await],
                 all => Box::pin(with.all_once(&mut mux, all)).await,
@@ -228,10 +225,9 @@ impl From<RedisError> for Trouble {
 
 /// The context of every call.
 struct With<'a> {
-    clock: &'a dyn Clock,
+    client: &'a Client,
     listener: &'a PushListener,
     evidence: &'a Evidence,
-    layout: Layout,
 }
 
 impl With<'_> {
@@ -265,7 +261,7 @@ impl With<'_> {
     ) -> Result<Vec<Value>, Trouble> {
         match batch.first() {
             Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
-                open::teach(mux, self.layout.text(call.script)).await?;
+                open::teach(mux, self.client.config.layout.text(call.script)).await?;
                 self.once(mux, batch).await
             }
             _ => said,
@@ -278,9 +274,9 @@ impl With<'_> {
         batch: &mut Vec<Call>,
     ) -> Result<Vec<Value>, Trouble> {
         let Some((to, command)) = self.command(batch) else { return Ok(Vec::new()) };
-        let sent = self.clock.now();
+        let sent = self.client.clock.now();
         let said = ask(mux, to, command).await;
-        self.read(sent, self.clock.now(), said)
+        self.read(sent, self.client.clock.now(), said)
     }
 
     /// Like [`once`](Self::once), for a whole load.
@@ -301,9 +297,9 @@ impl With<'_> {
         if requests.is_empty() {
             return load.iter().map(|_| Ok(Vec::new())).collect();
         }
-        let sent = self.clock.now();
+        let sent = self.client.clock.now();
         let said = mux.req_packed_commands(&requests, 0, requests.len()).await;
-        let now = self.clock.now();
+        let now = self.client.clock.now();
         let mut said = said.map(Vec::into_iter);
         let one = |is_sent: bool| {
             if !is_sent {
@@ -322,9 +318,9 @@ impl With<'_> {
     fn command(&self, batch: &mut Vec<Call>) -> Option<(To, Cmd)> {
         batch.retain(|call| !call.said.is_closed());
         let Call { script, to, .. } = batch.first()?;
-        let counter = self.listener.counter(to.slot);
+        let counter = self.client.token_counter.key(to.slot);
         let items = batch.iter().flat_map(|call| &call.items);
-        Some((*to, script.call(self.layout, *to, &counter, self.listener.floor(), items)))
+        Some((*to, script.call(self.client.config.layout, *to, &counter, self.listener.time.floor(), items)))
     }
 
     /// The answers of a reply, one for each item.

@@ -17,10 +17,10 @@ use crate::{
     keys::{Keys, after_tag},
     layout::Layout,
     outbox::{BATCH, Items},
-    push_listener::LINEAGE,
     reach::Via,
     reply::Reply,
     scripts::{Item, Script, millis},
+    token_counter::LINEAGE,
 };
 
 impl RedisEngine {

@@ -211,7 +211,7 @@ impl Inner {
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         if self.waiting.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
-            nodes.iter().for_each(|node| node.listener().waits(claim, false));
+            nodes.iter().for_each(|node| node.listener().set_waiting(claim, false));
         }
     }
 

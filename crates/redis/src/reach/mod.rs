@@ -29,6 +29,7 @@ use crate::{
     push_listener::PushListener,
     scripts::Script,
     servers::Servers,
+    token_counter::TokenCounter,
 };
 use cluster::Cluster;
 use sentinel::Sentinel;
@@ -40,6 +41,7 @@ pub(crate) struct Client {
     pub(crate) channel: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) token_counter: TokenCounter,
     /// Counts connections, including failed attempts.
     connections: AtomicU64,
 }
@@ -66,7 +68,9 @@ impl Client {
         clock: Arc<dyn Clock>,
         mailbox: Arc<Mailbox>,
     ) -> Arc<Self> {
-        Arc::new(Self { config, channel: channel(id), clock, mailbox, connections: AtomicU64::new(1) })
+        let (channel, token_counter) = (channel(id), TokenCounter::new(&config.prefix));
+        let connections = AtomicU64::new(1);
+        Arc::new(Self { config, channel, clock, mailbox, token_counter, connections })
     }
 
     /// A listener for one server.
@@ -82,7 +86,7 @@ impl Client {
     /// If replicas are waited for, a pushed grant proves too little: it is sent before any replica has it.
     fn asking(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
-            listener.ask_before_believing();
+            listener.time.confirm_grants();
         }
         listener
     }
@@ -187,8 +191,8 @@ impl Reach {
     /// The claim, of a name in this slot, no longer waits at any server.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
-            Self::One(one) => one.listener().waits(claim, false),
-            Self::Sentinel(sentinel) => sentinel.listener().waits(claim, false),
+            Self::One(one) => one.listener().set_waiting(claim, false),
+            Self::Sentinel(sentinel) => sentinel.listener().set_waiting(claim, false),
             Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
         }
     }

@@ -60,7 +60,7 @@ impl Node {
     ) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(place.clone()), nodes.max(2));
         let listener = client.listener_of_many();
-        listener.trust(MOST_TRUST);
+        listener.process.trust(MOST_TRUST);
         let dialer =
             Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&listener)) };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
@@ -98,7 +98,7 @@ impl Node {
 
     /// The node has slots, or some are migrating to it.
     pub(crate) fn keeps(&self) {
-        self.listener().keeps();
+        self.listener().process.may_have_holds();
     }
 
     /// Slots came to it from another.
@@ -114,7 +114,7 @@ impl Node {
         }
         let arrivals = self.arrivals.load(Ordering::Acquire);
         let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_asked)?;
-        self.listener().raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
+        self.listener().time.raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
         self.floored.fetch_max(arrivals, Ordering::AcqRel);
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Dial for NodeDialer {
             if let Some(timeout) = runtime::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
                 let trust = (timeout / 2).min(MOST_TRUST);
                 conn.trust(trust);
-                self.dialer.listener.trust(trust);
+                self.dialer.listener.process.trust(trust);
             }
             Ok(conn)
         })

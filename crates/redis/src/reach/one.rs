@@ -63,7 +63,7 @@ impl One {
     /// The server at the end of this connection is no master: the next request connects to the server that is behind
     /// the name by then. Returns the error for the refused request.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
-        let was_master = self.listener().was_master();
+        let was_master = self.listener().process.was_master();
         hang_up(&self.0, connection, was_master.then_some(self.listener()));
         if was_master { EngineError::new(Fault::Retry, error.message) } else { error }
     }

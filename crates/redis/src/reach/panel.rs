@@ -249,7 +249,7 @@ impl SentinelState {
 
 impl PushHandler for SentinelState {
     /// Reads `<name> <old host> <old port> <new host> <new port>`, also of other groups.
-    fn hear(&self, message: &[u8]) {
+    fn receive(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
             self.kick.notify_one();
         }
@@ -299,7 +299,7 @@ mod tests {
             ("other mymaster 1 127.0.0.1 2", false),
             ("", false),
         ] {
-            state.hear(said.as_bytes());
+            state.receive(said.as_bytes());
             assert_eq!(state.kick.notified().now_or_never().is_some(), asks, "{said}");
         }
     }

@@ -165,11 +165,11 @@ impl Via {
     /// Records whether the claim waits at this server.
     pub(crate) fn waits(&self, claim: ClaimId, name: &Name, waits: bool) {
         let (Some(home), Some(slot)) = (&self.home, self.to.slot) else {
-            return self.conn.listener.waits(claim, waits);
+            return self.conn.listener.set_waiting(claim, waits);
         };
         if waits {
             home.cluster.waits(slot, claim, name);
-            self.conn.listener.waits(claim, true);
+            self.conn.listener.set_waiting(claim, true);
         } else {
             home.cluster.waits_no_more(slot, claim);
         }

@@ -236,7 +236,7 @@ impl PushHandler {
                     if asked_for_life.is_some_and(|asked| time.since(asked) > SILENCE) {
                         return None;
                     }
-                    if self.listener.somebody_waits() || !self.heard.lock().asked.is_empty() {
+                    if !self.listener.claims.is_empty() || !self.heard.lock().asked.is_empty() {
                         wanted = time;
                         if asked_for_life.is_none() {
                             asked_for_life = Some(time);
@@ -266,7 +266,7 @@ fn hear(
     };
     match parts.as_slice() {
         [Frame::Bytes(kind), Frame::Bytes(_), Frame::Bytes(message)] if kind == b"smessage" => {
-            listener.hear_own(message, client.clock.now());
+            listener.receive_own(message, client.clock.now());
         }
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
             let asked = heard.lock().asked.front().map(|(slot, _)| *slot);

@@ -12,7 +12,7 @@ use super::{
     tally::{Ballot, Decision, Tally, Vote},
     words::{Asked, End, Locked, Waits, Word, read_locked, read_written, write_item},
 };
-use crate::{keys::Keys, push_listener::LINEAGE, scripts::Script};
+use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 
 /// A guessed token is ahead of the nodes' clocks by this, in microseconds: it must be larger than their time when they
 /// are asked.

@@ -20,10 +20,10 @@ use super::{
 use crate::{
     inspect::escape,
     outbox::{Items, Values},
-    push_listener::LINEAGE,
     reply::Reply,
     runtime,
     scripts::{Item, Script},
+    token_counter::LINEAGE,
 };
 
 /// How long a node is waited for.

@@ -194,12 +194,12 @@ impl Node {
 
     /// The process of the newest connection: its run id, and when it was started, by its own clock in microseconds.
     pub(super) fn process(&self) -> Option<(String, u64)> {
-        self.one.listener().process()
+        self.one.listener().process.run_and_start()
     }
 
     /// Records whether the claim waits: while claims wait, the node is asked for signs of life.
     pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
-        self.one.listener().waits(claim, waits);
+        self.one.listener().set_waiting(claim, waits);
     }
 
     /// Keeps a connection that was made once connected. Never returns.

@@ -7,7 +7,7 @@ use leasehold_core::{Claim, ClaimId, EngineError, How, Previous};
 use crate::{
     keys::Keys,
     outbox::Values,
-    push_listener::previous,
+    previous,
     reply::{Reply, unreadable},
     scripts::{Item, millis},
 };
@@ -99,7 +99,7 @@ fn locked(text: &str) -> Option<Locked> {
         _ => return None,
     };
     let (micros, newest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let ended = previous(words.next()?);
+    let ended = previous::of_letter(words.next()?);
     let (first, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let born = Duration::from_micros(words.next()?.parse().ok()?);
     let longest = Duration::from_millis(words.next()?.parse().ok()?);
@@ -144,8 +144,7 @@ impl End {
     /// `quarantine`: how long a restarted node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
-        let (token, ended, tombstone) =
-            (self.token, crate::push_listener::letter(self.ended), u8::from(tombstone));
+        let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
         Item::new(keys)
             .id(self.id)
             .words(format_args!("{attempt} {token} {ended} {tombstone} {}", millis(quarantine)))
