@@ -138,11 +138,11 @@ impl Config {
     /// are for locks of different programs.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
-        self.one_program()?;
+        self.check_wake()?;
         Ok(self)
     }
 
-    fn one_program(&self) -> Result<(), Error> {
+    fn check_wake(&self) -> Result<(), Error> {
         if self.layout != Layout::Plain && self.wake.is_some() {
             return Err(Error::misconfigured(
                 "bell and layout=redisson are for locks of different programs: leave one of them out. Redisson's waiters are woken without a bell",
@@ -151,9 +151,9 @@ impl Config {
         Ok(())
     }
 
-    /// The description of the waiters that a release wakes, as the scripts read it: see `ring()` in `lua/wake.lua` and
+    /// The description of the waiters that a release wakes, as the scripts read it: see `wake_words()` in `lua/wake.lua` and
     /// `lua/wake_redisson.lua`.
-    pub(crate) fn ring(&self) -> &str {
+    pub(crate) fn wake_words(&self) -> &str {
         match (self.layout, &self.servers) {
             (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
             (Layout::Redisson, _) => "redisson",
@@ -244,10 +244,10 @@ impl Config {
     /// [`prefix`](Self::prefix), or if this is a Redis Cluster, on which that program does not run.
     pub fn wake(mut self, wake: Wake) -> Result<Self, Error> {
         if matches!(self.servers, Servers::Cluster(_)) {
-            wake.in_a_cluster()?;
+            wake.check_cluster()?;
         }
-        self.wake = Some((wake, wake.words(&self.prefix)?));
-        self.one_program()?;
+        self.wake = Some((wake, wake.script_words(&self.prefix)?));
+        self.check_wake()?;
         Ok(self)
     }
 

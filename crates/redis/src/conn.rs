@@ -37,7 +37,7 @@ use crate::{
 /// the shortest claim time, so that pushed grants can be dated.
 const PULSE: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
-const SILENCE: Duration = Duration::from_secs(3);
+const MAX_SILENCE: Duration = Duration::from_secs(3);
 
 /// One connection.
 pub(crate) struct Conn {
@@ -97,10 +97,10 @@ impl Conn {
             let dead = Arc::new(AtomicBool::new(false));
             let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(client), Arc::clone(listener), *slow);
             let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(listener), Arc::clone(clock));
-            let last_words = LastWords { dead: Arc::clone(&dead), broken };
+            let end_notice = EndNotice { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&listener.mailbox));
             let (shared, task) = SharedTask::new(Box::pin(async move {
-                let _last_words = last_words;
+                let _end_notice = end_notice;
                 tokio::select! {
                     // In this order: requests that the sender hands over are written at once.
                     biased;
@@ -135,11 +135,11 @@ impl Conn {
     /// Runs a script for these items.
     pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
         let _in_flight = self.listener.demand.start_request();
-        let said = self.outbox.call(&self.shared, to, script, items).await?;
+        let reply = self.outbox.call(&self.shared, to, script, items).await?;
         if script.renews() && self.waits_for_replicas() {
             Box::pin(self.replicated(to)).await.map_err(Refused::Failed)?;
         }
-        Ok(said)
+        Ok(reply)
     }
 
     /// Whether [`replicated`](Self::replicated) has anything to wait for.
@@ -210,7 +210,7 @@ async fn pulse(
                 let _ = notification.ping::<Value>().await;
             }
         };
-        if tokio::time::timeout(SILENCE, join(time, sign)).await.is_err() {
+        if tokio::time::timeout(MAX_SILENCE, join(time, sign)).await.is_err() {
             return;
         }
         tokio::time::sleep(PULSE).await;
@@ -223,12 +223,12 @@ pub(crate) fn wall_clock() -> Duration {
 }
 
 /// Reports that the connection is gone when its task ends, however it ends.
-struct LastWords {
+struct EndNotice {
     dead: Arc<AtomicBool>,
     broken: Arc<Notify>,
 }
 
-impl Drop for LastWords {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         self.dead.store(true, Ordering::Release);
         self.broken.notify_one();

@@ -12,7 +12,7 @@ use crate::{
     config::Config,
     conn::Conn,
     contention::Contention,
-    error::said_in_script,
+    error::script_error,
     keys::Keys,
     layout::Layout,
     previous,
@@ -54,9 +54,9 @@ impl RedisEngine {
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
-        if !config.ring().is_empty() {
+        if !config.wake_words().is_empty() {
             for_others += " ";
-            for_others += config.ring();
+            for_others += config.wake_words();
         }
         let client = Client::new(config, ClaimId(env.lineage().get().to_be_bytes()), Arc::clone(&env.clock));
         let contact = Contact::default();
@@ -79,12 +79,12 @@ impl RedisEngine {
             self.reach.waits_no_more(keys.slot, claim.id);
             return Ok(Answer::Gone);
         }
-        if self.may_be_quick(keys.slot, claim, how) {
+        if self.may_use_fast_path(keys.slot, claim, how) {
             let via = match self.reach.via_made(keys.slot) {
                 Some(via) => via,
                 None => Box::pin(self.reach.via(keys.slot)).await?,
             };
-            if let Some(grant) = self.claim_short(&via, &keys, claim).await? {
+            if let Some(grant) = self.claim_fast(&via, &keys, claim).await? {
                 if via.conn.waits_for_replicas() {
                     return Box::pin(self.replicated(&via, claim, grant)).await;
                 }
@@ -92,58 +92,58 @@ impl RedisEngine {
             }
         }
         // Boxed, because most claims never need it, and allocators are fast for little memory only.
-        Box::pin(self.claim_whole(claim, how, &keys)).await
+        Box::pin(self.claim_full(claim, how, &keys)).await
     }
 
     /// Claims a name with the whole script.
-    async fn claim_whole(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
-        let mut way = self.reach.way(keys.slot);
+    async fn claim_full(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
+        let mut request = self.reach.request(keys.slot);
         // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where
         // listening costs a request, a claim without it first tries, then listens, and then enqueues or asks.
         let (mut listens, mut tries) = (how == How::Ask, 0);
-        let (via, said) = loop {
-            let via = way.via().await?;
+        let (via, reply) = loop {
+            let via = request.via().await?;
             if listens
-                && !via.hears().await?
+                && !via.is_listening().await?
                 && let Err(refused) = via.listen().await
             {
-                way.again(refused).await?;
+                request.retry(refused).await?;
                 continue;
             }
-            let heard = via.hears().await?;
-            let item = self.claim_item(keys, claim, how, heard, &via.channel(&self.client).await?)?;
+            let is_listening = via.is_listening().await?;
+            let item = self.claim_item(keys, claim, how, is_listening, &via.channel(&self.client).await?)?;
             let in_flight = self.in_flight.start(claim.id, via.conn.number, self.client.clock.now());
             match via.run(Script::Claim, [item].into()).await {
-                Ok(said) => {
+                Ok(reply) => {
                     in_flight.complete();
-                    let said = Reply::new(said).text()?;
-                    let waits = said.starts_with("waiting ");
-                    let is_taken = waits || said.starts_with("taken ");
+                    let reply = Reply::new(reply).text()?;
+                    let waits = reply.starts_with("waiting ");
+                    let is_taken = waits || reply.starts_with("taken ");
                     via.waits(claim.id, &claim.name, waits);
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
                     // Once more, now listening: notifications since the first attempt may have been missed.
                     let may_wait = claim.may_queue && is_taken;
-                    if may_wait && tries < MOST_TRIES && !(heard && via.hears().await?) {
+                    if may_wait && tries < MOST_TRIES && !(is_listening && via.is_listening().await?) {
                         (listens, tries) = (true, tries + 1);
                         continue;
                     }
-                    break (via, said);
+                    break (via, reply);
                 }
                 Err(refused) if refused.is_unknown() => return Err(refused.into()),
                 Err(refused) => {
                     in_flight.complete();
-                    way.again(refused).await?;
+                    request.retry(refused).await?;
                 }
             }
         };
-        let answer = match answer(claim, &said, self.client.config.layout) {
+        let answer = match answer(claim, &reply, self.client.config.layout) {
             Ok(Answer::Held(grant)) => self.replicated(&via, claim, grant).await,
             answer => answer,
         };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
-            && !said.ends_with(" 0")
+            && !reply.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
             self.watch(&via.conn, keys, claim).await;
@@ -174,13 +174,13 @@ impl RedisEngine {
         }
     }
 
-    /// `heard`: the client would receive notifications about its queue entry, on this channel.
+    /// `is_listening`: the client would receive notifications about its queue entry, on this channel.
     fn claim_item(
         &self,
         keys: &Keys<'_>,
         claim: &Claim,
         how: How,
-        heard: bool,
+        is_listening: bool,
         channel: &str,
     ) -> Result<Item, EngineError> {
         let (mode, count, limit) = match claim.mode {
@@ -195,7 +195,7 @@ impl RedisEngine {
             millis(claim.ttl),
             millis(claim.claim_time.min(claim.ttl)),
             millis(entry_life(claim.ttl)),
-            u8::from(claim.may_queue && heard),
+            u8::from(claim.may_queue && is_listening),
             claim.tokens.clamp(1, leasehold_core::lock_state::MAX_TOKENS),
             channel,
             claim.owner,
@@ -238,8 +238,8 @@ impl Engine for RedisEngine {
 }
 
 /// Reads the script's answer to a claim, see `lua/claim.lua`.
-fn answer(claim: &Claim, said: &str, layout: Layout) -> Result<Answer, EngineError> {
-    let mut words = said.split(' ');
+fn answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineError> {
+    let mut words = reply.split(' ');
     let what = words.next().unwrap_or_default();
     match what {
         "held" => held(words).ok_or_else(unreadable),
@@ -262,7 +262,7 @@ fn answer(claim: &Claim, said: &str, layout: Layout) -> Result<Answer, EngineErr
         "full" => Err(EngineError::new(Fault::Refused, "too many claims stand in line already")),
         "counter" => Err(EngineError::new(Fault::Misconfigured, layout.no_counter())),
         "layout" => Err(unknown_layout()),
-        _ => Err(said_in_script(said)),
+        _ => Err(script_error(reply)),
     }
 }
 

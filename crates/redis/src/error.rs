@@ -33,10 +33,10 @@ impl Refused {
     }
 
     /// Reads the text of a server's error.
-    pub(crate) fn said(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut words = text.split_ascii_whitespace();
         let (code, to) = (words.next().unwrap_or_default(), words.nth(1).map(str::to_owned));
-        let error = said_in_script(text);
+        let error = script_error(text);
         match (code, to) {
             ("MOVED", Some(to)) => Self::Moved { to, error },
             ("ASK", Some(to)) => Self::Ask { to, error },
@@ -80,8 +80,8 @@ fn is_of_no_master(code: &str) -> bool {
 
 /// The error, if the answer to one item of a batch says that the server is no longer a master: then every write fails
 /// so.
-pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
-    let text = match said {
+pub(crate) fn demoted(reply: &Value) -> Option<EngineError> {
+    let text = match reply {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?,
         Value::SimpleString(text) => text,
         _ => return None,
@@ -91,7 +91,7 @@ pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
         return None;
     }
     let (code, detail) = split(text);
-    is_of_no_master(&code).then(|| said_of(&code, detail))
+    is_of_no_master(&code).then(|| error_of(&code, detail))
 }
 
 /// Classifies the error of a request that may have been sent.
@@ -99,7 +99,7 @@ pub(crate) fn sort(error: RedisError) -> EngineError {
     match code_of(&error) {
         Some(code) => {
             let detail = error.detail().unwrap_or_default().to_owned();
-            said_of(&code, &detail).with_source(error)
+            error_of(&code, &detail).with_source(error)
         }
         // If the connection broke, it is unknown whether the request arrived.
         None => {
@@ -151,9 +151,9 @@ pub(crate) fn wants_tls(server: &Server) -> &'static str {
 }
 
 /// Classifies the error of one item of a batch inside a script.
-pub(crate) fn said_in_script(text: &str) -> EngineError {
+pub(crate) fn script_error(text: &str) -> EngineError {
     let (code, detail) = split(text);
-    said_of(&code, detail)
+    error_of(&code, detail)
 }
 
 /// True if there is something other than a string under the key of a lock: certainly not a hold of ours.
@@ -174,9 +174,9 @@ fn is_about_slots(detail: &str) -> bool {
 }
 
 /// The text of such an error in a script, see `unpacked` in name.lua.
-const UNREADABLE: &str = "cannot read what is packed";
+const UNREADABLE_RECORD: &str = "cannot read what is packed";
 
-fn said_of(code: &str, detail: &str) -> EngineError {
+fn error_of(code: &str, detail: &str) -> EngineError {
     let (fault, what) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
         "BUSY" => (Fault::Retry, "the server is busy with somebody's script"),
@@ -214,7 +214,7 @@ fn said_of(code: &str, detail: &str) -> EngineError {
             "the key of this lock holds something else than a string: choose another name or prefix",
         ),
         _ if detail.contains("max number of clients") => (Fault::Full, "the server has too many connections"),
-        _ if detail.contains(UNREADABLE) => (
+        _ if detail.contains(UNREADABLE_RECORD) => (
             Fault::Misconfigured,
             "what leasehold keeps beside this lock is not what it wrote: while nobody holds it, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
         ),
@@ -271,12 +271,12 @@ mod tests {
     #[test]
     fn codes_are_found_also_inner_scripts_of_older_servers() {
         let old = "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory > 'maxmemory'.";
-        assert_eq!(said_in_script(old).fault, Fault::Refused);
+        assert_eq!(script_error(old).fault, Fault::Refused);
         let old = "ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Operation against a key";
-        assert_eq!(said_in_script(old).fault, Fault::Misconfigured);
-        assert_eq!(said_in_script("OOM command not allowed").fault, Fault::Refused);
-        assert_eq!(said_in_script("NOPERM this user has no permissions").fault, Fault::Denied);
-        for (said, fault) in [
+        assert_eq!(script_error(old).fault, Fault::Misconfigured);
+        assert_eq!(script_error("OOM command not allowed").fault, Fault::Refused);
+        assert_eq!(script_error("NOPERM this user has no permissions").fault, Fault::Denied);
+        for (reply, fault) in [
             (
                 "ERR The user executing the script can't run this command or subcommand script: x",
                 Fault::Denied,
@@ -305,7 +305,7 @@ mod tests {
             ("ERR Unknown command called from script script: x", Fault::Misconfigured),
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),
         ] {
-            assert_eq!(said_in_script(said).fault, fault, "{said}");
+            assert_eq!(script_error(reply).fault, fault, "{reply}");
         }
         let of_item = |text: &str| demoted(&Value::BulkString(text.into())).map(|error| error.fault);
         for text in [

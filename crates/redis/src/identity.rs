@@ -48,21 +48,21 @@ impl Identity {
     }
 
     async fn by_hello(mux: &MultiplexedConnection) -> RedisResult<Self> {
-        let said: Value = redis::cmd("HELLO").arg(3).query_async(&mut mux.clone()).await?;
-        let said: HashMap<String, Value> = from_redis_value(said).map_err(RedisError::from)?;
-        let word = |key| said.get(key).and_then(|value| from_redis_value::<String>(value.clone()).ok());
+        let reply: Value = redis::cmd("HELLO").arg(3).query_async(&mut mux.clone()).await?;
+        let reply: HashMap<String, Value> = from_redis_value(reply).map_err(RedisError::from)?;
+        let word = |key| reply.get(key).and_then(|value| from_redis_value::<String>(value.clone()).ok());
         let [mode, role] = ["mode", "role"].map(|key| word(key).unwrap_or_default());
         Ok(Self { mode, role, ..Self::default() })
     }
 
     /// Not every server knows the command `ROLE`, or lets this user call it.
     async fn by_role(mux: &MultiplexedConnection) -> RedisResult<Self> {
-        let said: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut mux.clone()).await;
-        let role = match said {
+        let reply: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut mux.clone()).await;
+        let role = match reply {
             Err(error) if error.code().is_none() => return Err(error),
             Err(_) => String::new(),
-            Ok(said) => {
-                said.first().and_then(|value| from_redis_value(value.clone()).ok()).unwrap_or_default()
+            Ok(reply) => {
+                reply.first().and_then(|value| from_redis_value(value.clone()).ok()).unwrap_or_default()
             }
         };
         let (mode, role) = match role.as_str() {
@@ -79,7 +79,7 @@ impl Identity {
         let scheme = if server.is_encrypted() { "rediss" } else { "redis" };
         let (what, write) = match (self.mode.as_str(), wanted) {
             ("sentinel", Wanted::Sentinel) | ("cluster", Wanted::Node) | ("", _) => {
-                return self.place(wanted, server);
+                return self.check_place(wanted, server);
             }
             ("sentinel", _) => {
                 let known = match &self.masters[..] {
@@ -98,12 +98,12 @@ impl Identity {
             (_, Wanted::Node) => {
                 ("a server alone and no node of a Redis Cluster", format!("{scheme}://{address}"))
             }
-            _ => return self.place(wanted, server),
+            _ => return self.check_place(wanted, server),
         };
         Err(EngineError::new(Fault::Misconfigured, format!("{address} is {what}: write {write}")))
     }
 
-    fn place(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
+    fn check_place(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
         if wanted == Wanted::Independent && self.role == "replica" {
             let message = format!(
                 "{} is a replica, and a Redlock wants masters that know nothing of each other: name its master, or another server",
@@ -133,8 +133,8 @@ pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<St
 
 /// The run id of the server, and for how many seconds its process has been running, if this user may know them.
 pub(crate) async fn process(mux: &MultiplexedConnection) -> RedisResult<(Option<String>, Option<u64>)> {
-    let said: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
-    match said {
+    let reply: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
+    match reply {
         Ok(text) => {
             let find = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
             let uptime = find("uptime_in_seconds:").and_then(|seconds| seconds.parse().ok());
@@ -147,10 +147,10 @@ pub(crate) async fn process(mux: &MultiplexedConnection) -> RedisResult<(Option<
 
 /// The groups that a Sentinel watches, if it answers.
 pub(crate) async fn masters(mux: &MultiplexedConnection) -> Vec<String> {
-    let said: RedisResult<Vec<HashMap<String, String>>> =
+    let reply: RedisResult<Vec<HashMap<String, String>>> =
         redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut mux.clone()).await;
     let mut names: Vec<_> =
-        said.unwrap_or_default().into_iter().filter_map(|mut one| one.remove("name")).collect();
+        reply.unwrap_or_default().into_iter().filter_map(|mut one| one.remove("name")).collect();
     names.sort_unstable();
     names
 }
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn a_server_of_another_kind_is_refused_with_the_url_that_is_right() {
-        let place = Endpoint { host: "h".to_owned(), port: 7 };
-        let server = Server::new(Address::Tcp(place), Login::default(), Duration::ZERO, 1);
-        for (mode, role, wanted, fault, said) in [
+        let endpoint = Endpoint { host: "h".to_owned(), port: 7 };
+        let server = Server::new(Address::Tcp(endpoint), Login::default(), Duration::ZERO, 1);
+        for (mode, role, wanted, fault, expected) in [
             ("standalone", "master", Wanted::Alone, None, ""),
             ("standalone", "replica", Wanted::Alone, None, ""),
             ("standalone", "master", Wanted::Independent, None, ""),
@@ -201,7 +201,7 @@ mod tests {
             let judged = identity.judge(wanted, &server);
             assert_eq!(judged.as_ref().err().map(|error| error.fault), fault, "{mode} {role} {wanted:?}");
             let text = judged.err().map(|error| error.message).unwrap_or_default();
-            assert!(text.contains(said), "{text}");
+            assert!(text.contains(expected), "{text}");
         }
     }
 }

@@ -102,7 +102,7 @@ impl RedisEngine {
                 Ok(reply) => Reply::new(reply),
                 Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
                     count /= 10;
-                    via = self.reach.anew(&via).await?;
+                    via = self.reach.reconnect(&via).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -119,11 +119,11 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let wake = self.client.config.ring();
+        let wake = self.client.config.wake_words();
         let item =
             |_: &Via| Ok([Item::new(&keys).number(token).number(force.into()).text(wake.as_bytes())].into());
-        let said = self.reach.run(keys.slot, Script::Break, item).await?;
-        match Reply::new(said).text()?.as_str() {
+        let reply = self.reach.run(keys.slot, Script::Break, item).await?;
+        match Reply::new(reply).text()?.as_str() {
             "done" => Ok(Broken::Done),
             "absent" => Ok(Broken::NotHeld),
             _ => Err(unknown_layout()),
@@ -132,9 +132,9 @@ impl RedisEngine {
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
         let (mut judged, servers) = (Vec::new(), self.reach.servers().await?);
-        let way = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
+        let topology = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
         for via in servers {
-            judged.push(guarantee::look(&via.conn, way).await?);
+            judged.push(guarantee::look(&via.conn, topology).await?);
         }
         let one = judged.pop();
         let Some(mut all) = one else { return Err(EngineError::new(Fault::Retry, "no server is known")) };

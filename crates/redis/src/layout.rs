@@ -138,8 +138,8 @@ const fn of_redisson(script: Script) -> Option<&'static str> {
         Script::Look => redisson::LOOK,
         Script::RenewLock => redisson::RENEW_LOCK,
         Script::ReleaseLock => redisson::RELEASE_LOCK,
-        Script::RenewSeat => redisson::RENEW_SEAT,
-        Script::ReleaseSeat => redisson::RELEASE_SEAT,
+        Script::RenewShared => redisson::RENEW_SHARED,
+        Script::ReleaseShared => redisson::RELEASE_SHARED,
         _ => return None,
     })
 }

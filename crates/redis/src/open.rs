@@ -167,6 +167,6 @@ pub(crate) async fn second(
 
 /// Loads a script into a server that does not know it. Each script is sent once to a server, not once on each
 /// connection, because the server may log what it receives.
-pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: &str) -> RedisResult<()> {
+pub(crate) async fn load_script(mux: &mut MultiplexedConnection, script: &str) -> RedisResult<()> {
     redis::cmd("SCRIPT").arg("LOAD").arg(script).exec_async(mux).await
 }

@@ -29,7 +29,7 @@ pub(crate) struct Replicas(mpsc::Sender<Call>);
 
 struct Call {
     to: To,
-    said: oneshot::Sender<Result<(), EngineError>>,
+    reply: oneshot::Sender<Result<(), EngineError>>,
 }
 
 /// The connection on which replicas are asked for.
@@ -86,9 +86,9 @@ impl Replicas {
     /// # Errors
     /// Too few replicas have it, or it is unknown.
     pub(crate) async fn have_all(&self, to: To) -> Result<(), EngineError> {
-        let (said, answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let broke = || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
-        if self.0.send(Call { to, said }).await.is_err() {
+        if self.0.send(Call { to, reply }).await.is_err() {
             return Err(broke());
         }
         answer.await.unwrap_or_else(|_| Err(broke()))
@@ -98,8 +98,8 @@ impl Replicas {
 /// Whether the user may call `WAIT`. Asks for no replicas, so that the answer comes at once; better now than at the
 /// first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
-    let said: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
-    match said.map_err(sort) {
+    let reply: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
+    match reply.map_err(sort) {
         Ok(_) => Ok(true),
         Err(error) if error.fault == Fault::Denied => Ok(false),
         Err(error) => Err(error),
@@ -110,10 +110,10 @@ impl Asker {
     async fn run(self, mut waiting: mpsc::Receiver<Call>) {
         let mut calls = Vec::new();
         while waiting.recv_many(&mut calls, ROOM).await > 0 {
-            let said = self.ask(calls[0].to).await;
+            let reply = self.ask(calls[0].to).await;
             for call in calls.drain(..) {
-                let said = said.as_ref().copied().map_err(EngineError::again);
-                let _ = call.said.send(said);
+                let reply = reply.as_ref().copied().map_err(EngineError::again);
+                let _ = call.reply.send(reply);
             }
         }
     }
@@ -129,8 +129,8 @@ impl Asker {
             .arg(ECHO_LIFE.as_millis() as u64)
             .ignore();
         both.cmd("WAIT").arg(wanted).arg(PATIENCE.as_millis() as u64);
-        let said: RedisResult<(u32,)> = both.query_async(&mut self.mux.clone()).await;
-        let (have,) = said.map_err(sort)?;
+        let reply: RedisResult<(u32,)> = both.query_async(&mut self.mux.clone()).await;
+        let (have,) = reply.map_err(sort)?;
         if have >= wanted {
             return Ok(());
         }

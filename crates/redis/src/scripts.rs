@@ -27,8 +27,8 @@ pub(crate) enum Script {
     RenewLock,
     ReleaseLock,
     /// The same for a shared hold or permits, by the lock and the set of the holds.
-    RenewSeat,
-    ReleaseSeat,
+    RenewShared,
+    ReleaseShared,
     /// For free names, and for names without waiters, on one server.
     ClaimFree,
     ReleaseFree,
@@ -55,8 +55,8 @@ pub(crate) const TEXTS: [&str; 21] = [
     texts::FENCE,
     texts::RENEW_LOCK,
     texts::RELEASE_LOCK,
-    texts::RENEW_SEAT,
-    texts::RELEASE_SEAT,
+    texts::RENEW_SHARED,
+    texts::RELEASE_SHARED,
     texts::CLAIM_FREE,
     texts::RELEASE_FREE,
     texts::CLAIM_NODE,
@@ -237,18 +237,18 @@ impl Script {
                 | Self::WriteToken
                 | Self::RenewNode
                 | Self::ReleaseVote
-        ) || self.is_short()
+        ) || self.is_fast_path()
     }
 
     /// Whether it leaves every case that is not plain to the whole script. It takes names in any slots, and declares
     /// none of their keys.
-    pub(crate) const fn is_short(self) -> bool {
+    pub(crate) const fn is_fast_path(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
     }
 
     /// Whether its success makes holds last longer.
     pub(crate) const fn renews(self) -> bool {
-        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat)
+        matches!(self, Self::Renew | Self::RenewLock | Self::RenewShared)
     }
 
     pub(crate) const fn text(self) -> &'static str {
@@ -259,7 +259,7 @@ impl Script {
     /// touch.
     const fn side_keys(self, to: To, layout: Layout) -> &'static [u8] {
         match self {
-            Self::RenewSeat | Self::ReleaseSeat => b"h",
+            Self::RenewShared | Self::ReleaseShared => b"h",
             Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
                 if layout.looks_at_more() {
                     SIDE_KEYS_AND_NONE
@@ -286,8 +286,8 @@ impl Script {
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
-        if self.is_short() {
-            return self.call_short(counter, floor, items);
+        if self.is_fast_path() {
+            return self.call_fast_path(counter, floor, items);
         }
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
@@ -321,7 +321,12 @@ impl Script {
     }
 
     /// The call of a short script.
-    fn call_short<'a>(self, counter: &str, floor: u64, items: impl Iterator<Item = &'a Item> + Clone) -> Cmd {
+    fn call_fast_path<'a>(
+        self,
+        counter: &str,
+        floor: u64,
+        items: impl Iterator<Item = &'a Item> + Clone,
+    ) -> Cmd {
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
         let mut command = Cmd::with_capacity(count * 2 + 6, bytes + 128);

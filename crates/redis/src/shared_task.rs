@@ -191,10 +191,10 @@ mod tests {
 
     #[test]
     fn who_leaves_a_call_does_what_it_wakes_and_the_task_sleeps_on() {
-        let kept = Arc::new(Mutex::new(None::<Waker>));
-        let keep = Arc::clone(&kept);
+        let stored = Arc::new(Mutex::new(None::<Waker>));
+        let store = Arc::clone(&stored);
         let (shared, mut task, polls) = work(move |before, waker| {
-            *keep.lock().unwrap() = Some(waker.clone());
+            *store.lock().unwrap() = Some(waker.clone());
             // The second poll wakes another part of the connection.
             if before == 1 {
                 waker.wake_by_ref();
@@ -203,7 +203,7 @@ mod tests {
         });
         let woken = Arc::new(Woken::default());
         assert!(!poll(&mut task, &woken));
-        let wake = || kept.lock().unwrap().clone().unwrap().wake();
+        let wake = || stored.lock().unwrap().clone().unwrap().wake();
         shared.poll_after(wake);
         assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (3, 0));
         // A later answer wakes the task.

@@ -30,7 +30,7 @@ impl RedisEngine {
     }
 
     /// Whether to try the short script: if, as far as we know, nobody else wanted a name of this slot lately.
-    pub(crate) fn may_be_quick(&self, slot: u16, claim: &Claim, how: How) -> bool {
+    pub(crate) fn may_use_fast_path(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
             // The short scripts know only the lock that is a string.
@@ -39,7 +39,7 @@ impl RedisEngine {
     }
 
     /// The grant, if the name is free and has no waiters; `None` if the whole script must be asked.
-    pub(crate) async fn claim_short(
+    pub(crate) async fn claim_fast(
         &self,
         via: &Via,
         keys: &Keys<'_>,
@@ -57,17 +57,17 @@ impl RedisEngine {
             claim.owner
         ));
         let in_flight = self.in_flight.start(claim.id, via.conn.number, self.client.clock.now());
-        let said = match via.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
+        let reply = match via.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
             Err(refused) if refused.is_unknown() => return Err(refused.into()),
-            said => said,
+            reply => reply,
         };
         in_flight.complete();
         // If the script itself is refused, the whole script gets the reason.
-        let Ok(said) = said else {
+        let Ok(reply) = reply else {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         };
-        let first = Reply::new(said).number()?;
+        let first = Reply::new(reply).number()?;
         if first == 0 {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
@@ -92,12 +92,12 @@ impl RedisEngine {
                 None => rest.push(at),
             }
         }
-        let batch = |places: &[usize]| Batch::new(releases, places);
+        let batch = |positions: &[usize]| Batch::new(releases, positions);
         let (mut vias, mut batches) = (Vec::new(), Vec::new());
-        for (via, places) in nodes.into_values() {
-            for places in places.chunks(BATCH) {
+        for (via, positions) in nodes.into_values() {
+            for positions in positions.chunks(BATCH) {
                 vias.push(Some(via.clone()));
-                batches.push(batch(places));
+                batches.push(batch(positions));
             }
         }
         if !rest.is_empty() {
@@ -125,21 +125,21 @@ impl RedisEngine {
     }
 
     /// Releases by the short script on this connection; `None` for each that is left to the whole script.
-    pub(crate) async fn release_short(&self, via: &Via, releases: &[Release]) -> Vec<Option<Released>> {
-        let said = async {
+    pub(crate) async fn release_fast(&self, via: &Via, releases: &[Release]) -> Vec<Option<Released>> {
+        let reply = async {
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
                 self.reach.waits_no_more(keys.slot, release.id);
                 Ok(Item::release_of(&keys, release.id, release.token))
             };
             let items = releases.iter().map(item).collect::<Result<Items, _>>().map_err(Refused::Failed)?;
-            let mut said =
+            let mut reply =
                 Reply::new(via.run(self.short(Script::ReleaseFree, Script::ReleaseNode), items).await?);
-            releases.iter().map(|_| said.number()).collect::<Result<Vec<_>, _>>().map_err(Refused::Failed)
+            releases.iter().map(|_| reply.number()).collect::<Result<Vec<_>, _>>().map_err(Refused::Failed)
         };
-        match said.await {
-            Ok(said) => {
-                said.into_iter().zip(releases).map(|(freed, one)| self.freed(freed == 1, one)).collect()
+        match reply.await {
+            Ok(reply) => {
+                reply.into_iter().zip(releases).map(|(freed, one)| self.freed(freed == 1, one)).collect()
             }
             Err(refused) if refused.is_unknown() => {
                 let error = EngineError::from(refused);

@@ -40,7 +40,7 @@ impl FromStr for Wake {
 
 impl Wake {
     /// The description for the scripts, for locks with this prefix. See `ring()` in `lua/wake.lua`.
-    pub(crate) fn words(self, prefix: &str) -> Result<String, Error> {
+    pub(crate) fn script_words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(
                 "this bell belongs to keys that begin with {wanted}: choose that prefix"
@@ -59,7 +59,7 @@ impl Wake {
 
     /// Refuses programs whose wake-up is a key in another slot than the lock, because no script can write it. A message
     /// reaches all nodes.
-    pub(crate) fn in_a_cluster(self) -> Result<(), Error> {
+    pub(crate) fn check_cluster(self) -> Result<(), Error> {
         let program = match self {
             Self::PythonRedisLock => "python-redis-lock",
             Self::Walrus => "walrus",
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn each_wake_belongs_to_the_keys_of_its_program() {
-        let words = |wake: &str, prefix: &str| wake.parse::<Wake>().unwrap().words(prefix);
-        assert_eq!(words("prl", "lock:").unwrap(), "prl");
-        assert_eq!(words("walrus", "lock:team:").unwrap(), "walrus");
-        assert_eq!(words("spring", "my registry:").unwrap(), "spring my registry");
+        let script_words = |wake: &str, prefix: &str| wake.parse::<Wake>().unwrap().script_words(prefix);
+        assert_eq!(script_words("prl", "lock:").unwrap(), "prl");
+        assert_eq!(script_words("walrus", "lock:team:").unwrap(), "walrus");
+        assert_eq!(script_words("spring", "my registry:").unwrap(), "spring my registry");
         for (wake, prefix) in [("prl", ""), ("walrus", "app:"), ("spring", "registry"), ("spring", ":")] {
-            assert!(words(wake, prefix).unwrap_err().is_misconfigured(), "{wake} {prefix}");
+            assert!(script_words(wake, prefix).unwrap_err().is_misconfigured(), "{wake} {prefix}");
         }
         assert!("gong".parse::<Wake>().unwrap_err().is_misconfigured());
     }

@@ -16,7 +16,7 @@ use super::{
     node::Node,
     routed_request::{Home, Via},
     slots::{self, NodeInfo, Range},
-    waiting::Waiting,
+    waiting::SlotWaiters,
 };
 use crate::{keys::SLOTS, outbox::To};
 
@@ -31,10 +31,10 @@ pub(crate) struct Inner {
     me: Weak<Inner>,
     pub(crate) client: Arc<Client>,
     contact: Contact,
-    pub(crate) waiting: Waiting,
+    pub(crate) slot_waiters: SlotWaiters,
     known: Mutex<Known>,
     /// Notified when an attempt to learn the owners of the slots has ended.
-    pub(crate) told: Notify,
+    pub(crate) map_read: Notify,
     /// Notified when the set of nodes changes.
     regrouped: Notify,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Inner {
 /// What is known of the cluster.
 pub(crate) struct Known {
     /// The owner of each slot; `None` before a node reported it.
-    slots: Vec<Option<Owned>>,
+    slots: Vec<Option<Owner>>,
     /// Nodes that lost slots since the owners were last reported.
     left: Vec<Arc<Node>>,
     /// Nodes that own slots, or to which others redirected us.
@@ -58,7 +58,7 @@ pub(crate) struct Known {
 
 /// The owner of a slot, and since when it is known.
 #[derive(Clone)]
-struct Owned {
+struct Owner {
     node: Arc<Node>,
     since: Instant,
 }
@@ -66,7 +66,7 @@ struct Owned {
 impl Cluster {
     pub(crate) fn new(client: &Arc<Client>, seeds: &[Endpoint], contact: Contact) -> Self {
         Self(Arc::new_cyclic(|me| {
-            let node = |place: &Endpoint| Node::new(me, client, place.clone(), seeds.len());
+            let node = |endpoint: &Endpoint| Node::new(me, client, endpoint.clone(), seeds.len());
             let known = Known {
                 slots: vec![None; SLOTS],
                 left: Vec::new(),
@@ -80,9 +80,9 @@ impl Cluster {
                 me: Weak::clone(me),
                 client: Arc::clone(client),
                 contact,
-                waiting: Waiting::default(),
+                slot_waiters: SlotWaiters::default(),
                 known: Mutex::new(known),
-                told: Notify::new(),
+                map_read: Notify::new(),
                 regrouped: Notify::new(),
             }
         }))
@@ -90,43 +90,43 @@ impl Cluster {
 
     /// The connection to the node that has this slot.
     pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
-        let owned = match self.0.owned(slot) {
-            Some(owned) => owned,
+        let owner = match self.0.owner(slot) {
+            Some(owner) => owner,
             None => {
-                self.0.look().await?;
-                self.0.owned(slot).ok_or_else(|| nobody_has(slot))?
+                self.0.wait_for_map().await?;
+                self.0.owner(slot).ok_or_else(|| slot_without_owner(slot))?
             }
         };
-        let met = match self.go(&owned.node, self.to(slot, &owned)).await {
+        let failure = match self.connect(&owner.node, self.to(slot, &owner)).await {
             Ok(via) => return Ok(via),
             Err(error) => error,
         };
         // Nothing was sent: if another node has its place by now, that one is asked.
-        if met.fault != Fault::Retry || self.0.look().await.is_err() {
-            return Err(met);
+        if failure.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
+            return Err(failure);
         }
-        match self.0.owned(slot) {
-            Some(now) if !Arc::ptr_eq(&now.node, &owned.node) => {
-                self.go(&now.node, self.to(slot, &now)).await
+        match self.0.owner(slot) {
+            Some(now) if !Arc::ptr_eq(&now.node, &owner.node) => {
+                self.connect(&now.node, self.to(slot, &now)).await
             }
-            _ => Err(met),
+            _ => Err(failure),
         }
     }
 
     /// The same connection, if it is made and nothing must be asked there first.
     pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
-        let owned = self.0.owned(slot)?;
-        let (conn, to) = (owned.node.made()?, self.to(slot, &owned));
-        Some(Via { conn, to, home: Some(Home { cluster: Arc::clone(&self.0), node: owned.node }) })
+        let owner = self.0.owner(slot)?;
+        let (conn, to) = (owner.node.made()?, self.to(slot, &owner));
+        Some(Via { conn, to, home: Some(Home { cluster: Arc::clone(&self.0), node: owner.node }) })
     }
 
-    fn to(&self, slot: u16, owned: &Owned) -> To {
-        let unsettled = self.0.client.clock.now().since(owned.since) < UNSETTLED;
+    fn to(&self, slot: u16, owner: &Owner) -> To {
+        let unsettled = self.0.client.clock.now().since(owner.since) < UNSETTLED;
         To { slot: Some(slot), asking: false, unsettled }
     }
 
     /// The connection to this node.
-    pub(crate) async fn go(&self, node: &Arc<Node>, to: To) -> Result<Via, EngineError> {
+    pub(crate) async fn connect(&self, node: &Arc<Node>, to: To) -> Result<Via, EngineError> {
         match node.conn().await {
             Ok(conn) => {
                 self.0.contact.made();
@@ -152,12 +152,12 @@ impl Cluster {
     pub(crate) async fn owners(&self) -> Result<Vec<Via>, EngineError> {
         let mut owners = self.0.lock().owners();
         if owners.is_empty() {
-            self.0.look().await?;
+            self.0.wait_for_map().await?;
             owners = self.0.lock().owners();
         }
         let mut vias = Vec::new();
         for node in owners {
-            vias.push(self.go(&node, To::default()).await?);
+            vias.push(self.connect(&node, To::default()).await?);
         }
         Ok(vias)
     }
@@ -168,17 +168,17 @@ impl Cluster {
         let now = self.0.client.clock.now();
         {
             let mut known = self.0.lock();
-            known.settle(slot, &node, now);
+            known.set_owner(slot, &node, now);
             known.witness = Some(node);
         }
-        self.0.waiting.ring(slot, &self.0.client.mailbox);
+        self.0.slot_waiters.recheck(slot, &self.0.client.mailbox);
         self.0.want_map();
         Ok(())
     }
 
     /// The node to which a slot is migrating.
     pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
-        self.0.node_at(to, from, slot).inspect(|node| node.keeps())
+        self.0.node_at(to, from, slot).inspect(|node| node.may_have_holds())
     }
 
     /// The claim no longer waits.
@@ -204,12 +204,12 @@ impl Cluster {
 impl Inner {
     /// The claim waits in this slot.
     pub(crate) fn waits(&self, slot: u16, claim: ClaimId, name: &Name) {
-        self.waiting.add(slot, claim, name);
+        self.slot_waiters.add(slot, claim, name);
     }
 
     /// The claim no longer waits at any node: its slot may have been at another node when it began to wait.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
-        if self.waiting.remove(slot, claim) {
+        if self.slot_waiters.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
             nodes.iter().for_each(|node| node.listener().set_waiting(claim, false));
         }
@@ -227,12 +227,12 @@ impl Inner {
     }
 
     /// Waits until a node has reported the owners of the slots.
-    async fn look(&self) -> Result<(), EngineError> {
-        let mut told = pin!(self.told.notified());
-        told.as_mut().enable();
+    async fn wait_for_map(&self) -> Result<(), EngineError> {
+        let mut map_read = pin!(self.map_read.notified());
+        map_read.as_mut().enable();
         self.want_map();
-        told.await;
-        match self.lock().task.failed() {
+        map_read.await;
+        match self.lock().task.last_error() {
             None => Ok(()),
             Some(error) => {
                 self.contact.failed(error.fault, &error.message);
@@ -258,19 +258,19 @@ impl Inner {
     }
 
     /// Takes over the owners of the slots that `witness` reported.
-    pub(crate) fn adopt(&self, told: &[Range], witness: &Node) -> Result<(), EngineError> {
-        if told.is_empty() {
-            let message = format!("{} knows of nobody that has slots", witness.place);
+    pub(crate) fn adopt(&self, ranges: &[Range], witness: &Node) -> Result<(), EngineError> {
+        if ranges.is_empty() {
+            let message = format!("{} knows of nobody that has slots", witness.endpoint);
             return Err(EngineError::new(Fault::Retry, message));
         }
         let now = self.client.clock.now();
         let mut known = self.lock();
         let mut moved = Vec::new();
         let mut nodes: Vec<Arc<Node>> = Vec::new();
-        for range in told {
+        for range in ranges {
             let Some(node) = known.node(&range.owner, &nodes, self) else { continue };
             for slot in range.first..=range.last {
-                if known.settle(slot, &node, now) {
+                if known.set_owner(slot, &node, now) {
                     moved.push(slot);
                 }
             }
@@ -282,39 +282,39 @@ impl Inner {
         known.nodes = nodes;
         let after = known.owners();
         known.nodes.clone_from(&after);
-        let is_one = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
-        known.seeds.iter().filter(|seed| !is_one(&after, seed)).for_each(|seed| seed.hang_up());
+        let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
+        known.seeds.iter().filter(|seed| !contains(&after, seed)).for_each(|seed| seed.hang_up());
         let left = std::mem::take(&mut known.left);
         drop(known);
         // A node without slots was replaced, perhaps by a node that lacks newer data.
-        if left.iter().any(|node| !is_one(&after, node)) {
+        if left.iter().any(|node| !contains(&after, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
-        moved.iter().for_each(|&slot| self.waiting.ring(slot, &self.client.mailbox));
+        moved.iter().for_each(|&slot| self.slot_waiters.recheck(slot, &self.client.mailbox));
         self.regrouped.notify_one();
         Ok(())
     }
 
-    fn owned(&self, slot: u16) -> Option<Owned> {
+    fn owner(&self, slot: u16) -> Option<Owner> {
         self.lock().slots[usize::from(slot)].clone()
     }
 
     fn is_seed(&self, node: &Arc<Node>) -> bool {
-        self.lock().seeds.iter().any(|seed| seed.place == node.place)
+        self.lock().seeds.iter().any(|seed| seed.endpoint == node.endpoint)
     }
 
     /// The node at the address that `from` reported.
-    fn node_at(&self, told: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
-        let place = slots::place(told, &from.place.host).ok_or_else(|| {
+    fn node_at(&self, address: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
+        let endpoint = slots::endpoint(address, &from.endpoint.host).ok_or_else(|| {
             let message = format!(
-                "slot {slot} is on a node whose address {} does not know ({told}): set cluster-announce-hostname or cluster-announce-ip there",
-                from.place
+                "slot {slot} is on a node whose address {} does not know ({address}): set cluster-announce-hostname or cluster-announce-ip there",
+                from.endpoint
             );
             EngineError::new(Fault::Retry, message)
         })?;
         let mut known = self.lock();
-        let node = known.node(&NodeInfo { id: None, place: Some(place) }, &[], self);
-        let node = node.ok_or_else(|| nobody_has(slot))?;
+        let node = known.node(&NodeInfo { id: None, endpoint: Some(endpoint) }, &[], self);
+        let node = node.ok_or_else(|| slot_without_owner(slot))?;
         if !known.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
             known.nodes.push(Arc::clone(&node));
             self.regrouped.notify_one();
@@ -330,13 +330,13 @@ impl Inner {
 
 impl Known {
     /// Records that the slot is at this node from now on. True if it was at another.
-    fn settle(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
-        let owned = &mut self.slots[usize::from(slot)];
-        if owned.as_ref().is_some_and(|owned| Arc::ptr_eq(&owned.node, node)) {
+    fn set_owner(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
+        let owner = &mut self.slots[usize::from(slot)];
+        if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(&owner.node, node)) {
             return false;
         }
-        node.keeps();
-        let Some(before) = owned.replace(Owned { node: Arc::clone(node), since }) else { return false };
+        node.may_have_holds();
+        let Some(before) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
         if !self.left.iter().any(|left| Arc::ptr_eq(left, &before.node)) {
             self.left.push(before.node);
         }
@@ -346,21 +346,21 @@ impl Known {
 
     /// The reported node: found by its id, which outlasts its address, or by its address. A node with a new address
     /// counts as a new node. `None` if its address is unknown.
-    fn node(&self, told: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
+    fn node(&self, report: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
         let all = || self.nodes.iter().chain(new).chain(&self.seeds);
-        let is_called = |node: &&Arc<Node>| told.id.is_some() && node.id.get() == told.id.as_ref();
-        let Some(place) = &told.place else { return all().find(is_called).cloned() };
-        let place = cluster.client.config.map.reachable(place.clone());
+        let is_called = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
+        let Some(endpoint) = &report.endpoint else { return all().find(is_called).cloned() };
+        let endpoint = cluster.client.config.map.reachable(endpoint.clone());
         let is_there = |node: &&Arc<Node>| {
-            node.place == place
-                && (told.id.is_none() || node.id.get().is_none() || node.id.get() == told.id.as_ref())
+            node.endpoint == endpoint
+                && (report.id.is_none() || node.id.get().is_none() || node.id.get() == report.id.as_ref())
         };
         let found = all().find(is_there).cloned();
         let node = found.unwrap_or_else(|| {
             let nodes = self.nodes.len().max(self.seeds.len());
-            Node::new(&cluster.me, &cluster.client, place, nodes)
+            Node::new(&cluster.me, &cluster.client, endpoint, nodes)
         });
-        if let Some(id) = &told.id {
+        if let Some(id) = &report.id {
             let _ = node.id.set(id.clone());
         }
         Some(node)
@@ -369,18 +369,18 @@ impl Known {
     /// The nodes that have slots.
     fn owners(&self) -> Vec<Arc<Node>> {
         let mut owners: Vec<Arc<Node>> = Vec::new();
-        for owned in self.slots.iter().flatten() {
+        for owner in self.slots.iter().flatten() {
             // Neighbouring slots mostly have the same owner.
-            let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owned.node);
+            let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owner.node);
             if !owners.iter().rev().any(is_known) {
-                owners.push(Arc::clone(&owned.node));
+                owners.push(Arc::clone(&owner.node));
             }
         }
         owners
     }
 }
 
-fn nobody_has(slot: u16) -> EngineError {
+fn slot_without_owner(slot: u16) -> EngineError {
     let message = format!(
         "no node of the Redis Cluster has slot {slot} now (see CLUSTER INFO there), or it announces no address (cluster-announce-hostname, cluster-announce-ip)"
     );

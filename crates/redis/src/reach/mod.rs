@@ -58,11 +58,11 @@ pub(crate) enum Reach {
 
 impl Client {
     pub(crate) fn new(config: Config, id: ClaimId, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Self::hearing(config, id, clock, Arc::default())
+        Self::with_mailbox(config, id, clock, Arc::default())
     }
 
     /// A client whose notifications go to this mailbox.
-    pub(crate) fn hearing(
+    pub(crate) fn with_mailbox(
         config: Config,
         id: ClaimId,
         clock: Arc<dyn Clock>,
@@ -75,16 +75,16 @@ impl Client {
 
     /// A listener for one server.
     pub(crate) fn listener(&self) -> Arc<PushListener> {
-        self.asking(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.confirming(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// A listener for one of several servers that pass published messages on to each other.
     pub(crate) fn listener_of_many(&self) -> Arc<PushListener> {
-        self.asking(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.confirming(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// If replicas are waited for, a pushed grant proves too little: it is sent before any replica has it.
-    fn asking(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
+    fn confirming(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
             listener.time.confirm_grants();
         }
@@ -129,7 +129,7 @@ impl Reach {
     }
 
     /// Begins a request about keys of this slot.
-    pub(crate) const fn way(&self, slot: u16) -> RoutedRequest<'_> {
+    pub(crate) const fn request(&self, slot: u16) -> RoutedRequest<'_> {
         RoutedRequest::new(self, slot)
     }
 
@@ -140,12 +140,12 @@ impl Reach {
         script: Script,
         items: impl Fn(&Via) -> Result<Items, EngineError>,
     ) -> Result<Values, Refused> {
-        let mut way = self.way(slot);
+        let mut request = self.request(slot);
         loop {
-            let via = way.via().await.map_err(Refused::Failed)?;
+            let via = request.via().await.map_err(Refused::Failed)?;
             match via.run(script, items(&via).map_err(Refused::Failed)?).await {
-                Ok(said) => return Ok(said),
-                Err(refused) => way.again(refused).await?,
+                Ok(reply) => return Ok(reply),
+                Err(refused) => request.retry(refused).await?,
             }
         }
     }
@@ -181,9 +181,9 @@ impl Reach {
     }
 
     /// A connection to the same server; the last one may have broken.
-    pub(crate) async fn anew(&self, via: &Via) -> Result<Via, EngineError> {
+    pub(crate) async fn reconnect(&self, via: &Via) -> Result<Via, EngineError> {
         match (self, &via.home) {
-            (Self::Cluster(cluster), Some(home)) => cluster.go(&home.node, To::default()).await,
+            (Self::Cluster(cluster), Some(home)) => cluster.connect(&home.node, To::default()).await,
             _ => self.via(0).await,
         }
     }

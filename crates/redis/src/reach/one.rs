@@ -81,11 +81,11 @@ pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, dou
 
 impl Dialer {
     pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
-        Self::heard(client, server, client.listener())
+        Self::with_listener(client, server, client.listener())
     }
 
     /// The same with this listener.
-    pub(crate) fn heard(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
+    pub(crate) fn with_listener(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
             Servers::One(_) => Wanted::Alone,
             Servers::Sentinel(_) => Wanted::Master,

@@ -63,7 +63,7 @@ impl<'a> RoutedRequest<'a> {
         let via = match (self.reach, self.importer.take()) {
             (Reach::Cluster(cluster), Some(importer)) => {
                 let to = To { slot: Some(self.slot), asking: true, unsettled: true };
-                cluster.go(&importer, to).await?
+                cluster.connect(&importer, to).await?
             }
             _ => self.reach.via(self.slot).await?,
         };
@@ -73,7 +73,7 @@ impl<'a> RoutedRequest<'a> {
     }
 
     /// The server refused the request. Returns the reason, if no other server is to be asked.
-    pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), Refused> {
+    pub(crate) async fn retry(&mut self, refused: Refused) -> Result<(), Refused> {
         match refused {
             Refused::Demoted(error) => {
                 self.demoted += 1;
@@ -87,13 +87,13 @@ impl<'a> RoutedRequest<'a> {
                 let message = format!("slot {} is moving between two servers ({})", self.slot, error.message);
                 Err(Refused::Split(EngineError::new(Fault::Retry, message)))
             }
-            Refused::Moved { .. } | Refused::Ask { .. } => self.sent_on(refused),
+            Refused::Moved { .. } | Refused::Ask { .. } => self.redirect(refused),
             Refused::Failed(error) => Err(Refused::Failed(error)),
         }
     }
 
     /// Redirects to another node of the cluster.
-    fn sent_on(&mut self, refused: Refused) -> Result<(), Refused> {
+    fn redirect(&mut self, refused: Refused) -> Result<(), Refused> {
         let (Reach::Cluster(cluster), Some(asked)) = (self.reach, &self.asked) else { return Err(refused) };
         let slot = self.slot;
         self.redirections += 1;
@@ -101,7 +101,7 @@ impl<'a> RoutedRequest<'a> {
             Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MOST_REDIRECTIONS => {
                 let message = format!(
                     "the nodes of the Redis Cluster do not agree who has slot {slot}: {} says {to}",
-                    asked.place
+                    asked.endpoint
                 );
                 Err(Refused::Failed(EngineError::new(Fault::Retry, message)))
             }
@@ -119,17 +119,17 @@ impl Via {
     /// Runs a script for these items.
     pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, Refused> {
         let mut overdue = self.home.as_ref().map(Overdue::new);
-        let to = if script.is_short() { To::default() } else { self.to };
-        let said = self.conn.run(to, script, items).await;
+        let to = if script.is_fast_path() { To::default() } else { self.to };
+        let reply = self.conn.run(to, script, items).await;
         if let Some(overdue) = &mut overdue {
             overdue.home = None;
         }
-        if let (Err(Refused::Failed(error) | Refused::Demoted(error)), Some(home)) = (&said, &self.home)
+        if let (Err(Refused::Failed(error) | Refused::Demoted(error)), Some(home)) = (&reply, &self.home)
             && matches!(error.fault, Fault::Retry | Fault::Unknown)
         {
             home.cluster.suspect(&home.node);
         }
-        said
+        reply
     }
 
     /// The channel for notifications to a claim in this slot.
@@ -144,10 +144,10 @@ impl Via {
 
     /// Whether the client listens to notifications of the slot from this server. While the slot is migrating to the
     /// server, nobody can listen, and no claim is passed over.
-    pub(crate) async fn hears(&self) -> Result<bool, EngineError> {
+    pub(crate) async fn is_listening(&self) -> Result<bool, EngineError> {
         match (&self.home, self.to.slot) {
             (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
-                Ok(self.to.asking || home.node.shards.hears(slot))
+                Ok(self.to.asking || home.node.shards.is_subscribed(slot))
             }
             // They come on this connection.
             _ => Ok(true),

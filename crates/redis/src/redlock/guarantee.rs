@@ -30,7 +30,7 @@ impl RedlockEngine {
         );
         for node in &self.nodes {
             match look(node).await {
-                Ok(said) => add(&mut all, node, said),
+                Ok(reply) => add(&mut all, node, reply),
                 Err(error) => all.lower(
                     &node.place,
                     &format!("not to be asked ({})", error.message),
@@ -64,17 +64,17 @@ impl RedlockEngine {
 }
 
 async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
-    let conn = node.conn().ok_or_else(|| node.absent())?;
+    let conn = node.conn().ok_or_else(|| node.unavailable())?;
     let sent = node.client.clock.now();
-    let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.said(&error))?;
+    let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.with_name(&error))?;
     let times = Times { sent, came: node.client.clock.now() };
     node.learn(times, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
     guarantee::look(&conn, Topology::default()).await
 }
 
 /// Adds the findings about one node, under its name.
-fn add(all: &mut Guarantee, node: &Node, said: Guarantee) {
-    for finding in said.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
+fn add(all: &mut Guarantee, node: &Node, reply: Guarantee) {
+    for finding in reply.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
         let what = format!("{} of {}", finding.what, node.place);
         all.lower(&what, &finding.found, &finding.wanted, &finding.risk);
     }

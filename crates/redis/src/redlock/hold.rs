@@ -47,20 +47,22 @@ impl RedlockEngine {
         let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
         let quarantine = self.quarantine();
         let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
-        let again: Arc<[Again]> =
-            holds.iter().map(|hold| Again { hold: hold.clone(), may: AtomicBool::new(false) }).collect();
+        let repairable: Arc<[RepairableHold]> = holds
+            .iter()
+            .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
+            .collect();
         let asking = self.all_nodes(|node, conn| {
             let items =
                 holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
-            let said = asks(node, conn, Script::RenewNode, items.collect());
-            let said = counted(Arc::clone(node), quarantine, said);
-            repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&again), said)
+            let reply = ask_node(node, conn, Script::RenewNode, items.collect());
+            let reply = with_vote(Arc::clone(node), quarantine, reply);
+            with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, limit, |at, said: NodeReplies| {
-            for ((answers, said), again) in answers.iter_mut().zip(said).zip(&*again) {
-                answers.hear(at, said);
-                again.may.store(answers.ours >= quorum, Ordering::Release);
+        round(asking, limit, |at, reply: NodeReplies| {
+            for ((answers, reply), repairable) in answers.iter_mut().zip(reply).zip(&*repairable) {
+                answers.add(at, reply);
+                repairable.is_allowed.store(answers.ours >= quorum, Ordering::Release);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum))
         })
@@ -87,7 +89,7 @@ impl RedlockEngine {
             return Vec::new();
         }
         let _ = self.ready().await;
-        releases.iter().for_each(|release| self.waits(release.id, false));
+        releases.iter().for_each(|release| self.set_waiting(release.id, false));
         let ends: Arc<[(Name, End)]> =
             releases.iter().map(|release| (release.name.clone(), end(release))).collect();
         let quarantine = self.quarantine();
@@ -98,8 +100,8 @@ impl RedlockEngine {
                 let tombstone = node.in_flight.release(end.id, conn.number, now, until);
                 Some(end.item(&keys(node, name)?, tombstone, quarantine))
             });
-            let said = asks(node, conn, Script::ReleaseVote, items.collect());
-            owed(Arc::clone(node), Arc::clone(&ends), said)
+            let reply = ask_node(node, conn, Script::ReleaseVote, items.collect());
+            or_release_later(Arc::clone(node), Arc::clone(&ends), reply)
         });
         // Nodes that cannot be asked now get the release later.
         let asked: Vec<usize> = asking.iter().map(|asking| asking.at).collect();
@@ -110,13 +112,13 @@ impl RedlockEngine {
                 if at == 0 {
                     node.in_flight.release(end.id, 0, now, now.after(REQUEST_LIFE));
                 }
-                node.clear(name, *end);
+                node.release_later(name, *end);
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, PATIENCE, |at, said: NodeReplies| {
-            for (answers, said) in answers.iter_mut().zip(said) {
-                answers.hear(at, said);
+        round(asking, PATIENCE, |at, reply: NodeReplies| {
+            for (answers, reply) in answers.iter_mut().zip(reply) {
+                answers.add(at, reply);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum) || answers.is_freed(quorum))
         })
@@ -147,7 +149,7 @@ fn end(release: &Release) -> End {
 }
 
 /// Asks a node for all items, in batches. An item of a name that no claim can have is answered "absent".
-fn asks(
+fn ask_node(
     node: &Arc<Node>,
     conn: &Arc<Conn>,
     script: Script,
@@ -167,38 +169,42 @@ fn asks(
             let (node, conn, count) = (&node, &conn, items.len());
             async move {
                 match node.ask(conn, script, items).await {
-                    Ok((said, _)) => texts(said, count),
+                    Ok((values, _)) => texts(values, count),
                     Err(error) => (0..count).map(|_| Err(error.again())).collect(),
                 }
             }
         };
-        let mut said = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
+        let mut replies = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
         let one = |is_known: bool| {
-            if is_known { said.next().unwrap_or_else(|| Err(unreadable())) } else { Ok("absent".to_owned()) }
+            if is_known {
+                replies.next().unwrap_or_else(|| Err(unreadable()))
+            } else {
+                Ok("absent".to_owned())
+            }
         };
         known.into_iter().map(one).collect()
     })
 }
 
-fn texts(said: crate::outbox::Values, count: usize) -> NodeReplies {
-    let mut reply = Reply::new(said);
+fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
+    let mut reply = Reply::new(values);
     (0..count).map(|_| reply.text()).collect()
 }
 
 /// Counts a lock that a node has kept, unless the node was restarted: it may have forgotten a vote for another claim,
 /// and a repaired lock there would give two claims its vote.
-fn counted(
+fn with_vote(
     node: Arc<Node>,
     quarantine: Duration,
-    said: BoxFuture<'static, NodeReplies>,
+    replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let count = |said: String| match said.strip_prefix("kept ") {
+        let count = |reply: String| match reply.strip_prefix("kept ") {
             Some(times) if has_vote(&node, times, quarantine) => "kept".to_owned(),
             Some(_) => "new".to_owned(),
-            None => said,
+            None => reply,
         };
-        said.await.into_iter().map(|said| said.map(count)).collect()
+        replies.await.into_iter().map(|reply| reply.map(count)).collect()
     })
 }
 
@@ -214,27 +220,27 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
 }
 
 /// A hold, and whether its missing locks may be set again, because a majority has it.
-struct Again {
+struct RepairableHold {
     hold: Hold,
-    may: AtomicBool,
+    is_allowed: AtomicBool,
 }
 
 /// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs as kept.
 /// Earlier reports are handled when all answers are counted.
-fn repairs(
+fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
-    again: Arc<[Again]>,
-    said: BoxFuture<'static, NodeReplies>,
+    repairable: Arc<[RepairableHold]>,
+    replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let said = said.await;
-        for (Again { hold, may }, said) in again.iter().zip(&said) {
-            if matches!(said.as_deref(), Ok("missing" | "young")) && may.load(Ordering::Acquire) {
+        let replies = replies.await;
+        for (RepairableHold { hold, is_allowed }, reply) in repairable.iter().zip(&replies) {
+            if matches!(reply.as_deref(), Ok("missing" | "young")) && is_allowed.load(Ordering::Acquire) {
                 repair(&node, Arc::clone(&conn), hold);
             }
         }
-        said
+        replies
     })
 }
 
@@ -253,21 +259,21 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     });
 }
 
-/// A release that a node did not answer becomes its debt.
-fn owed(
+/// A release that a node does not answer is sent again later.
+fn or_release_later(
     node: Arc<Node>,
     ends: Arc<[(Name, End)]>,
-    said: BoxFuture<'static, NodeReplies>,
+    replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let said = said.await;
-        for ((name, end), said) in ends.iter().zip(&said) {
-            match said {
+        let replies = replies.await;
+        for ((name, end), reply) in ends.iter().zip(&replies) {
+            match reply {
                 Ok(_) => node.in_flight.settle(end.id),
-                Err(_) => node.clear(name, *end),
+                Err(_) => node.release_later(name, *end),
             }
         }
-        said
+        replies
     })
 }
 
@@ -277,7 +283,7 @@ struct Answers {
     /// The lock was there: it is kept or released.
     ours: usize,
     /// The lock was not there.
-    not: usize,
+    absent: usize,
     /// The node may have forgotten the lock, or has it without a vote; it has voted for nobody else since.
     young: usize,
     missing: Vec<usize>,
@@ -286,8 +292,8 @@ struct Answers {
 }
 
 impl Answers {
-    fn hear(&mut self, at: usize, said: Result<String, EngineError>) {
-        match said.as_deref() {
+    fn add(&mut self, at: usize, reply: Result<String, EngineError>) {
+        match reply.as_deref() {
             Ok("kept" | "freed") => self.ours += 1,
             Ok("new") => self.young += 1,
             Ok("young") => {
@@ -295,7 +301,7 @@ impl Answers {
                 self.missing.push(at);
             }
             Ok(word) => {
-                self.not += 1;
+                self.absent += 1;
                 self.broken |= word == "broken";
                 if word == "missing" {
                     self.missing.push(at);
@@ -307,7 +313,7 @@ impl Answers {
 
     /// Whether a majority has the lock, or certainly none can have it.
     fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
-        self.ours >= quorum || self.not > nodes - quorum
+        self.ours >= quorum || self.absent > nodes - quorum
     }
 
     /// Whether the hold lasted until now, and nobody else can have had the name.
@@ -324,7 +330,7 @@ impl Answers {
         if self.ours >= quorum {
             return Renewed::Kept { ttl: Some(validity(ttl)) };
         }
-        if self.not > nodes - quorum {
+        if self.absent > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
         }
         // The hold stands until its deadline, and the next renewal may extend it.
@@ -334,7 +340,7 @@ impl Answers {
     fn released(&self, nodes: usize, quorum: usize) -> Released {
         if self.is_freed(quorum) {
             Released::Freed
-        } else if self.not > nodes - quorum || self.ours == 0 && self.not + self.young == nodes {
+        } else if self.absent > nodes - quorum || self.ours == 0 && self.absent + self.young == nodes {
             Released::NotThere
         } else {
             Released::Unknown(self.unknown())
@@ -346,13 +352,13 @@ impl Answers {
 mod tests {
     use super::*;
 
-    fn told(words: &[&str]) -> Answers {
+    fn answers_of(words: &[&str]) -> Answers {
         let mut answers = Answers::default();
         for (at, word) in words.iter().enumerate() {
             match *word {
                 "-" => {}
-                "error" => answers.hear(at, Err(EngineError::new(Fault::Unknown, "broke"))),
-                word => answers.hear(at, Ok(word.to_owned())),
+                "error" => answers.add(at, Err(EngineError::new(Fault::Unknown, "broke"))),
+                word => answers.add(at, Ok(word.to_owned())),
             }
         }
         answers
@@ -360,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_majority_keeps_a_hold_and_only_the_lack_of_one_loses_it() {
-        for (words, said) in [
+        for (words, expected) in [
             (["kept", "kept", "-"], "Kept { ttl: Some(900ms) }"),
             (["kept", "missing", "-"], "Unknown"),
             (["kept", "error", "-"], "Unknown"),
@@ -375,15 +381,15 @@ mod tests {
             (["kept", "new", "kept"], "Kept"),
             (["young", "young", "missing"], "Unknown"),
         ] {
-            let renewed = format!("{:?}", told(&words).renewed(3, 2, Duration::from_secs(1)));
-            assert!(renewed.starts_with(said), "{words:?}: {renewed}");
+            let renewed = format!("{:?}", answers_of(&words).renewed(3, 2, Duration::from_secs(1)));
+            assert!(renewed.starts_with(expected), "{words:?}: {renewed}");
         }
-        assert_eq!(told(&["kept", "missing", "kept"]).missing, [1]);
+        assert_eq!(answers_of(&["kept", "missing", "kept"]).missing, [1]);
     }
 
     #[test]
     fn a_release_is_sure_only_by_a_majority() {
-        for (words, said) in [
+        for (words, expected) in [
             (["freed", "freed", "-"], "Freed"),
             (["freed", "absent", "-"], "Unknown"),
             (["freed", "absent", "other"], "NotThere"),
@@ -393,8 +399,8 @@ mod tests {
             (["young", "absent", "-"], "Unknown"),
             (["young", "absent", "young"], "NotThere"),
         ] {
-            let released = format!("{:?}", told(&words).released(3, 2));
-            assert!(released.starts_with(said), "{words:?}: {released}");
+            let released = format!("{:?}", answers_of(&words).released(3, 2));
+            assert!(released.starts_with(expected), "{words:?}: {released}");
         }
     }
 }

@@ -60,29 +60,29 @@ impl RedlockEngine {
             let answer = Box::pin(async move { this.ask(&to, script, items).await });
             asking.push(Asking { at, node: Arc::clone(node), conn, answer });
         }
-        let (mut said, mut errors) = (Vec::new(), Vec::new());
+        let (mut reply, mut errors) = (Vec::new(), Vec::new());
         round(asking, PATIENCE, |at, answer| {
             match answer {
-                Ok((values, _)) => said.push((at, values)),
+                Ok((values, _)) => reply.push((at, values)),
                 Err(error) => errors.push(error),
             }
             false
         })
         .await;
-        if said.len() >= self.quorum() {
-            return Ok(said);
+        if reply.len() >= self.quorum() {
+            return Ok(reply);
         }
         let fault = errors.first().map_or(Fault::Retry, |error| error.fault);
-        let (count, nodes) = (said.len(), self.nodes.len());
+        let (count, nodes) = (reply.len(), self.nodes.len());
         let why: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
         Err(EngineError::new(fault, format!("{count} of {nodes} nodes answered: {}", why.join("; "))))
     }
 
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
-        let said = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
+        let reply = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
         let quarantine = self.quarantine();
-        let seen = said.into_iter().map(|(at, values)| seen(&self.nodes[at], values, quarantine));
+        let seen = reply.into_iter().map(|(at, values)| seen(&self.nodes[at], values, quarantine));
         Ok(view(name, keys.lock(), seen.collect::<Result<_, _>>()?, self.nodes.len()))
     }
 
@@ -136,9 +136,9 @@ impl RedlockEngine {
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let item = || [Item::new(&keys).number(token).number(force.into())].into();
-        let said = self.ask_all(Script::BreakNode, item).await?;
+        let reply = self.ask_all(Script::BreakNode, item).await?;
         let mut done = 0;
-        for (_, values) in said {
+        for (_, values) in reply {
             done += usize::from(Reply::new(values).text()? == "done");
         }
         match done {
@@ -159,14 +159,14 @@ impl RedlockEngine {
         let ask = |node: &Arc<Node>| {
             let node = Arc::clone(node);
             async move {
-                let conn = node.conn().ok_or_else(|| node.absent())?;
-                let said = runtime::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
-                said.unwrap_or_else(|| Err(node.absent())).map(drop)
+                let conn = node.conn().ok_or_else(|| node.unavailable())?;
+                let reply = runtime::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
+                reply.unwrap_or_else(|| Err(node.unavailable())).map(drop)
             }
         };
-        let said = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
-        let answered = said.iter().filter(|said| said.is_ok()).count();
-        match said.into_iter().find_map(Result::err) {
+        let reply = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
+        let answered = reply.iter().filter(|reply| reply.is_ok()).count();
+        match reply.into_iter().find_map(Result::err) {
             Some(error) if answered < self.quorum() => Err(error),
             _ => Ok(()),
         }
@@ -177,8 +177,8 @@ async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Ve
     let (mut keys, mut cursor) = (Vec::new(), 0);
     loop {
         let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(SCAN_COUNT);
-        let (said, _) = node.ask(conn, Script::Names, [item].into()).await?;
-        let mut reply = Reply::new(said);
+        let (reply, _) = node.ask(conn, Script::Names, [item].into()).await?;
+        let mut reply = Reply::new(reply);
         cursor = reply.count()?;
         keys.extend(reply.texts()?);
         if cursor == 0 {

@@ -8,13 +8,13 @@ const TTL: Duration = Duration::from_secs(10);
 fn vote(micros: u64, newest: u64, first: u64) -> Ballot {
     let ahead = Ahead { least: micros as i64, most: micros as i64 + 10 };
     let (ended, tokens) = (Previous::Clean, u32::from(first > 0));
-    Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood: false, is_new: false })
+    Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, was_locked: false, is_new: false })
 }
 
 /// The same, with a lock that was there before.
-fn stood(micros: u64, newest: u64, first: u64) -> Ballot {
+fn locked_before(micros: u64, newest: u64, first: u64) -> Ballot {
     match vote(micros, newest, first) {
-        Ballot::Vote(vote) => Ballot::Vote(Vote { stood: true, ..vote }),
+        Ballot::Vote(vote) => Ballot::Vote(Vote { was_locked: true, ..vote }),
         other => other,
     }
 }
@@ -77,11 +77,15 @@ fn a_token_is_larger_than_all_that_were_seen_and_than_the_clocks() {
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
         // An answer was lost: the token that some have for this claim is written to the others, if the locks were there
         // all the time.
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), Ballot::Open], "open"),
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), taken(9)], "write 2500"),
-        (9000, vec![stood(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 2700, 0), taken(9)], "write 3010"),
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 2500, 2500), Ballot::Open], "held 2500"),
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), Ballot::Open], "open"),
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), taken(9)], "write 2500"),
+        (9000, vec![locked_before(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 2700, 0), taken(9)], "write 3010"),
+        (
+            9000,
+            vec![locked_before(3000, 2500, 2500), locked_before(3010, 2500, 2500), Ballot::Open],
+            "held 2500",
+        ),
     ] {
         let told = format!("{ballots:?}");
         assert_eq!(decided(guess, false, ballots), said, "{told}");

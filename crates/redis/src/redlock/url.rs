@@ -89,14 +89,14 @@ mod tests {
     #[test]
     fn each_node_has_its_own_credentials_database_and_encryption() {
         let nodes = read("//u:p%2Cq@a:1/2,rediss://b,@c:3,rediss://v:w@d/4,e").unwrap();
-        let said = |node: &Config| {
+        let expected = |node: &Config| {
             let Servers::One(address) = &node.servers else { panic!("one server") };
             let user = node.login.user.clone().unwrap_or_default();
             format!("{address} {} {user} {} {}", node.db, node.login.password.is_some(), node.wants_tls)
         };
-        let said: Vec<String> = nodes.iter().map(said).collect();
+        let expected: Vec<String> = nodes.iter().map(expected).collect();
         assert_eq!(
-            said,
+            expected,
             [
                 "a:1 2 u true false",
                 "b:6379 0 u true true",
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_no_redlock_is_refused_with_what_to_use_instead() {
-        for (rest, said) in [
+        for (rest, expected) in [
             ("//a", "write redis://"),
             ("//a,b", "name 3 independent masters"),
             ("//a,b,c,d", "name 3 or 5"),
@@ -123,7 +123,7 @@ mod tests {
             (&format!("//{}", ["a"; 17].join(",")), "too many servers"),
         ] {
             let error = RedlockConfig::from_url(rest).unwrap_err();
-            assert!(error.is_misconfigured() && error.to_string().contains(said), "{rest}: {error}");
+            assert!(error.is_misconfigured() && error.to_string().contains(expected), "{rest}: {error}");
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
         assert!(!format!("{:?}", RedlockConfig::from_url("//u:hunter2@a,b,c")).contains("hunter2"));

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A claim's request to every node.
-pub(super) struct Asked<'a> {
+pub(super) struct ClaimRequest<'a> {
     pub(super) claim: &'a Claim,
     pub(super) how: How,
     pub(super) attempt: u32,
@@ -55,14 +55,14 @@ pub(super) struct Locked {
 pub(super) enum Word {
     Locked,
     /// It was locked by this claim before.
-    Stood,
+    Relocked,
     Taken,
     Absent,
     Dead,
     Typed,
 }
 
-impl Asked<'_> {
+impl ClaimRequest<'_> {
     pub(super) fn item(&self, keys: &Keys<'_>) -> Item {
         let Claim { id, ttl, tokens, owner, .. } = self.claim;
         let how = if self.how == How::Ask { "ask" } else { "create" };
@@ -82,8 +82,8 @@ impl Asked<'_> {
     }
 }
 
-pub(super) fn read_locked(said: Values) -> Result<Locked, EngineError> {
-    let text = Reply::new(said).text()?;
+pub(super) fn read_locked(reply: Values) -> Result<Locked, EngineError> {
+    let text = Reply::new(reply).text()?;
     locked(&text).ok_or_else(unreadable)
 }
 
@@ -91,7 +91,7 @@ fn locked(text: &str) -> Option<Locked> {
     let mut words = text.split(' ');
     let word = match words.next()? {
         "locked" => Word::Locked,
-        "stood" => Word::Stood,
+        "stood" => Word::Relocked,
         "taken" => Word::Taken,
         "absent" => Word::Absent,
         "dead" => Word::Dead,
@@ -114,8 +114,8 @@ pub(super) fn write_item(keys: &Keys<'_>, claim: &Claim, attempt: u32, first: u6
 }
 
 /// The answer to it: whether the block is written, the node's time, and the newest token there.
-pub(super) fn read_written(said: Values) -> Result<(bool, u64, u64), EngineError> {
-    let text = Reply::new(said).text()?;
+pub(super) fn read_written(reply: Values) -> Result<(bool, u64, u64), EngineError> {
+    let text = Reply::new(reply).text()?;
     let mut words = text.split(' ');
     let written = match words.next() {
         Some("written") => true,
@@ -176,10 +176,10 @@ mod tests {
 
     #[test]
     fn what_a_node_says_is_read() {
-        let said = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
-        assert_eq!((said.word, said.newest, said.ended), (Word::Locked, 17, Previous::Lapsed));
-        assert_eq!((said.first, said.tokens, said.left), (18, 4, None));
-        assert_eq!((said.born, said.longest), (Duration::from_secs(5), Duration::from_secs(60)));
+        let reply = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
+        assert_eq!((reply.word, reply.newest, reply.ended), (Word::Locked, 17, Previous::Lapsed));
+        assert_eq!((reply.first, reply.tokens, reply.left), (18, 4, None));
+        assert_eq!((reply.born, reply.longest), (Duration::from_secs(5), Duration::from_secs(60)));
         assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
         for bad in
             ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"]
@@ -190,8 +190,8 @@ mod tests {
 
     /// The script's answer for one lock and one claim.
     fn eval(server: &RedisServer, text: &str, id: &str, words: &str) -> String {
-        let said = server.command(&["EVAL", text, "1", "lock:a", "leasehold:{t}", id, words, "0"]);
-        said[1].clone()
+        let reply = server.command(&["EVAL", text, "1", "lock:a", "leasehold:{t}", id, words, "0"]);
+        reply[1].clone()
     }
 
     /// Two claims that write one number have a node in common, which refuses the second.
@@ -201,8 +201,8 @@ mod tests {
         let (one, other) = ("1".repeat(32), "2".repeat(32));
         let lock = |id: &str| server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]);
         let write = |id: &str, first: u64| {
-            let said = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first} 4 me"));
-            let mut words = said.split(' ');
+            let reply = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first} 4 me"));
+            let mut words = reply.split(' ');
             format!("{} {}", words.next().unwrap(), words.nth(1).unwrap())
         };
         assert_eq!(write(&one, 10), "lost 0");
