@@ -145,7 +145,7 @@ impl Config {
     fn check_wake(&self) -> Result<(), Error> {
         if self.layout != Layout::Plain && self.wake.is_some() {
             return Err(Error::misconfigured(
-                "bell and layout=redisson are for locks of different programs: leave one of them out. Redisson's waiters are woken without a bell",
+                "wake= and layout=redisson are for locks of different programs: leave one of them out. Redisson's waiters are woken without wake=",
             ));
         }
         Ok(())
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_is_shown_and_a_prefix_has_no_control_characters() {
+    fn debug_hides_the_password_and_prefixes_are_checked() {
         let config = Config::new(Address::Unix("/s".into())).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         assert!(config.prefix("a\nb").is_err());

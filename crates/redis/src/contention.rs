@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_remembered_for_a_while_and_others_are_not() {
+    fn a_contended_slot_is_remembered_for_a_while() {
         let contention = Contention::default();
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
         assert!(!contention.is_likely(7, at(10)));

@@ -259,7 +259,7 @@ fn answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineEr
                 ),
             ))
         }
-        "full" => Err(EngineError::new(Fault::Refused, "too many claims stand in line already")),
+        "full" => Err(EngineError::new(Fault::Refused, "too many claims are queued already")),
         "counter" => Err(EngineError::new(Fault::Misconfigured, layout.no_counter())),
         "layout" => Err(unknown_layout()),
         _ => Err(script_error(reply)),
@@ -291,7 +291,7 @@ fn hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<
 pub(crate) fn unknown_layout() -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
-        "another version of leasehold keeps this lock in a layout that this one does not know: use one version",
+        "another version of leasehold stores this lock in a layout that this version does not know: use one version",
     )
 }
 

@@ -117,7 +117,10 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError {
     if error.kind() == ErrorKind::Parse {
         // Another program answers at this port, or a server that requires TLS.
-        let why = format!("what answers is no Redis: look at host and port of the URL{}", wants_tls(server));
+        let why = format!(
+            "the answer is not of a Redis server: check host and port of the URL{}",
+            wants_tls(server)
+        );
         let message = format!("cannot connect to {}: {why}", server.address);
         return EngineError::new(Fault::Misconfigured, message).with_source(error);
     }
@@ -179,7 +182,7 @@ const UNREADABLE_RECORD: &str = "cannot read what is packed";
 fn error_of(code: &str, detail: &str) -> EngineError {
     let (fault, what) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
-        "BUSY" => (Fault::Retry, "the server is busy with somebody's script"),
+        "BUSY" => (Fault::Retry, "the server is busy with the script of another client"),
         "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => (Fault::Retry, "the server cannot serve this now"),
         "OOM" => (Fault::Refused, "the server is out of memory: raise its maxmemory or free some"),
         "READONLY" => (Fault::Refused, "the server is a read-only replica: connect to the primary"),
@@ -206,17 +209,17 @@ fn error_of(code: &str, detail: &str) -> EngineError {
         // Scripts of locks declare the keys that they use: only the keys that a fence writes are not known beforehand.
         _ if is_about_slots(detail) => (
             Fault::Misconfigured,
-            "what a fence writes on a Redis Cluster must be in its own slot: give the resource and all keys the same hash tag, as in {stock} and {stock}:42 (or that slot is moving: then try again)",
+            "the keys that a fence writes on a Redis Cluster must be in the slot of the fence: give the resource and all keys the same hash tag, as in {stock} and {stock}:42 (or that slot is moving: then try again)",
         ),
         "NOSCRIPT" => (Fault::Retry, "the server forgets its scripts"),
         "WRONGTYPE" => (
             Fault::Misconfigured,
-            "the key of this lock holds something else than a string: choose another name or prefix",
+            "the key of this lock has a value that is not a string: choose another name or prefix",
         ),
         _ if detail.contains("max number of clients") => (Fault::Full, "the server has too many connections"),
         _ if detail.contains(UNREADABLE_RECORD) => (
             Fault::Misconfigured,
-            "what leasehold keeps beside this lock is not what it wrote: while nobody holds it, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
+            "a key that leasehold stores beside this lock has a foreign value: while the lock is free, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
         ),
         _ if detail.contains("unknown command") || is_unknown_in_script(detail) => (
             Fault::Misconfigured,
@@ -269,7 +272,7 @@ mod tests {
     use crate::server::Login;
 
     #[test]
-    fn codes_are_found_also_inner_scripts_of_older_servers() {
+    fn error_codes_of_older_servers_are_found_in_script_errors() {
         let old = "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory > 'maxmemory'.";
         assert_eq!(script_error(old).fault, Fault::Refused);
         let old = "ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Operation against a key";
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_leaves_the_outcome_unknown_but_not_while_connecting() {
+    fn a_broken_connection_is_unknown_only_after_connecting() {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert_eq!(sort(broken()).fault, Fault::Unknown);
         let server = Server::new(Address::Unix("/s".into()), Login::default(), Duration::ZERO, 1);

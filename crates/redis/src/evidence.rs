@@ -38,7 +38,7 @@ impl Evidence {
         if sent.as_nanos() >= self.doubtful.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let message = "the server answered so late that another may have taken its place by then";
+        let message = "the server answered so late that another server may have replaced it by then";
         Err(EngineError::new(Fault::Unknown, message))
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_and_what_is_sent_soon_after_it_say_nothing() {
+    fn a_slow_answer_and_the_next_requests_prove_nothing() {
         let evidence = Evidence::new(Some(Duration::from_secs(1)));
         for (sent, came, is_evidence) in [
             (1000, 2000, true),

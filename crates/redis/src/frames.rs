@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_end_where_they_end_however_they_were_cut() {
+    fn the_end_of_a_reply_is_found_in_any_pieces() {
         for reply in [
             "+OK\r\n",
             "-ERR no\r\n",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_asks_for_too_much_is_refused() {
+    fn a_header_beyond_the_bound_is_refused() {
         for reply in [
             "$2147483647\r\n",
             "$67108864\r\n",

@@ -119,13 +119,13 @@ fn judge(facts: &Facts) -> Guarantee {
             "role",
             get("role"),
             "master",
-            "a replica refuses claims, or loses what it took, and what it shows may be behind",
+            "a replica refuses claims, or loses the grants that it made, and shows a state that may be behind",
         );
     }
     if get("aof_enabled") != "1" {
         judged.lower("appendonly", "no", "yes", "after a crash or a restart two may hold one lock");
     } else {
-        let unknown = "not known, for CONFIG GET is not allowed";
+        let unknown = "not known, because CONFIG GET is not allowed";
         match facts.fsync.as_deref() {
             Some("always") if facts.pauses => judged.lower(
                 "no-appendfsync-on-rewrite",
@@ -177,7 +177,7 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
                 "the URL",
                 &format!("{listed} of {known} Sentinels"),
                 "all of them",
-                "those that are named may be wrong together, and name a master that was replaced",
+                "the Sentinels of the URL may all be behind, and name a master that was replaced",
             );
         }
     } else if replicas > 0 {
@@ -195,12 +195,12 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
             "min-replicas-to-write",
             "0",
             "1 or more",
-            "a master that is cut off from its replicas goes on granting until its clients hear of its successor",
+            "a master that is cut off from its replicas continues to grant until its clients learn of its successor",
         ),
         Some(needs) if !is_from(facts.info.get("redis_version").map_or("", String::as_str), SCRIPTS_NEED_REPLICAS) => {
             judged.lower(
                 "min-replicas-to-write",
-                &format!("{needs}, which servers before 7.0 ask of commands only"),
+                &format!("{needs}, which servers before 7.0 apply to commands only"),
                 "Redis 7.0 or newer",
                 "scripts, and so locks, are written without replicas all the same",
             );
@@ -209,7 +209,7 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
             "A master without replicas stops granting within {} s and one more: min-replicas-to-write is set.",
             facts.lag
         )),
-        None => judged.note("Whether min-replicas-to-write is set is not known, for CONFIG GET is not allowed."),
+        None => judged.note("Whether min-replicas-to-write is set is not known, because CONFIG GET is not allowed."),
     }
     judged.note(match wait {
         0 => "A grant is shown before replicas have it: wait=N in the URL waits for N of them.".to_owned(),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_durable_server_alone_bounds_by_leases() {
+    fn only_a_single_durable_server_is_lease_bounded() {
         assert_eq!(judged(&[], Some("always")).level, Level::LeaseBounded);
         assert_eq!(judged(&[("maxmemory_policy", "allkeys-lru")], Some("always")).level, Level::LeaseBounded);
         for (changes, fsync, expected) in [
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_always_sync_is_no_durable_one() {
+    fn a_server_that_pauses_its_syncs_is_not_durable() {
         let info = parse("redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\n");
         let fsync = Some("always".to_owned());
         let judged = judge(&Facts {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fail_over_can_lose_is_told() {
+    fn losses_by_a_fail_over_are_reported() {
         let judged_of = |version: &str, sentinels, wait, needs, replicas: &str| {
             let info = parse(&format!(
                 "redis_version:{version}\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_differ_by_more_than_the_answer_took_are_told_of() {
+    fn a_clock_difference_beyond_the_round_trip_is_noted() {
         for (before, server, after, expected) in [
             (5000, 5000, 5000, None),
             (5000, 4000, 9000, None),

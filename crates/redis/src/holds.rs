@@ -215,7 +215,7 @@ impl RedisEngine {
             "unrung" => {
                 tracing::warn!(
                     name = release.name.as_str(),
-                    "the lock was freed, but its bell did not ring: other programs sleep on. Has the user the rights of docs/engines/redis.md?"
+                    "the lock was freed, but the wake-up for other programs failed: their waiters sleep on. Give the user the rights of docs/engines/redis.md"
                 );
                 Released::Freed
             }

@@ -91,7 +91,7 @@ impl Identity {
             ("cluster", _) => ("a node of a Redis Cluster", format!("{scheme}+cluster://{address}")),
             (_, Wanted::Sentinel) => {
                 let message = format!(
-                    "{address} is a server with data and no Sentinel: write where the Sentinels are (their port is 26379 by default), or, if nobody watches it, write {scheme}://{address}"
+                    "{address} is a server with data and no Sentinel: write where the Sentinels are (their port is 26379 by default), or, if no Sentinel watches this server, write {scheme}://{address}"
                 );
                 return Err(EngineError::new(Fault::Misconfigured, message));
             }
@@ -118,9 +118,9 @@ impl Identity {
         if wanted != Wanted::Master || self.role == "master" {
             return Ok(());
         }
-        let (address, role) = (&server.address, if self.role.is_empty() { "nothing" } else { &self.role });
+        let (address, role) = (&server.address, if self.role.is_empty() { "unknown" } else { &self.role });
         let message = format!(
-            "the Sentinels name {address}, which says of itself that it is {role}: a fail-over may be under way"
+            "the Sentinels name {address}, which reports the role {role}: a fail-over may be under way"
         );
         Err(EngineError::new(Fault::Retry, message))
     }
@@ -165,7 +165,7 @@ mod tests {
     use crate::server::{Address, Login};
 
     #[test]
-    fn a_server_of_another_kind_is_refused_with_the_url_that_is_right() {
+    fn a_server_of_another_kind_is_refused_with_the_right_url() {
         let endpoint = Endpoint { host: "h".to_owned(), port: 7 };
         let server = Server::new(Address::Tcp(endpoint), Login::default(), Duration::ZERO, 1);
         for (mode, role, wanted, fault, expected) in [
@@ -180,8 +180,8 @@ mod tests {
             ("cluster", "replica", Wanted::Node, None, ""),
             ("standalone", "master", Wanted::Master, None, ""),
             ("", "master", Wanted::Master, None, ""),
-            ("standalone", "replica", Wanted::Master, Some(Fault::Retry), "it is replica"),
-            ("", "", Wanted::Master, Some(Fault::Retry), "it is nothing"),
+            ("standalone", "replica", Wanted::Master, Some(Fault::Retry), "the role replica"),
+            ("", "", Wanted::Master, Some(Fault::Retry), "the role unknown"),
             (
                 "sentinel",
                 "",

@@ -55,7 +55,7 @@ impl Replicas {
             async { Ok::<_, EngineError>((run_id(&mux).await.map_err(sort)?, may_wait(&mux).await?)) };
         let (run, may_wait) = tokio::select! {
             looks = looks => looks?,
-            () = &mut driver => return Err(EngineError::new(Fault::Retry, "the server hung up")),
+            () = &mut driver => return Err(EngineError::new(Fault::Retry, "the server closed the connection")),
         };
         let address = &server.address;
         let (Some(first), Some(second), true) = (&identity.run, run, may_wait) else {

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_stands_however_slow_the_script_is() {
+    fn grants_hold_in_a_slow_script() {
         let server = RedisServer::start(&[]);
         // Before Redis 7.2 the clock goes on while a script runs.
         let spin = "return each(function(at) for _ = 1, 100000 do call('TIME') end return one(at) end)";

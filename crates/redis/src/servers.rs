@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_leads_from_what_is_announced_to_what_can_be_reached() {
+    fn a_map_turns_announced_into_reachable_addresses() {
         let map = AddressMap::parse("10.0.0.5:1=a:2,10.0.0.5:3=b,10.0.0.6=[::1],[fe80::1]:7=c:8").unwrap();
         let endpoint = |host: &str, port| Endpoint { host: host.to_owned(), port };
         for (announced, reachable) in [

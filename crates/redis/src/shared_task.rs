@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_a_call_does_what_it_wakes_and_the_task_sleeps_on() {
+    fn a_caller_does_the_woken_work_and_the_task_sleeps() {
         let stored = Arc::new(Mutex::new(None::<Waker>));
         let store = Arc::clone(&stored);
         let (shared, mut task, polls) = work(move |before, waker| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_finds_it_being_polled_does_not_wait_and_is_woken_afterwards() {
+    fn a_task_does_not_wait_for_a_polling_caller() {
         let (shared, mut task, polls) = work(|_, _| false);
         let woken = Arc::new(Woken::default());
         let polled = shared.0.try_work().unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_it_being_polled_wakes_the_task() {
+    fn a_caller_that_cannot_poll_wakes_the_task() {
         let (shared, mut task, polls) = work(|_, _| false);
         let woken = Arc::new(Woken::default());
         assert!(!poll(&mut task, &woken));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_ends_or_panics_while_it_is_polled_ends_the_task() {
+    fn work_that_ends_or_panics_in_a_caller_ends_the_task() {
         for panics in [false, true] {
             let (shared, mut task, _) = work(move |before, _| {
                 assert!(before == 0 || !panics, "as a bug would");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_goes_with_its_task() {
+    fn the_work_is_dropped_with_its_task() {
         let (shared, task, _) = work(|_, _| false);
         drop(task);
         assert!(shared.0.try_work().unwrap().is_none());

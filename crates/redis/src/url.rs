@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_read() {
+    fn urls_are_parsed() {
         let read = |scheme: &str, rest: &str| Config::from_url(scheme, rest).unwrap();
         let servers = |scheme: &str, rest: &str| format!("{:?}", read(scheme, rest).servers);
         assert_eq!(servers("redis", "//db.example"), tcp("db.example", 6379));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_of_several_servers_are_read() {
+    fn urls_of_several_servers_are_parsed() {
         let places = |list: &[(&str, u16)]| -> Vec<Endpoint> {
             list.iter().map(|&(host, port)| Endpoint { host: host.to_owned(), port }).collect()
         };
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_without_showing_a_password() {
+    fn a_malformed_url_is_refused_without_its_password() {
         for (scheme, rest, expected) in [
             ("redis", "h:6379", "no //"),
             ("redis", "//", "no host"),

@@ -32,7 +32,7 @@ impl FromStr for Wake {
             "spring" => Ok(Self::Spring),
             // The value is not shown: in a URL it may be a part of the password.
             _ => Err(Error::misconfigured(
-                "the URL option bell is none that is known: use prl, walrus or spring",
+                "the URL option wake has an unknown value: use prl, walrus or spring",
             )),
         }
     }
@@ -43,7 +43,7 @@ impl Wake {
     pub(crate) fn script_words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(
-                "this bell belongs to keys that begin with {wanted}: choose that prefix"
+                "this value of wake= is for keys that begin with {wanted}: choose that prefix"
             ))
         };
         match self {
@@ -66,7 +66,7 @@ impl Wake {
             Self::Spring => return Ok(()),
         };
         Err(Error::misconfigured(format!(
-            "{program} does not run on a Redis Cluster, for its bell is a key in another slot than the lock: leave the option bell out"
+            "{program} does not run on a Redis Cluster, because its wake-up is a key in another slot than the lock: leave the option wake out"
         )))
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wake_belongs_to_the_keys_of_its_program() {
+    fn each_wake_needs_the_prefix_of_its_program() {
         let script_words = |wake: &str, prefix: &str| wake.parse::<Wake>().unwrap().script_words(prefix);
         assert_eq!(script_words("prl", "lock:").unwrap(), "prl");
         assert_eq!(script_words("walrus", "lock:team:").unwrap(), "walrus");

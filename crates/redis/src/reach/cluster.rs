@@ -260,7 +260,7 @@ impl Inner {
     /// Takes over the owners of the slots that `witness` reported.
     pub(crate) fn adopt(&self, ranges: &[Range], witness: &Node) -> Result<(), EngineError> {
         if ranges.is_empty() {
-            let message = format!("{} knows of nobody that has slots", witness.endpoint);
+            let message = format!("{} knows no node that has slots", witness.endpoint);
             return Err(EngineError::new(Fault::Retry, message));
         }
         let now = self.client.clock.now();

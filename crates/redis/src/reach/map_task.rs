@@ -91,7 +91,7 @@ async fn ask(cluster: &Inner) -> Result<(), EngineError> {
         match answer {
             Ok(()) => return Ok(()),
             Err(error) => {
-                tracing::debug!(node = %node.endpoint, %error, "did not tell who has which slots");
+                tracing::debug!(node = %node.endpoint, %error, "did not report the owners of the slots");
                 let is_temporary = |failure: &EngineError| failure.fault == Fault::Retry;
                 if failure.as_ref().is_none_or(is_temporary) {
                     failure = Some(error);
@@ -113,7 +113,10 @@ async fn ask_one(cluster: &Inner, node: &Arc<Node>) -> Result<(), EngineError> {
 }
 
 fn silent(node: &Node) -> EngineError {
-    EngineError::new(Fault::Retry, format!("{} has not told its slots within {PATIENCE:?}", node.endpoint))
+    EngineError::new(
+        Fault::Retry,
+        format!("{} has not reported the slots within {PATIENCE:?}", node.endpoint),
+    )
 }
 
 /// Nothing was done, so the outcome is not unknown. A server that is no node says so with an error of its own.

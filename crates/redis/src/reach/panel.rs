@@ -197,7 +197,8 @@ impl SentinelState {
     /// Asks until the connection breaks, and returns the reason.
     async fn ask_on(&self, dialed: Dialed) -> EngineError {
         let address = &self.server.address;
-        let hung_up = || EngineError::new(Fault::Retry, format!("the Sentinel at {address} hung up"));
+        let hung_up =
+            || EngineError::new(Fault::Retry, format!("the Sentinel at {address} closed the connection"));
         let Dialed { mux, driver, notification: _notifications } = dialed;
         let asking = async {
             loop {
@@ -206,7 +207,7 @@ impl SentinelState {
                     Some(Ok(report)) => self.set_report(asked, report),
                     Some(Err(error)) => return self.of_sentinel(error),
                     None => {
-                        let message = format!("the Sentinel at {address} said nothing for {MAX_SILENCE:?}");
+                        let message = format!("the Sentinel at {address} did not answer for {MAX_SILENCE:?}");
                         return EngineError::new(Fault::Retry, message);
                     }
                 }
@@ -242,7 +243,7 @@ impl SentinelState {
         let address = &self.server.address;
         let message = match error.fault {
             Fault::Denied => format!(
-                "the Sentinel at {address} refuses us: it wants the user and password of the URL options sentinel_user and sentinel_password_file, which are its own ({})",
+                "the Sentinel at {address} refuses the login: it needs the user and password of the URL options sentinel_user and sentinel_password_file, which are its own ({})",
                 error.message
             ),
             _ => format!("the Sentinel at {address}: {}", error.message),
@@ -285,7 +286,7 @@ mod tests {
 
     /// Sentinels announce what happens to all groups that they watch.
     #[test]
-    fn only_what_is_announced_of_the_own_group_is_a_reason_to_ask() {
+    fn only_announcements_of_the_own_group_trigger_a_poll() {
         let endpoint = Endpoint { host: "h".to_owned(), port: 1 };
         let state = SentinelState {
             server: Server::new(at(&endpoint), Login::default(), Duration::ZERO, 3),

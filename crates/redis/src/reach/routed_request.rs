@@ -100,7 +100,7 @@ impl<'a> RoutedRequest<'a> {
         match refused {
             Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MOST_REDIRECTIONS => {
                 let message = format!(
-                    "the nodes of the Redis Cluster do not agree who has slot {slot}: {} says {to}",
+                    "the nodes of the Redis Cluster do not agree which node has slot {slot}: {} names {to}",
                     asked.endpoint
                 );
                 Err(Refused::Failed(EngineError::new(Fault::Retry, message)))

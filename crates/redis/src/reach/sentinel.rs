@@ -144,7 +144,7 @@ impl MasterDialer {
         let conn = tokio::select! {
             conn = Conn::open(&dialer, number, broken, Box::pin(watching())) => conn.map_err(|mut error| {
                 if error.fault == Fault::Retry && error.message.starts_with("cannot connect") {
-                    error.message += ": the Sentinels name it, until another has its place";
+                    error.message += ": the Sentinels name this server until they name another";
                 }
                 error
             })?,
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_master_is_believed_in_for_less_than_it_takes_to_make_another() {
+    fn a_master_is_trusted_for_less_than_a_promotion_takes() {
         for (down_after, expected) in [(30_000, 5000), (6000, 3000), (1000, 2000)] {
             assert_eq!(trust(Duration::from_millis(down_after)), Duration::from_millis(expected));
         }

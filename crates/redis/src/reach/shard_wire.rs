@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_when_their_end_has_come_however_they_were_cut() {
+    fn frames_are_read_in_any_pieces() {
         let notification = b"*3\r\n$8\r\nsmessage\r\n$3\r\na\r\n\r\n:-1\r\n";
         let whole = Frame::List(vec![
             Frame::Bytes(b"smessage".to_vec()),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_frames_are_refused() {
         for malformed in
             ["\r\n", "x\r\n", "$x\r\n", "*x\r\n", "$9223372036854775808\r\n", &"*1\r\n".repeat(9), ">1\r\n"]
         {

@@ -85,7 +85,8 @@ impl Shards {
     /// Subscribes to notifications of the slot.
     pub(crate) async fn listen(&self, slot: u16) -> Result<(), Refused> {
         let conn = self.0.conn().await.map_err(Refused::Failed)?;
-        let broke = |_| Refused::Failed(EngineError::new(Fault::Retry, "the connection for news broke"));
+        let broke =
+            |_| Refused::Failed(EngineError::new(Fault::Retry, "the connection for notifications broke"));
         let Some(answer) = conn.subscriptions.request(slot) else { return Ok(()) };
         answer.await.map_err(broke)?
     }
@@ -106,7 +107,7 @@ impl ShardDialer {
         let late = || {
             EngineError::new(
                 Fault::Retry,
-                format!("cannot connect to {address} for news: no answer within {limit:?}"),
+                format!("cannot connect to {address} for notifications: no answer within {limit:?}"),
             )
         };
         let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(late)??;
@@ -331,7 +332,7 @@ mod tests {
     /// The client library takes such a notification for the answer to the oldest request, and every later answer for
     /// the one before.
     #[test]
-    fn notifications_that_a_slot_has_left_are_the_answer_to_no_request() {
+    fn a_message_that_a_slot_has_left_answers_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
         let listener = client.listener_of_many();
         let (requests, _ordered) = mpsc::unbounded_channel();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_without_an_address_is_where_the_asked_one_is_and_an_unknown_one_is_nowhere() {
+    fn an_endpoint_without_a_host_uses_the_host_of_the_asked_node() {
         let read = |host: Value| read(Value::Array(vec![range(0, 5, host, 7)]), "asked").unwrap().remove(0);
         for (host, endpoint) in [
             (bulk("10.0.0.1"), at("10.0.0.1", 7)),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_in_part_is_not_read() {
+    fn a_partly_unreadable_answer_is_refused() {
         let good = || range(0, 5, bulk("a"), 1);
         assert_eq!(read(Value::Array(vec![good(), good()]), "h").unwrap().len(), 2);
         for bad in [

@@ -96,7 +96,7 @@ fn unknown(answers: &[SentinelAnswer<'_>], master: &str) -> EngineError {
         .collect();
     known.sort_unstable();
     known.dedup();
-    let known = if known.is_empty() { "none that they tell of".to_owned() } else { known.join(", ") };
+    let known = if known.is_empty() { "none that they report".to_owned() } else { known.join(", ") };
     EngineError::new(
         Fault::Misconfigured,
         format!("the Sentinels know no master {master:?}: they know {known}"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_names_the_master_in_whatever_order_it_speaks() {
+    fn a_majority_names_the_master_in_any_order() {
         for (codes, expected) in [
             ("a1", "a"),
             ("a1 a1 a1", "a"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_nobody_is_told_of_with_the_reason() {
+    fn a_missing_majority_is_reported_with_its_reason() {
         assert_eq!(
             verdict("?y ?x ?x"),
             "Misconfigured: the Sentinels know no master \"mymaster\": they know x, y"
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_knows_of_a_later_fail_over_is_enough_to_doubt() {
+    fn one_report_of_a_later_fail_over_contradicts() {
         for (codes, mine, doubted) in [
             ("a1 a1 a1", "a", false),
             ("b2 a1 a1", "a", true),

@@ -172,7 +172,7 @@ impl RedlockEngine {
             Word::Dead => return Ballot::Dead,
             Word::Typed => {
                 let message =
-                    "the key of this lock holds something else than a string: choose another name or prefix";
+                    "the key of this lock has a value that is not a string: choose another name or prefix";
                 return Ballot::Failed(node.with_name(&EngineError::new(Fault::Misconfigured, message)));
             }
             Word::Locked | Word::Relocked => {}
@@ -194,7 +194,7 @@ impl RedlockEngine {
     /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid.
     fn no_vote(&self, node: &Node, locked: &Locked, now: Instant) -> Option<EngineError> {
         let Some((_, started)) = node.process() else {
-            let message = "may not be asked for INFO, without which nobody knows when it started: give the user the rights of docs/engines/redlock.md";
+            let message = "does not allow INFO to this user, and only INFO shows when the node started: give the user the rights of docs/engines/redlock.md";
             return Some(node.with_name(&EngineError::new(Fault::Denied, message)));
         };
         let runs = Duration::from_micros(locked.micros.saturating_sub(started));
@@ -275,10 +275,10 @@ impl RedlockEngine {
 fn refused(mode: Mode) -> EngineError {
     let message = match mode {
         Mode::Permits { .. } => {
-            "permits cannot be had on a Redlock: each node counts its own, and a majority of the nodes can be found for more of them than there are; use one durable server (redis://) or another engine"
+            "a Redlock has no permits: each node counts alone, so majorities of the nodes can grant more permits than the limit; use one durable server (redis://) or another engine"
         }
         _ => {
-            "shared locks cannot be had on a Redlock: what other programs read on the nodes is one value of one holder; use one durable server (redis://) or another engine"
+            "a Redlock has no shared locks: the value that other programs read on the nodes names one holder; use one durable server (redis://) or another engine"
         }
     };
     EngineError::new(Fault::Misconfigured, message)

@@ -58,7 +58,7 @@ impl RedlockEngine {
             "A node that was started or emptied has no vote for {quarantine:?}, which max_ttl makes: persistence is not needed, and does not shorten it."
         ));
         all.note("Tokens are written on a majority and grow while no more than a minority forgets at a time: the fence refuses what a lock cannot.");
-        all.note("Other programs with the plain lock are excluded, but compare no clocks, and wait for no node that started anew.");
+        all.note("Other programs with the plain lock are excluded, but compare no clocks, and do not wait for a restarted node.");
         Ok(all)
     }
 }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_keeps_a_hold_and_only_the_lack_of_one_loses_it() {
+    fn a_hold_is_lost_only_without_a_possible_majority() {
         for (words, expected) in [
             (["kept", "kept", "-"], "Kept { ttl: Some(900ms) }"),
             (["kept", "missing", "-"], "Unknown"),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_sure_only_by_a_majority() {
+    fn a_release_is_certain_only_by_a_majority() {
         for (words, expected) in [
             (["freed", "freed", "-"], "Freed"),
             (["freed", "absent", "-"], "Unknown"),

@@ -275,7 +275,10 @@ impl Tally {
         let mut reasons: Vec<String> = errors().map(|error| error.message.clone()).collect();
         let votes = self.votes().count();
         if reasons.is_empty() && votes >= quorum {
-            reasons.push("the clocks of the nodes differ, or their answers take too long to tell".to_owned());
+            reasons.push(
+                "the clocks of the nodes differ, or their answers are too slow to compare the clocks"
+                    .to_owned(),
+            );
         }
         if reasons.is_empty() {
             reasons.push("the others do not answer in time".to_owned());

@@ -64,7 +64,7 @@ fn a_majority_decides_without_the_rest() {
 }
 
 #[test]
-fn a_token_is_larger_than_all_that_were_seen_and_than_the_clocks() {
+fn a_token_is_larger_than_seen_tokens_and_clocks() {
     for (guess, ballots, said) in [
         // No guess was sent.
         (0, vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open], "write 1010"),
@@ -93,7 +93,7 @@ fn a_token_is_larger_than_all_that_were_seen_and_than_the_clocks() {
 }
 
 #[test]
-fn a_clock_that_does_not_agree_has_no_vote() {
+fn a_node_with_a_differing_clock_has_no_vote() {
     const HOUR: u64 = 3_600_000_000;
     let two = |last| decided(2000, last, vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), Ballot::Open]);
     assert_eq!((two(false).as_str(), two(true).as_str()), ("open", "failed Retry"));
@@ -104,7 +104,7 @@ fn a_clock_that_does_not_agree_has_no_vote() {
 }
 
 #[test]
-fn what_is_written_at_a_majority_is_held_and_what_was_raced_is_tried_again() {
+fn a_majority_with_the_token_holds_and_a_raced_token_is_retried() {
     let mut tally = Tally::new(3, TTL, 0);
     tally.ballots = vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open];
     tally.writes(1010, 4);
@@ -121,7 +121,7 @@ fn what_is_written_at_a_majority_is_held_and_what_was_raced_is_tried_again() {
 }
 
 #[test]
-fn the_newest_token_tells_how_the_hold_before_ended() {
+fn the_newest_token_has_the_end_of_the_previous_hold() {
     let with = |newest: [u64; 2], ended: [Previous; 2], is_new: bool| {
         let mut tally = Tally::new(3, TTL, 2000);
         for node in 0..2 {

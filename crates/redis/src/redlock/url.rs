@@ -56,7 +56,7 @@ pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
         }
         even if even.is_multiple_of(2) => {
             return refuse(&format!(
-                "{even} nodes stands no more failures than one of {}, for it needs a majority: name {} or {}",
+                "{even} nodes survives no more failures than one of {}, because it needs a majority: name {} or {}",
                 even - 1,
                 even - 1,
                 even + 1
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_redlock_is_refused_with_what_to_use_instead() {
+    fn an_unsuitable_redlock_is_refused_with_an_alternative() {
         for (rest, expected) in [
             ("//a", "write redis://"),
             ("//a,b", "name 3 independent masters"),

@@ -175,7 +175,7 @@ mod tests {
     use crate::texts;
 
     #[test]
-    fn what_a_node_says_is_read() {
+    fn the_answer_of_a_node_is_parsed() {
         let reply = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
         assert_eq!((reply.word, reply.newest, reply.ended), (Word::Locked, 17, Previous::Lapsed));
         assert_eq!((reply.first, reply.tokens, reply.left), (18, 4, None));
@@ -196,7 +196,7 @@ mod tests {
 
     /// Two claims that write one number have a node in common, which refuses the second.
     #[test]
-    fn a_node_takes_only_a_token_that_is_larger_than_its_own_and_only_with_the_lock() {
+    fn a_node_writes_only_larger_tokens_of_the_locked_claim() {
         let server = RedisServer::start(&[]);
         let (one, other) = ("1".repeat(32), "2".repeat(32));
         let lock = |id: &str| server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]);
@@ -219,7 +219,7 @@ mod tests {
 
     /// The third node of three may have given its vote when the other two had decided.
     #[test]
-    fn a_vote_without_a_token_is_freed_and_one_of_another_token_is_not() {
+    fn a_release_frees_a_vote_without_a_token() {
         let server = RedisServer::start(&[]);
         let id = "1".repeat(32);
         let release = |token: u64| eval(&server, texts::RELEASE_VOTE, &id, &format!("any {token} c 0 60000"));
