@@ -90,7 +90,7 @@ impl Config {
         url::read(scheme, rest)
     }
 
-    /// Which servers keep the locks.
+    /// The servers that store the locks.
     #[must_use]
     pub const fn servers(&self) -> &Servers {
         &self.servers
@@ -151,8 +151,8 @@ impl Config {
         Ok(())
     }
 
-    /// The description of the waiters that a release wakes, as the scripts read it: see `wake_words()` in `lua/wake.lua` and
-    /// `lua/wake_redisson.lua`.
+    /// The description of the waiters that a release wakes, as the scripts read it: see `wake_waiters()` in
+    /// `lua/wake.lua` and `lua/wake_redisson.lua`.
     pub(crate) fn wake_words(&self) -> &str {
         match (self.layout, &self.servers) {
             (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
@@ -252,8 +252,8 @@ impl Config {
     }
 
     /// How long, in whole milliseconds, a name is left to other programs after it has passed from one of our claims to
-    /// the next for ten times as long; 10 s at most. Other programs do not stand in our queue, but retry from time to
-    /// time: choose the pause between their attempts. Readers that follow each other without a break leave no gap.
+    /// the next for ten times as long; 10 s at most. Other programs are not in our queue, but retry from time to time:
+    /// choose the pause between their attempts. Readers that follow each other without a break leave no gap.
     ///
     /// By default a gap is 100 ms, and only for a name under which another program was seen in the last five minutes.
     /// With [`Duration::ZERO`] there are no gaps: other programs may never get a name for which claims of ours always

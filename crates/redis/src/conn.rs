@@ -33,8 +33,8 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// The interval at which the server's clock is asked while a claim or request waits for the server. It is well within
-/// the shortest claim time, so that pushed grants can be dated.
+/// The interval at which the server is asked for its time while a claim or request waits for it. It is well below the
+/// shortest claim time, so that pushed grants can be dated.
 const PULSE: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
@@ -52,7 +52,7 @@ pub(crate) struct Conn {
     dead: Arc<AtomicBool>,
     /// The push listener of its server.
     pub(crate) listener: Arc<PushListener>,
-    /// Dropping it ends the task of the connection.
+    /// Dropping this ends the task of the connection.
     _alive: oneshot::Sender<()>,
 }
 
@@ -142,7 +142,7 @@ impl Conn {
         Ok(reply)
     }
 
-    /// Whether [`replicated`](Self::replicated) has anything to wait for.
+    /// Whether [`replicated`](Self::replicated) waits for replicas.
     pub(crate) const fn waits_for_replicas(&self) -> bool {
         self.replicas.is_some()
     }
@@ -172,7 +172,7 @@ impl Conn {
     }
 }
 
-/// Refuses a server that was the master and no longer is: another server will get its name.
+/// Refuses a server that was a master and is a replica now: another server will get its name.
 fn still_master(
     identity: &Identity,
     wanted: Wanted,
@@ -187,7 +187,7 @@ fn still_master(
 }
 
 /// While a claim or request waits, asks the server for its time, and pings the separate connection for notifications,
-/// if there is one. Ends when one of them stays silent.
+/// if there is one. Ends when one of the two does not answer.
 async fn pulse(
     mut mux: MultiplexedConnection,
     mut notification: Option<PubSubSink>,
@@ -198,7 +198,7 @@ async fn pulse(
         if !listener.is_wanted() {
             listener.demand.begun().await;
         }
-        // An error is a sign of life too; a broken connection ends its driver.
+        // An error also shows that the server is alive. A broken connection ends its driver.
         let time = async {
             let sent = clock.now();
             if let Ok(time) = redis::cmd("TIME").query_async(&mut mux).await {

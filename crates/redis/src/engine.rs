@@ -30,10 +30,10 @@ const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Du
 const TOKENS: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a claim is sent again because its client did not receive notifications yet. It is needed more often only
-/// while a slot moves to and fro; polling covers that case.
+/// How often a claim is sent again because its client did not receive notifications yet. More attempts are needed only
+/// while a slot moves to and fro, and polling covers that case.
 const MOST_TRIES: u32 = 3;
-/// How long after it was sent a request may still be applied. `lua/name.lua` keeps tombstones for the same time.
+/// How long after it was sent a request may still be applied. `lua/name.lua` stores tombstones for the same time.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Locks on one Redis server.

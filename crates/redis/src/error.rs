@@ -78,8 +78,8 @@ fn is_of_no_master(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "LOADING")
 }
 
-/// The error, if the answer to one item of a batch says that the server is no longer a master: then every write fails
-/// so.
+/// The error, if the answer to one item of a batch shows that the server is no longer a master. Then every write fails
+/// with it.
 pub(crate) fn demoted(reply: &Value) -> Option<EngineError> {
     let text = match reply {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?,
@@ -233,8 +233,8 @@ fn error_of(code: &str, detail: &str) -> EngineError {
     EngineError::new(fault, message)
 }
 
-/// The error of a script for a command that the server lacks: Redis says "Unknown Redis command", Valkey 9 "Unknown
-/// command".
+/// Whether this is the error of a script for a command that the server lacks: "Unknown Redis command" of Redis,
+/// "Unknown command" of Valkey 9.
 fn is_unknown_in_script(detail: &str) -> bool {
     detail.contains("Unknown ") && detail.contains("command called from script")
 }

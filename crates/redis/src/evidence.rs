@@ -1,5 +1,5 @@
-//! Judges which answers prove the current state. A server that was stopped or cut off does not know that another took
-//! its place meanwhile: it answers earlier requests, and those in its socket, as if it still had the locks.
+//! Judges which answers prove the current state. A server that was stopped or cut off does not know that another server
+//! has replaced it: it answers earlier requests, and those in its socket, as if it still had the locks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -1,5 +1,5 @@
 //! Finds the boundaries of replies in the bytes that a server sends
-//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), to keep the bound on their size.
+//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), to enforce the bound on their size.
 
 use leasehold_core::{Frames, Room, TooLong};
 

@@ -66,7 +66,7 @@ pub fn message(bytes: &[u8]) {
     PushListener::new("lock:", std::sync::Arc::default()).receive(bytes);
 }
 
-/// Reads the value in each way in which answers of scripts are read.
+/// Reads the value by each reader of script answers.
 fn read(value: &Value) {
     let readers: [fn(&mut Reply); 6] = [
         |reply| drop(reply.number()),

@@ -16,7 +16,7 @@ const FLOOR: (u32, u32) = (6, 0);
 /// From this version on `min-replicas-to-write` applies to scripts too.
 const SCRIPTS_NEED_REPLICAS: (u32, u32) = (7, 0);
 
-/// A larger difference of the clocks is worth a note: clocks that time servers keep differ by far less.
+/// A larger difference of the clocks is noted: clocks that are synchronised by a time server differ by far less.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// What the server reports about itself.

@@ -212,7 +212,7 @@ impl RedisEngine {
     fn released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,
-            "unrung" => {
+            "unwoken" => {
                 tracing::warn!(
                     name = release.name.as_str(),
                     "the lock was freed, but the wake-up for other programs failed: their waiters sleep on. Give the user the rights of docs/engines/redis.md"

@@ -7,14 +7,14 @@ use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection, from_red
 
 use crate::server::Server;
 
-/// What a server reports about itself. What it does not report is empty.
+/// The report of a server about itself. Missing parts are empty.
 #[derive(Debug, Default)]
 pub(crate) struct Identity {
     /// `standalone`, `sentinel` or `cluster`.
     pub(crate) mode: String,
     /// `master` or `replica`.
     pub(crate) role: String,
-    /// The run id of its process; each process has its own. `None` if the user may not know it.
+    /// The run id of its process; each process has its own. `None` if the user has no right to read it.
     pub(crate) run: Option<String>,
     /// For how many seconds the process has been running, by its own clock; `None` likewise.
     pub(crate) uptime: Option<u64>,
@@ -38,7 +38,7 @@ pub(crate) enum Wanted {
 }
 
 impl Identity {
-    /// Asks on a connection that speaks RESP3, or, with `old`, on one that does not.
+    /// Asks on a connection with RESP3, or, with `old`, on one with RESP2.
     pub(crate) async fn ask(mux: &MultiplexedConnection, old: bool) -> RedisResult<Self> {
         let mut identity = if old { Self::by_role(mux).await? } else { Self::by_hello(mux).await? };
         if identity.mode == "sentinel" {
@@ -126,12 +126,13 @@ impl Identity {
     }
 }
 
-/// The run id of the server, if this user may know it.
+/// The run id of the server, if this user has the right to read it.
 pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<String>> {
     Ok(process(mux).await?.0)
 }
 
-/// The run id of the server, and for how many seconds its process has been running, if this user may know them.
+/// The run id of the server, and for how many seconds its process has been running, if this user has the
+/// right to read them.
 pub(crate) async fn process(mux: &MultiplexedConnection) -> RedisResult<(Option<String>, Option<u64>)> {
     let reply: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
     match reply {

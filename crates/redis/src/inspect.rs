@@ -57,7 +57,7 @@ impl RedisEngine {
         for lock in locks {
             let name = lock.strip_prefix(ours).map(Name::new);
             let Some(Ok(name)) = name else { continue };
-            // Keys that can be nobody's lock: our own keys beside the locks, and Redisson's own.
+            // Keys that cannot be a lock: our own keys beside the locks, and Redisson's own.
             if self.keys(&name).is_err() {
                 continue;
             }

@@ -52,14 +52,14 @@ impl Layout {
         Some(digest)
     }
 
-    /// Whether servers that share the slots are told of a key that never exists. While keys of the slot are migrating,
-    /// a script then does nothing, even if all its declared keys are present: it also reads keys that are not known
-    /// beforehand.
+    /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are
+    /// migrating, such a script does nothing, even if all its other declared keys are present: it also reads keys that
+    /// are not known beforehand.
     pub(crate) const fn looks_at_more(self) -> bool {
         matches!(self, Self::Redisson)
     }
 
-    /// Refuses the names of keys that Redisson keeps for itself, and, where servers share the slots, names whose
+    /// Refuses the names of keys that Redisson reserves, and, where servers share the slots, names whose
     /// Redisson keys would be in several slots.
     pub(crate) fn check(self, keys: &Keys<'_>, name: &Name, in_slots: bool) -> Result<(), EngineError> {
         if self == Self::Plain {

@@ -17,11 +17,11 @@ use crate::{
     stream,
 };
 
-/// Room for commands that wait to be written: far more than are ever in flight, because order is kept only if no
-/// command has to wait for room.
+/// Room for commands that wait to be written: far more than are ever in flight. The order of commands holds only
+/// if no command waits for room.
 const BUFFER: usize = 65_536;
 
-/// Whether to ask for the server's run id: a user who may not know it need not ask again.
+/// Whether to ask for the server's run id. A user without the right to read it does not ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     Ask,
@@ -109,7 +109,7 @@ fn knows_no_resp3(error: &RedisError) -> bool {
 
 impl Dialed {
     /// Turns on pushes, and asks for the server's identity and its time, in microseconds. A server of the wrong kind is
-    /// refused before anything else that it says is used.
+    /// refused before its other answers are used.
     pub(crate) async fn prepare(
         &mut self,
         channel: &str,

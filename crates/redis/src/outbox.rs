@@ -125,8 +125,8 @@ impl Sender {
                         return;
                     }
                     for load in loads(batches(waiting.drain(..))) {
-                        // Built at their first poll, which leaves out calls that nobody waits for any more: a claim
-                        // that was given up cannot be sent after its release.
+                        // Built at its first poll, which leaves out calls without a waiting caller: a claim that was
+                        // given up cannot be sent after its release.
                         in_flight.push(self.send(load));
                     }
                 }
@@ -314,7 +314,8 @@ impl CallContext<'_> {
         is_sent.into_iter().map(one).collect()
     }
 
-    /// The request for a batch, unless nobody waits for it any more: a release may have been sent already.
+    /// The request for a batch. Calls without a waiting caller are left out: their claims may have been released
+    /// already.
     fn command(&self, batch: &mut Vec<Call>) -> Option<(To, Cmd)> {
         batch.retain(|call| !call.reply.is_closed());
         let Call { script, to, .. } = batch.first()?;

@@ -17,7 +17,8 @@ use crate::{
     server::Server,
 };
 
-/// How long replicas are waited for. They are some round trips away; for a while nobody notices that one is gone.
+/// How long replicas are waited for. They are some round trips away, and the master does not notice at once that one is
+/// gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The lifetime of the key that is written to give `WAIT` a write to wait for.
 const ECHO_LIFE: Duration = Duration::from_secs(10);

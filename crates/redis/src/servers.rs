@@ -6,7 +6,7 @@ use leasehold_core::{Endpoint, Error};
 
 use crate::server::{Address, Login};
 
-/// The servers that keep the locks, and how the one that has them now is found.
+/// The servers that store the locks, and how the server that has them now is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Servers {
@@ -18,7 +18,7 @@ pub enum Servers {
     Cluster(Vec<Endpoint>),
 }
 
-/// Sentinels, and their name for the group whose master keeps the locks. Its `Debug` shows no password.
+/// Sentinels, and their name for the group whose master stores the locks. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Sentinels {
     pub(crate) endpoints: Vec<Endpoint>,

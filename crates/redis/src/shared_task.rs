@@ -1,5 +1,6 @@
-//! Polls a connection: its task does it, or a thread that has just queued a call while nobody else polls. A request
-//! thus leaves from the thread that asks, and the keeper's thread is woken only for the answer.
+//! The task of a connection, which the thread of a caller can poll too: after it has queued a call, and while no other
+//! thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for the
+//! answer.
 
 use std::{
     cell::Cell,
@@ -101,7 +102,7 @@ impl Inner {
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
         let is_done = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(polled) => polled.is_ready(),
-            // As a runtime does: the unfinished work is dropped, which tells its waiters.
+            // As a runtime does: the unfinished work is dropped, which ends the waits for it.
             Err(_) => true,
         };
         if is_done {

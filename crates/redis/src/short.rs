@@ -29,7 +29,7 @@ impl RedisEngine {
         if self.reach.shares_slots() { of_node } else { of_one }
     }
 
-    /// Whether to try the short script: if, as far as we know, nobody else wanted a name of this slot lately.
+    /// Whether to try the short script: if no other claim is known to have wanted a name of this slot lately.
     pub(crate) fn may_use_fast_path(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive

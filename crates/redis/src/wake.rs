@@ -1,5 +1,5 @@
-//! Wakes waiters of other programs that sleep until they get a wake-up, in place of polling: a release of ours wakes
-//! them as theirs does.
+//! Wakes waiters of other programs that sleep until a wake-up, instead of polling: a release of ours wakes them as a
+//! release of their program does.
 
 use std::str::FromStr;
 
@@ -39,7 +39,7 @@ impl FromStr for Wake {
 }
 
 impl Wake {
-    /// The description for the scripts, for locks with this prefix. See `ring()` in `lua/wake.lua`.
+    /// The description for the scripts, for locks with this prefix. See `wake_waiters()` in `lua/wake.lua`.
     pub(crate) fn script_words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(

@@ -1,7 +1,7 @@
 -- Claims a free name without waiters that is alone in its request. Precedes claim_free_head.lua and the file after it,
 -- and answers as they do; separate, because defining their functions costs more than this.
 if #ARGV == 4 then
-  local done, told = pcall(function()
+  local done, reply = pcall(function()
     local call, text, floor = redis.call, ARGV[4], tonumber(ARGV[1])
     local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
     local record = side .. 'c' .. lock
@@ -26,7 +26,7 @@ if #ARGV == 4 then
       'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
     return string.format('%.0f', us) .. ' ' .. token
   end)
-  if done and told then
-    return told
+  if done and reply then
+    return reply
   end
 end

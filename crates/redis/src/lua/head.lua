@@ -5,8 +5,8 @@
 -- and a waiter of mode x:
 --   1 <since, server us> <claim time ms> <tokens> <channel> <owner>
 local ENDED_LIFE = 3600000   -- how long an unclean end is remembered, in ms; also the reserve of records and counters
-local LINE_LIFE = 70000      -- lifetime of the keys of a queue, in ms: longer than the longest lease of an entry
-local LINE_LEAST = 62000     -- with less left, the lifetime is renewed
+local QUEUE_LIFE = 70000      -- lifetime of the keys of a queue, in ms: longer than the longest lease of an entry
+local QUEUE_LEAST = 62000     -- with less left, the lifetime is renewed
 local WATCHERS = 3           -- this many waiters from the head learn when the lease runs out
 local MAX_WAITERS = 16384
 local LEAD = 10000           -- how far the token counter may be ahead of the clock, in us: less than a restart takes
@@ -56,9 +56,9 @@ end
 -- be void.
 local function publish(channel, text)
   pcall(redis.set_repl, redis.REPL_NONE)
-  local said = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
+  local result = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
   pcall(redis.set_repl, redis.REPL_ALL)
-  return said
+  return result
 end
 
 -- The values of the locks of all items; of a single one no more than our own could have. For many items, one command

@@ -33,7 +33,7 @@ local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned
 
 local counter = KEYS[1]
 local now = math.floor(us / 1000)
-local speaker -- the claim of this request: its answer replaces the notification
+local requester -- the claim of this request: its answer replaces the notification
 
 -- A value that another program wrote may be no table, or not msgpack.
 local function unpacked(raw)
@@ -72,8 +72,8 @@ end
 
 local function load(lock, side)
   local s = {
-    lock = lock, side = side, record = side .. 'c' .. lock, line = side .. 'q' .. lock,
-    entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock, dead = side .. 'd' .. lock,
+    lock = lock, side = side, record = side .. 'c' .. lock, queue = side .. 'q' .. lock,
+    entries = side .. 'e' .. lock, entry_ends = side .. 'z' .. lock, holds = side .. 'h' .. lock, tombstones = side .. 'd' .. lock,
   }
   local record = string_at(s.record, call)
   s.c = record and read(record) or { v = VERSION }
@@ -81,7 +81,7 @@ local function load(lock, side)
     return nil
   end
   find_lock(s)
-  s.carded = record and true
+  s.has_record = record and true
   if s.value and not s.c.mode then
     -- A hold of ours without its record: what the lock itself says still counts.
     local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
@@ -128,14 +128,14 @@ local function note_foreign(s)
   end
 end
 
-local function has_line(s)
-  return call('EXISTS', s.line) == 1
+local function has_queue(s)
+  return call('EXISTS', s.queue) == 1
 end
 
 -- Writes the record if it changed (s.dirty), or removes it if it is no longer needed. A hold lasts at least `held` ms.
 -- An unchanged record is kept alive for longer than its content is valid.
 local function save(s, held)
-  mind_others(s)
+  update_others(s)
   local c, life = s.c, 0
   if not s.dirty then
     if c.mode then
@@ -143,14 +143,14 @@ local function save(s, held)
       if call('PTTL', s.record) < lasts + ENDED_LIFE / 2 then
         call('PEXPIRE', s.record, lasts + ENDED_LIFE)
       end
-    elseif s.carded and call('PTTL', s.record) < LINE_LEAST and has_line(s) then
-      call('PEXPIRE', s.record, LINE_LIFE)
+    elseif s.has_record and call('PTTL', s.record) < QUEUE_LEAST and has_queue(s) then
+      call('PEXPIRE', s.record, QUEUE_LIFE)
     end
     return
   elseif c.mode then
     life = math.max(held or 0, call('PTTL', s.lock)) + ENDED_LIFE
-  elseif has_line(s) then
-    life = LINE_LIFE
+  elseif has_queue(s) then
+    life = QUEUE_LIFE
   else
     c.limit = nil
   end
@@ -159,7 +159,7 @@ local function save(s, held)
   end
   if life > 0 then
     call('SET', s.record, in_words(c) or cmsgpack.pack(c), 'PX', life)
-  elseif s.carded then
+  elseif s.has_record then
     call('DEL', s.record)
   end
 end
@@ -170,16 +170,16 @@ local function arm(s)
   call('HDEL', s.entries, '')
 end
 
-local function mark_dead(s, id)
-  for _, over in ipairs(call('ZRANGEBYSCORE', s.dead, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
-    call('ZREM', s.dead, over)
+local function add_tombstone(s, id)
+  for _, over in ipairs(call('ZRANGEBYSCORE', s.tombstones, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+    call('ZREM', s.tombstones, over)
   end
-  call('ZADD', s.dead, now + REQUEST_LIFE, id)
-  outlive(s.dead, REQUEST_LIFE)
+  call('ZADD', s.tombstones, now + REQUEST_LIFE, id)
+  outlive(s.tombstones, REQUEST_LIFE)
 end
 
-local function is_dead(s, id)
-  local till = call('ZSCORE', s.dead, id)
+local function has_tombstone(s, id)
+  local till = call('ZSCORE', s.tombstones, id)
   return till and tonumber(till) > now
 end
 
@@ -201,16 +201,16 @@ end
 -- The claim missed its grant: out of the queue until its next request, or until its entry ends.
 local function silence(s, id, e)
   e.state, e.token = 'silent', nil
-  local till = e.till or tonumber(call('ZSCORE', s.places, id) or 0)
+  local till = e.till or tonumber(call('ZSCORE', s.entry_ends, id) or 0)
   if till > now then
     e.till = nil
     put(s, id, e)
-    call('ZADD', s.places, till, id)
-    outlive(s.entries, LINE_LIFE)
-    outlive(s.places, LINE_LIFE)
+    call('ZADD', s.entry_ends, till, id)
+    outlive(s.entries, QUEUE_LIFE)
+    outlive(s.entry_ends, QUEUE_LIFE)
   else
     call('HDEL', s.entries, id)
-    call('ZREM', s.places, id)
+    call('ZREM', s.entry_ends, id)
   end
 end
 
@@ -227,7 +227,7 @@ local function lapse(s, id, h, e)
       silence(s, id, e)
     end
   else
-    mark_dead(s, id)
+    add_tombstone(s, id)
   end
 end
 
@@ -245,12 +245,12 @@ end
 local function shrink(s)
   s.dirty = true
   local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
-  local stands = s.value == 'shared.' .. s.c.nonce
-  if longest and stands then
-    cut_lock(s, int(longest - now))
+  local is_intact = s.value == 'shared.' .. s.c.nonce
+  if longest and is_intact then
+    shorten_lock(s, int(longest - now))
     return
   end
-  if stands then
+  if is_intact then
     drop_lock(s)
   end
   s.c.mode = nil
@@ -278,10 +278,10 @@ local function prune(s)
       shrink(s)
     end
   end
-  for _, id in ipairs(call('ZRANGEBYSCORE', s.places, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', s.entry_ends, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
     s.dirty = true
-    call('ZREM', s.places, id)
-    call('ZREM', s.line, id)
+    call('ZREM', s.entry_ends, id)
+    call('ZREM', s.queue, id)
     call('HDEL', s.entries, id)
   end
 end
@@ -301,7 +301,7 @@ end
 -- The newest token. nil if its key holds a foreign value, or one that cannot be counted on from exactly: then nothing
 -- is granted, and the claim gets an error.
 local function newest_token(s)
-  local text, others = string_at(counter, redis.pcall) or '0', newest_of_others(s)
+  local text, others = string_at(counter, redis.pcall) or '0', newest_foreign_token(s)
   local newest = others and type(text) == 'string' and text:match('^%d+$') and math.max(tonumber(text), others)
   return newest and newest < LARGEST and newest or nil
 end
@@ -317,7 +317,7 @@ local function mint(s, e)
   end
   local newest = first + e.tokens - 1
   call('SET', counter, int(newest), 'PX', int(math.floor(newest / 1000) - now + ENDED_LIFE))
-  tell_others(s, newest)
+  raise_foreign_token(s, newest)
   return first
 end
 
@@ -335,7 +335,7 @@ local function grant(s, id, e, token, lasts, state)
       channel = e.channel,
     }
     s.value = value_of(c.holder)
-    keep_lock(s, lasts)
+    write_lock(s, lasts)
   else
     local first = not c.mode
     if first then
@@ -350,7 +350,7 @@ local function grant(s, id, e, token, lasts, state)
     outlive(s.entries, lasts + ENDED_LIFE)
     -- Last of all: if a step above fails, no lock is left behind.
     if first then
-      keep_lock(s, lasts)
+      write_lock(s, lasts)
     else
       prolong_lock(s, lasts)
     end
@@ -359,13 +359,13 @@ end
 
 -- How much longer the name is left to other programs, in ms; false if it is not: see leave_gap() in release.lua. A
 -- longer time than any gap was written before the clock was set back.
-local function resting(s)
+local function gap_left(s)
   local left = (s.c.rest or 0) - now
   return left > 0 and left <= LONGEST_GAP and left
 end
 
 -- Sends a notification; false if nobody listens, or this user may not send it.
-local function heard(channel, words)
+local function notify(channel, words)
   local listeners = publish(channel, table.concat(words, ' '))
   return type(listeners) == 'number' and (listeners > 0 or all_may_listen())
 end
@@ -380,30 +380,30 @@ end
 -- nothing is granted, but a head whose client is gone leaves the queue: it would not learn when the other program is
 -- done.
 local function settle(s)
-  while s.c.mode ~= 'x' and not resting(s) do
-    local id = call('ZRANGE', s.line, 0, 0)[1]
+  while s.c.mode ~= 'x' and not gap_left(s) do
+    local id = call('ZRANGE', s.queue, 0, 0)[1]
     if not id then
       s.dirty = s.dirty or (s.c.limit and not s.c.mode)
       s.c.limit, s.c.run = s.c.mode and s.c.limit, s.c.mode and s.c.run
       return
     end
     local e = entry(s, id)
-    local gone = e and is_foreign(s) and id ~= speaker and not listens(e)
+    local gone = e and is_foreign(s) and id ~= requester and not listens(e)
     if e and not gone and not (fits(s, e) and newest_token(s)) then
       return
     end
-    call('ZREM', s.line, id)
+    call('ZREM', s.queue, id)
     if gone then
       silence(s, id, e)
     elseif e then
       local token = mint(s, e)
-      if id == speaker or heard(e.channel, {
+      if id == requester or notify(e.channel, {
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
       }) then
         if e.mode ~= 'x' then
           -- When its queue entry would have ended, in case the hold expires unconfirmed.
-          e.till = tonumber(call('ZSCORE', s.places, id) or 0)
-          call('ZREM', s.places, id)
+          e.till = tonumber(call('ZSCORE', s.entry_ends, id) or 0)
+          call('ZREM', s.entry_ends, id)
         end
         grant(s, id, e, token, e.claim, '?')
       else
@@ -419,7 +419,7 @@ local function frees_in(s)
     local first = call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
     return first and math.max(0, tonumber(first) - now) or -1
   end
-  return not s.value and resting(s) or math.max(-1, call('PTTL', s.lock))
+  return not s.value and gap_left(s) or math.max(-1, call('PTTL', s.lock))
 end
 
 -- The claim sent a request: its grant is confirmed, and lasts at least `ttl` ms from now.
@@ -430,9 +430,9 @@ local function confirm(s, id, ttl)
       local lasts = math.max(ttl, call('PTTL', s.lock))
       c.holder.state, s.dirty = '', true
       s.value = value_of(c.holder)
-      keep_lock(s, lasts)
+      write_lock(s, lasts)
       call('HDEL', s.entries, id)
-      call('ZREM', s.places, id)
+      call('ZREM', s.entry_ends, id)
     else
       prolong_lock(s, ttl)
     end
@@ -456,11 +456,11 @@ end
 local function each(one)
   for at = 1, ITEMS do
     if not answers[at + 1] then
-      local done, told = pcall(one, at)
+      local done, reply = pcall(one, at)
       if not done then
-        told = type(told) == 'table' and told.err or tostring(told)
+        reply = type(reply) == 'table' and reply.err or tostring(reply)
       end
-      answers[at + 1] = told
+      answers[at + 1] = reply
     end
   end
   return answers

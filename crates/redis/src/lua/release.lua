@@ -3,9 +3,9 @@
 -- KEYS 2.. a lock for each release
 -- ARGV for each release: side, <id>.<token> or only <id>., and in words: how it ended (c or a, or as its own grant
 --      said) · minimum hold ms or 0 · tombstone 1 or 0 · gap ms, or a: where another program was seen, as long as most
---      of them pause between attempts · perhaps the waiters to wake: see ring(); and at the end the server's
+--      of them pause between attempts · perhaps the waiters to wake: see wake_waiters(); and at the end the server's
 --      microseconds when the connection was made
--- Answers {server us, then for each release: freed, unrung (freed, but ring() failed), absent, layout, or the server's
+-- Answers {server us, then for each release: freed, unwoken (freed, but wake_waiters() failed), absent, layout, or the server's
 -- error}.
 -- Invariant: only the own claim is touched, and nothing of it is left; freed means the hold with that token, if one is
 -- given; the head of the queue is granted before the answer leaves.
@@ -14,13 +14,13 @@ local USUAL = 100  -- the default gap, in ms
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
-  local how, keep, marked_dead, gap, wake = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
-  keep, marked_dead, speaker = tonumber(keep), marked_dead == '1', id
+  local how, keep, wants_tombstone, gap, wake = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
+  keep, wants_tombstone, requester = tonumber(keep), wants_tombstone == '1', id
   local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'
   end
-  local others = gap == 'a' and awaited(s, wake)
+  local others = gap == 'a' and others_may_wait(s, wake)
   gap = tonumber(gap) or others and USUAL or 0
   arm(s)
   prune(s)
@@ -42,12 +42,12 @@ local function one(at)
     c.run = c.run or gap > 0 and math.floor(h.since / 1000) or nil
     if h.state == '?' then
       call('HDEL', s.entries, id)
-      call('ZREM', s.places, id)
+      call('ZREM', s.entry_ends, id)
     end
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'
       s.value = value_of(h)
-      keep_lock(s, keep)
+      write_lock(s, keep)
     else
       drop_lock(s)
       c.mode, c.holder = nil, nil
@@ -60,10 +60,10 @@ local function one(at)
     remove_holder(s, id, h)
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'
-      local stands = 'kept.' .. int(h.token)
+      local blocker = 'kept.' .. int(h.token)
       c.count, c.used = c.count + 1, c.used + h.count
-      call('ZADD', s.holds, now + keep, stands)
-      put(s, stands, h)
+      call('ZADD', s.holds, now + keep, blocker)
+      put(s, blocker, h)
       outlive(s.holds, keep + ENDED_LIFE)
       outlive(s.entries, keep + ENDED_LIFE)
     end
@@ -77,8 +77,8 @@ local function one(at)
       return 'absent'
     elseif not alone and not call('ZSCORE', s.holds, id) then
       s.dirty = true
-      call('ZREM', s.line, id)
-      call('ZREM', s.places, id)
+      call('ZREM', s.queue, id)
+      call('ZREM', s.entry_ends, id)
       call('HDEL', s.entries, id)
       -- The hold expired before its claim confirmed it: the remaining queue entry is not the hold that was to be freed.
       return token == '' and 'freed' or 'absent'
@@ -100,7 +100,7 @@ local function one(at)
   -- from one of our claims to the next for RUN times as long as the gap, or for as long as the gap if another program's
   -- client listens, which takes the name at once. The first waiters ask when the gap is over.
   local function leave_gap()
-    local first = call('ZRANGE', s.line, 0, WATCHERS - 1)
+    local first = call('ZRANGE', s.queue, 0, WATCHERS - 1)
     if #first == 0 or c.mode or not c.run or now - c.run < (others == 'listens' and 1 or RUN) * gap then
       return
     end
@@ -108,32 +108,32 @@ local function one(at)
     for _, waiter in ipairs(first) do
       local e = entry(s, waiter)
       if e then
-        heard(e.channel, { 'ring', waiter, s.lock })
+        notify(e.channel, { 'ring', waiter, s.lock })
       end
     end
   end
 
-  local told = free()
-  if gap > 0 and told == 'freed' then
+  local reply = free()
+  if gap > 0 and reply == 'freed' then
     leave_gap()
   end
-  if marked_dead then
-    mark_dead(s, id)
+  if wants_tombstone then
+    add_tombstone(s, id)
   end
   settle(s)
   save(s, keep)
   -- Nothing happens at the end of a minimum hold time: the head of the queue asks then, and must know when that is.
-  if told == 'freed' and (keep > 0 or c.holder and c.holder.state == 'kept') then
-    local first = redis.call('ZRANGE', s.line, 0, 0)[1]
+  if reply == 'freed' and (keep > 0 or c.holder and c.holder.state == 'kept') then
+    local first = redis.call('ZRANGE', s.queue, 0, 0)[1]
     local e = first and entry(s, first)
     if e then
-      heard(e.channel, { 'ring', first, s.lock })
+      notify(e.channel, { 'ring', first, s.lock })
     end
   end
-  if was_held and not s.value and not ring(s, wake) and told == 'freed' then
-    return 'unrung'
+  if was_held and not s.value and not wake_waiters(s, wake) and reply == 'freed' then
+    return 'unwoken'
   end
-  return told
+  return reply
 end
 
 return each(one)

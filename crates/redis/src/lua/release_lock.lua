@@ -6,7 +6,7 @@
 -- Invariant: only the own lock is touched. The next verb that sees all keys treats the hold as expired, and grants to
 -- the head of the queue.
 local lock, mine = KEYS[1], ARGV[2]
-local keep, marked_dead = ARGV[3]:match('^%a (%d+) (%d)')
+local keep, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then
   return { us, value.err }
@@ -20,4 +20,4 @@ elseif keep == '0' then
 else
   call('PEXPIRE', lock, keep)
 end
-return { us, value == mine and marked_dead == '0' and 'freed' or 'again' }
+return { us, value == mine and wants_tombstone == '0' and 'freed' or 'again' }

@@ -6,7 +6,7 @@
 -- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
 -- removes it.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
-local keep, marked_dead = ARGV[3]:match('^%a (%d+) (%d)')
+local keep, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local now = math.floor(us / 1000)
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then
@@ -21,4 +21,4 @@ if longest > now then
 else
   call('DEL', lock)
 end
-return { us, token ~= '' and marked_dead == '0' and 'freed' or 'again' }
+return { us, token ~= '' and wants_tombstone == '0' and 'freed' or 'again' }

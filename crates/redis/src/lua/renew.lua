@@ -7,7 +7,7 @@
 local function one(at)
   local mine, ttl = ARGV[3 * at - 1], tonumber(ARGV[3 * at])
   local id, token = mine:match('^(%x+)%.(%d+)$')
-  speaker = id
+  requester = id
   local s = load(KEYS[at + 1], ARGV[3 * at - 2])
   if not s then
     return 'layout'
@@ -24,16 +24,16 @@ local function one(at)
   elseif s.c.mode and call('ZSCORE', s.holds, id) then
     h = entry(s, id)
   end
-  local told = 'gone'
+  local reply = 'gone'
   if h and int(h.token) == token then
-    told = h.state == '!' and 'broken' or 'kept'
+    reply = h.state == '!' and 'broken' or 'kept'
   end
-  if told == 'kept' then
+  if reply == 'kept' then
     confirm(s, id, ttl)
   end
   settle(s)
   save(s, ttl)
-  return told
+  return reply
 end
 
 return each(one)

@@ -1,6 +1,6 @@
 -- The lock is free: wakes waiters of another program, as the release of that program does. Other programs have no
 -- queue: waking one waiter is enough. False if that failed.
-local function ring(s, wake)
+local function wake_waiters(s, wake)
   local kind, registry = wake:match('^(%l*) ?(.*)$')
   local name, steps = s.lock:sub(#'lock:' + 1), {}
   if kind == 'prl' then
@@ -14,8 +14,8 @@ local function ring(s, wake)
     steps = { { 'PUBLISH', registry .. '-channel:' .. s.lock, s.lock } }
   end
   for _, step in ipairs(steps) do
-    local said = redis.pcall(unpack(step))
-    if type(said) == 'table' and said.err then
+    local result = redis.pcall(unpack(step))
+    if type(result) == 'table' and result.err then
       return false
     end
   end

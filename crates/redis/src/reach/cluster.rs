@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{keys::SLOTS, outbox::To};
 
-/// For this long after a slot was found at a node, waiters of the slot may not listen there yet: their clients learn of
-/// the move when we do, or a moment later. During this time a waiter is not passed over because nobody listens.
+/// For this long after a slot was found at a node, the clients of its waiters may not listen there yet: they learn of
+/// the move at about the same time as we do. During this time a waiter is not passed over for a missing listener.
 const UNSETTLED: Duration = Duration::from_secs(5);
 
 /// The cluster of a URL.
@@ -49,7 +49,7 @@ pub(crate) struct Known {
     nodes: Vec<Arc<Node>>,
     /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
-    /// The node to ask first: it knows of the newest change.
+    /// The node to ask first: it reported the newest change.
     witness: Option<Arc<Node>>,
     /// The node to ask last: it does not answer.
     suspect: Option<Arc<Node>>,
@@ -101,7 +101,7 @@ impl Cluster {
             Ok(via) => return Ok(via),
             Err(error) => error,
         };
-        // Nothing was sent: if another node has its place by now, that one is asked.
+        // Nothing was sent: if another node has the slot by now, that node is asked.
         if failure.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
             return Err(failure);
         }
@@ -162,7 +162,7 @@ impl Cluster {
         Ok(vias)
     }
 
-    /// The node `from` says that the slot is elsewhere: `to` is asked from now on.
+    /// The node `from` reports that the slot is at `to`, which is asked from now on.
     pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
         let node = self.0.node_at(to, from, slot)?;
         let now = self.0.client.clock.now();

@@ -9,8 +9,7 @@ use leasehold_core::{EngineError, Fault};
 use super::{cluster::Inner, node::Node, slots};
 use crate::runtime;
 
-/// The pause after an answer, or when no node gave one. Between two answers many requests are redirected from node to
-/// node, and need no answer to this question.
+/// The pause after an attempt. Meanwhile redirections show the owners of single slots.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long one node has for its answer.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -19,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 #[derive(Default)]
 pub(crate) struct MapTask {
     is_running: bool,
-    /// A caller wants to know of changes since the running attempt began.
+    /// A caller asked for the owners after the running attempt began.
     is_wanted: bool,
     last_error: Option<(Fault, String)>,
 }
@@ -45,7 +44,7 @@ impl MapTask {
     }
 }
 
-/// However it ends, the next request starts a new one.
+/// A running attempt. However it ends, the next request starts a new one.
 struct Attempt {
     cluster: Weak<Inner>,
     ended: bool,
@@ -82,7 +81,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Asks until a node answers. Of several errors, the one that the user can repair is reported.
+/// Asks one node after another until one answers. Of several errors, one that the user can repair is reported.
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut failure: Option<EngineError> = None;
     for node in cluster.witnesses() {
@@ -119,7 +118,7 @@ fn silent(node: &Node) -> EngineError {
     )
 }
 
-/// Nothing was done, so the outcome is not unknown. A server that is no node says so with an error of its own.
+/// The error of a server that is not a node of a cluster. Nothing was done, so the outcome is not unknown.
 fn not_a_node(error: EngineError, cluster: &Inner, node: &Node) -> EngineError {
     let (endpoint, scheme) = (&node.endpoint, cluster.client.config.scheme());
     if error.message.contains("cluster support disabled") {

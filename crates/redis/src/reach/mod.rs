@@ -1,5 +1,5 @@
-//! The ways to reach Redis. They differ in which server has a slot now, and in the reaction to a change; scripts,
-//! outbox, listener and records are the same for all.
+//! The kinds of setup of Redis: one server, Sentinels, a cluster. They differ in how the server of a slot is found, and
+//! in the reaction to a change. Scripts, outbox, listener and records are the same for all.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -83,7 +83,7 @@ impl Client {
         self.confirming(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
-    /// If replicas are waited for, a pushed grant proves too little: it is sent before any replica has it.
+    /// If replicas are waited for, pushed grants are confirmed: a pushed grant is sent before any replica has it.
     fn confirming(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
             listener.time.confirm_grants();
@@ -133,7 +133,7 @@ impl Reach {
         RoutedRequest::new(self, slot)
     }
 
-    /// Runs a script where the keys of this slot are. The items are built anew for each server that is asked.
+    /// Runs a script where the keys of this slot are. The items are built for each server that is asked.
     pub(crate) async fn run(
         &self,
         slot: u16,
@@ -150,8 +150,8 @@ impl Reach {
         }
     }
 
-    /// The server at the end of this connection says that it does not have the locks. Returns the error, if no other
-    /// server is known to have them.
+    /// The server of this connection reports that it does not have the locks. Returns the error, if no other server is
+    /// known to have them.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
             Self::One(one) => Err(one.demoted(connection, error)),

@@ -60,8 +60,8 @@ impl One {
         self.0.mend().await;
     }
 
-    /// The server at the end of this connection is no master: the next request connects to the server that is behind
-    /// the name by then. Returns the error for the refused request.
+    /// The server of this connection is no master: the next request connects to the server that has the name by then.
+    /// Returns the error for the refused request.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
         let was_master = self.listener().process.was_master();
         hang_up(&self.0, connection, was_master.then_some(self.listener()));

@@ -25,12 +25,12 @@ use crate::{
 
 /// The poll interval of a Sentinel. Its announcements in between lead to a question at once, and may be lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// A Sentinel that says nothing for this long is connected to again.
+/// After this time without an answer, a new connection to the Sentinel is made.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// The pause after a failed or broken connection.
 const PAUSE: Duration = Duration::from_millis(250);
 /// For this long a Sentinel that names another master by a later fail-over counts against the majority: Sentinels
-/// inform each other within 2 s. After that it is ignored: epochs begin anew where a group is removed and added again.
+/// inform each other within 2 s. After that it is ignored: epochs restart where a group is removed and added again.
 const VETO: Duration = Duration::from_secs(5);
 /// The channel on which Sentinels announce a new master.
 const CHANNEL: &str = "+switch-master";
@@ -238,7 +238,7 @@ impl SentinelState {
         Ok(SentinelReport::Named(Named { endpoint: Endpoint { host, port }, epoch, sentinels, down_after }))
     }
 
-    /// Marks the error as one of a Sentinel; of a refused login, says which login was refused.
+    /// Marks the error as one of a Sentinel. For a refused login the message names the login.
     fn of_sentinel(&self, error: EngineError) -> EngineError {
         let address = &self.server.address;
         let message = match error.fault {
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use crate::server::Login;
 
-    /// Sentinels announce what happens to all groups that they watch.
+    /// Sentinels announce changes of all groups that they watch.
     #[test]
     fn only_announcements_of_the_own_group_trigger_a_poll() {
         let endpoint = Endpoint { host: "h".to_owned(), port: 1 };

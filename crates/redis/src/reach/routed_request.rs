@@ -25,7 +25,7 @@ pub(crate) struct RoutedRequest<'a> {
     slot: u16,
     /// The connection that it last used.
     last: u64,
-    /// How many servers said that they do not have the locks.
+    /// How many servers reported that they do not have the locks.
     demoted: u32,
     redirections: u32,
     /// The node that was asked last.
@@ -143,7 +143,7 @@ impl Via {
     }
 
     /// Whether the client listens to notifications of the slot from this server. While the slot is migrating to the
-    /// server, nobody can listen, and no claim is passed over.
+    /// server, no client can listen there, and no claim is passed over.
     pub(crate) async fn is_listening(&self) -> Result<bool, EngineError> {
         match (&self.home, self.to.slot) {
             (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {

@@ -93,7 +93,7 @@ impl Sentinel {
         self.0.mend().await;
     }
 
-    /// The server at the end of this connection says that it is no master.
+    /// The server of this connection reports that it is no master.
     pub(crate) fn demoted(&self, connection: u64) {
         hang_up(&self.0, connection, Some(self.listener()));
         if let Some(panel) = self.0.dialer().panel.get() {
@@ -123,8 +123,8 @@ impl MasterDialer {
         })
     }
 
-    /// Connects to the named server. It must itself say that it is the master, and Sentinels that are asked after that
-    /// must still name it: a server that was stopped and replaced meanwhile does not know it.
+    /// Connects to the named server. The server itself must report that it is the master, and Sentinels that are asked
+    /// after that must still name it: a server that was stopped and replaced does not know that.
     async fn open(&self, named: &Named, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         let reachable = config.map.reachable(named.endpoint.clone());
@@ -166,7 +166,7 @@ impl MasterDialer {
         }
     }
 
-    /// Tries until there is a master, and keeps the reason why there is none.
+    /// Tries until there is a master. Until then the reason is stored.
     async fn find(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let panel = self.panel();
         let mut answers = panel.listen();

@@ -1,6 +1,6 @@
-//! A connection for notifications of slots, with its own writer and parser: the client library takes the unasked
-//! `sunsubscribe` of a slot that moved for the answer to a command. It speaks the old protocol, in which every
-//! notification names its kind.
+//! A connection for notifications of slots, with its own writer and parser: the client library takes the unrequested
+//! `sunsubscribe` of a slot that moved for the answer to a command. The connection uses the old protocol (RESP2), in
+//! which every notification names its kind.
 
 use leasehold_core::EngineError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

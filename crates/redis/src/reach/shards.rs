@@ -51,8 +51,8 @@ pub(crate) struct ShardConn {
     _running: Running,
 }
 
-/// The channels of one connection, and the pending subscriptions. Callers that wait for an answer keep it alive after
-/// the connection.
+/// The channels of one connection, and the pending subscriptions. Lives longer than the connection while callers wait
+/// for an answer.
 struct Subscriptions {
     channels: Mutex<Channels>,
     requests: mpsc::UnboundedSender<u16>,
@@ -252,7 +252,7 @@ impl ShardTask {
     }
 }
 
-/// `None` for a frame that has no meaning: then no later frame can be trusted.
+/// Handles one frame. Returns `None` for a frame without a meaning: later frames cannot be matched to requests then.
 fn handle_frame(
     subscriptions: &Subscriptions,
     listener: &PushListener,

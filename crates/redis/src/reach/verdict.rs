@@ -75,8 +75,8 @@ pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
     Verdict::NoMaster(no_majority(answers, master, answers.len() - majority))
 }
 
-/// Whether any report says that another server than `mine` was promoted: one Sentinel that knows of a later fail-over
-/// is enough to doubt, though not to follow it.
+/// Whether any report names a later promotion of another server than `mine`: one Sentinel that knows of a later
+/// fail-over is enough to doubt, though not to follow it.
 pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool {
     let epochs = |is_mine: bool| {
         let named = answers.iter().filter_map(move |(_, report)| match report {
@@ -180,7 +180,7 @@ mod tests {
             ("a2 a1 a1", "a"),
             ("b2 a1 a1", "a or b"),
             ("b2 b2 a2", "b"),
-            // Epochs begin anew where the group was removed and added again.
+            // Epochs restart where the group was removed and added again.
             ("b0 b0 a7", "b or a"),
             // A Sentinel that does not know the group has no vote; one that cannot be reached has one.
             ("a1 a1 ?x", "a"),

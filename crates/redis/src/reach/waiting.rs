@@ -14,7 +14,7 @@ use leasehold_core::{ClaimId, Mailbox, Name, Notification};
 #[derive(Default)]
 pub(crate) struct SlotWaiters {
     slots: Mutex<HashMap<u16, HashMap<ClaimId, Name>>>,
-    /// The number of slots with waiters: mostly none, and then nobody need look.
+    /// The number of slots with waiters. It is mostly 0, and then no caller needs the lock.
     count: AtomicUsize,
 }
 
@@ -25,7 +25,7 @@ impl SlotWaiters {
         self.count.store(slots.len(), Ordering::Release);
     }
 
-    /// Whether it waited.
+    /// The claim no longer waits. Returns whether it did.
     pub(crate) fn remove(&self, slot: u16, claim: ClaimId) -> bool {
         // A caller removes a claim only after the answer that added it, so it sees the count.
         if self.count.load(Ordering::Acquire) == 0 {
@@ -41,7 +41,7 @@ impl SlotWaiters {
         was_waiting
     }
 
-    /// Makes the claims of this slot ask.
+    /// Makes the waiting claims of this slot ask.
     pub(crate) fn recheck(&self, slot: u16, mailbox: &Mailbox) {
         let slots = self.lock();
         for (&id, name) in slots.get(&slot).into_iter().flatten() {

@@ -180,7 +180,7 @@ impl RedlockEngine {
         let Some(ahead) = ahead else {
             return Ballot::Failed(node.with_name(&EngineError::new(Fault::Retry, "its clock is not known")));
         };
-        // A lock that an ask found and kept needs no quarantine.
+        // A lock that an ask found and extended needs no quarantine.
         if how == How::Create
             && let Some(error) = self.no_vote(node, &locked, times.came)
         {

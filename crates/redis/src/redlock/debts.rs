@@ -1,4 +1,4 @@
-//! Releases that a node could not be sent yet: retried in the background, with a budget of their own.
+//! Releases that could not be sent to a node yet. They are retried in the background, with a budget of their own.
 
 use std::{
     collections::VecDeque,

@@ -29,8 +29,8 @@ use crate::{
 };
 
 /// How long renewals and releases wait for the answers of a majority. Waiting loses nothing: the deadline of a hold
-/// stands, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the next
-/// one is not late.
+/// does not move, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the
+/// next one is not late.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RENEWAL_PART: u32 = 4;
 
@@ -191,8 +191,8 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
     (0..count).map(|_| reply.text()).collect()
 }
 
-/// Counts a lock that a node has kept, unless the node was restarted: it may have forgotten a vote for another claim,
-/// and a repaired lock there would give two claims its vote.
+/// Counts a lock that a node has extended, unless the node was restarted: the node may have forgotten a vote for
+/// another claim, and a repaired lock there would give its vote to two claims.
 fn with_vote(
     node: Arc<Node>,
     quarantine: Duration,
@@ -225,7 +225,7 @@ struct RepairableHold {
     is_allowed: AtomicBool,
 }
 
-/// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs as kept.
+/// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs.
 /// Earlier reports are handled when all answers are counted.
 fn with_repairs(
     node: Arc<Node>,
@@ -280,11 +280,11 @@ fn or_release_later(
 /// The nodes' answers for one hold or release.
 #[derive(Default)]
 struct Answers {
-    /// The lock was there: it is kept or released.
+    /// The lock was there: it was extended or released.
     ours: usize,
     /// The lock was not there.
     absent: usize,
-    /// The node may have forgotten the lock, or has it without a vote; it has voted for nobody else since.
+    /// The node may have forgotten the lock, or has it without a vote; it has voted for no other claim since.
     young: usize,
     missing: Vec<usize>,
     broken: bool,
@@ -316,7 +316,7 @@ impl Answers {
         self.ours >= quorum || self.absent > nodes - quorum
     }
 
-    /// Whether the hold lasted until now, and nobody else can have had the name.
+    /// Whether the hold lasted until now, and no other claim can have had the name.
     fn is_freed(&self, quorum: usize) -> bool {
         self.ours > 0 && self.ours + self.young >= quorum
     }
@@ -333,7 +333,7 @@ impl Answers {
         if self.absent > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
         }
-        // The hold stands until its deadline, and the next renewal may extend it.
+        // The hold lasts until its deadline, and the next renewal may extend it.
         Renewed::Unknown(self.unknown())
     }
 
@@ -375,7 +375,7 @@ mod tests {
             (["missing", "missing", "-"], "Lost(Gone)"),
             (["kept", "gone", "gone"], "Lost(Gone)"),
             (["missing", "broken", "-"], "Lost(Broken)"),
-            // A node that forgot the lock votes for nobody else before the deadline.
+            // A node that forgot the lock votes for no other claim before the deadline.
             (["kept", "young", "missing"], "Unknown"),
             (["kept", "new", "-"], "Unknown"),
             (["kept", "new", "kept"], "Kept"),

@@ -1,4 +1,4 @@
-//! The operators' requests on the nodes: who holds, who waits, break a hold.
+//! The operators' requests on the nodes: ping, list, show and break.
 
 use std::{
     cmp::Reverse,
@@ -216,9 +216,9 @@ fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
 }
 
 /// The holder by the votes of these nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds
-/// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: nobody else can
-/// be granted the name before its lease ends. If more than one claim may hold, all are shown: one of them was refused,
-/// and its lock and token are on nodes that say nothing about the other.
+/// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: no other claim
+/// can be granted the name before its lease ends. If more than one claim may hold, all are shown: one of them was
+/// refused, and its lock and token are on nodes that know nothing of the other.
 fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
     // Whatever lock is on a node that may have forgotten another: the node had no vote to give.
@@ -346,7 +346,7 @@ mod tests {
         assert!(of(vec![ours(500), seen("other", 70, ""), seen("", 0, "")]).holders.is_empty());
         let shown = of(vec![seen("x", 500, ""), seen("x", 900, ""), ours(70)]);
         assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
-        // A node forgot the lock or does not answer: until the lease ends nobody else can be granted the name.
+        // A node forgot the lock or does not answer: until the lease ends no other claim can be granted the name.
         let forgot = Seen { is_young: true, ..seen("", 0, "") };
         assert_eq!(of(vec![ours(500), forgot, seen("", 0, "")]).holders.len(), 1);
         assert_eq!(of(vec![ours(500), seen("", 0, "")]).holders.len(), 1);
@@ -371,8 +371,8 @@ mod tests {
         assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
     }
 
-    /// What nodes say of a hold that was renewed by two of them, and of a claim that was refused: its lock and a token
-    /// that it guessed are on the third.
+    /// The reports of nodes about a hold that two of them renewed, and a claim that was refused: the lock and the
+    /// guessed token of the claim are on the third node.
     #[test]
     fn a_refused_claim_does_not_hide_the_hold() {
         let name = Name::new("a").unwrap();

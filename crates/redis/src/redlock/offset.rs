@@ -20,12 +20,13 @@ pub(super) struct Ahead {
 #[derive(Debug, Default)]
 pub(super) struct Offset {
     known: Option<(Ahead, Instant)>,
-    /// Its clock went forward: until then leases may have ended there that last elsewhere.
+    /// The clock stepped forward: until this moment, leases that last elsewhere may have ended there.
     until: Option<Instant>,
 }
 
 impl Offset {
-    /// Learns from an answer, come at `came` to a request sent at `sent`, in which the node's clock was at `micros`.
+    /// Learns from an answer that arrived at `came` to a request sent at `sent`, in which the node's clock was at
+    /// `micros`.
     pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
         let new = Ahead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };

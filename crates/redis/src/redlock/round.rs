@@ -16,9 +16,9 @@ pub(super) struct Asking<T> {
     pub(super) answer: BoxFuture<'static, T>,
 }
 
-/// Passes answers to `on_answer` in the order in which they come, until `on_answer` says that they are enough, all have come, or
-/// the time is over. Requests in flight then go on by themselves, because a sent request is done whether or not anybody
-/// waits; a late node is not waited for again before it answers.
+/// Passes answers to `on_answer` in the order in which they arrive, until `on_answer` returns true, all answers have
+/// arrived, or the time is over. Requests in flight then continue in the background, because a node executes a request
+/// whether or not a caller waits. A late node is not waited for again before it answers.
 pub(super) async fn round<T: Send + 'static>(
     asking: Vec<Asking<T>>,
     limit: Duration,

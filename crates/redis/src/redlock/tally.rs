@@ -186,8 +186,8 @@ impl Tally {
         possible(&clocks, self.tolerance)
     }
 
-    /// The token to write: one that some nodes have for this claim, if no larger one is known, and nobody can have held
-    /// since; else one that is larger than all seen tokens, and than the time of all voters.
+    /// The token to write: one that some nodes have for this claim, if no larger one is known, and no other claim can
+    /// have held since; else one that is larger than all seen tokens, and than the time of all voters.
     fn next(&self, agreed: &[usize]) -> Decision {
         let own = self.candidate();
         let others = self.votes().filter(|(_, vote)| vote.first != own);
@@ -224,9 +224,9 @@ impl Tally {
         }
     }
 
-    /// How the hold before ended, by the newest token that any voter knows: at least one voter took part in it.
+    /// How the previous hold ended, by the newest token that any voter knows: at least one voter voted for that hold.
     fn previous(&self) -> Previous {
-        // A node that wrote the token without knowing the end of the hold before cannot tell.
+        // A node that wrote the token without knowing the end of the previous hold reports it as unknown.
         let newest = self.votes().max_by_key(|(_, vote)| (vote.newest, vote.ended != Previous::Unknown));
         match newest {
             Some((_, vote)) if vote.newest > 0 => vote.ended,

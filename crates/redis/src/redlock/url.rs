@@ -6,7 +6,7 @@ use leasehold_core::Error;
 
 use crate::{config::Config, server::Address, servers::Servers};
 
-/// Nobody has more: a longer list is a mistake.
+/// A longer list is a mistake.
 const MOST_NODES: usize = 15;
 
 /// Parses the part after `redlock:`.

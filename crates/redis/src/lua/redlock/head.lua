@@ -20,7 +20,7 @@ local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: later one
 local DEAD_LIFE = 10000     -- how long a request may still arrive after its claim was ended, in ms
 local WAIT_LIFE = 10000     -- a waiter that wants notifications asks more often than this, in ms
 local MAX_WAITERS = 4096
-local RUNG = '1'            -- waiters up to this position, from 0, are notified of a release: one may be gone
+local LAST_NOTIFIED = '1'            -- waiters up to this position, from 0, are notified of a release: one may be gone
 local LONGEST = 4096        -- all our strings are shorter, in bytes
 local LAST_BYTE = '4095'
 
@@ -87,17 +87,17 @@ local function is_of(value, id)
   return value and value:sub(1, 33) == id .. '-'
 end
 
-local function is_dead(key, id)
+local function has_tombstone(key, id)
   return (call('GET', key) or ''):find(id, 1, true)
 end
 
-local function mark_dead(key, id)
-  local dead = call('GET', key)
-  if not dead or #dead > LONGEST then
-    dead = ''
+local function add_tombstone(key, id)
+  local tombstones = call('GET', key)
+  if not tombstones or #tombstones > LONGEST then
+    tombstones = ''
   end
-  if not dead:find(id, 1, true) then
-    call('SET', key, dead .. id .. ' ', 'PX', DEAD_LIFE)
+  if not tombstones:find(id, 1, true) then
+    call('SET', key, tombstones .. id .. ' ', 'PX', DEAD_LIFE)
   end
 end
 
@@ -120,8 +120,8 @@ local function forget(side, lock, id)
 end
 
 -- The lock is free: some waiters are notified, and try at once. Returns whether any waited.
-local function ring(side, lock)
-  local waiters = call('ZRANGE', side .. 'W' .. lock, '0', RUNG)
+local function notify_waiters(side, lock)
+  local waiters = call('ZRANGE', side .. 'W' .. lock, '0', LAST_NOTIFIED)
   for _, id in ipairs(waiters) do
     local channel = (call('HGET', side .. 'V' .. lock, id) or ''):match('^%d+ (%S+) ')
     forget(side, lock, id)

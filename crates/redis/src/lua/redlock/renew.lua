@@ -23,7 +23,7 @@ local function one(lock, side, id, text)
     return 'kept ' .. int(us) .. ' ' .. int(has)
   elseif value == 'broken-' .. id or t.id == id and t.ended == 'b' then
     return 'broken'
-  elseif value or is_dead(side .. 'D' .. lock, id) then
+  elseif value or has_tombstone(side .. 'D' .. lock, id) then
     return 'gone'
   elseif again == '0' then
     return is_young(quarantine) and 'young' or 'missing'
