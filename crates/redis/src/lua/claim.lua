@@ -5,7 +5,7 @@
 --      ttl ms · claim time ms · lease of a queue entry, ms · may queue 1 or 0 · tokens · channel · owner; and at the
 --      end the server's microseconds when the connection was made
 -- Answers {server us, then for each claim one of:
---   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign>
+--   held <token> <tokens> <ttl ms> <how the previous hold ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
 -- foreign is 1 while another program holds, 2 while a value that is no lock is there without an expiry, 3 while
 -- leasehold holds the name in its other layout, else 0.
@@ -57,8 +57,8 @@ local function one(at)
 
   local channel, owner = a.client:match('^(%S+) (.*)$')
   local new = {
-    mode = a.mode, count = tonumber(a.count), limit = tonumber(a.limit), claim = tonumber(a.claim), tokens = tonumber(a.tokens),
-    channel = channel, owner = owner, since = us,
+    mode = a.mode, count = tonumber(a.count), limit = tonumber(a.limit), claim = tonumber(a.claim),
+    tokens = tonumber(a.tokens), channel = channel, owner = owner, since = us,
   }
 
   local function clash()
@@ -76,7 +76,7 @@ local function one(at)
     c.limit = new.limit
   end
 
-  -- A request of a waiter came: its queue entry lives on, and notifications go to the channel of this request.
+  -- A request of a waiter extends its queue entry; from now on its notifications go to the channel of this request.
   local function refresh_entry(e)
     if e.channel ~= new.channel then
       e.channel = new.channel

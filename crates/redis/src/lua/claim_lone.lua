@@ -22,8 +22,8 @@ if #ARGV == 4 then
       return '0 0'
     end
     local tagged = rest:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
-    call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - ' .. tagged .. rest,
-      'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
+    call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - '
+      .. tagged .. rest, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
     return string.format('%.0f', us) .. ' ' .. token
   end)
   if done and reply then

@@ -1,4 +1,4 @@
--- The lock of a name as Redisson stores it: a hash. Stands between head.lua and name.lua, in place of lock_string.lua.
+-- The lock of a name as Redisson stores it: a hash. Comes between head.lua and name.lua, in place of lock_string.lua.
 --
 -- Each value that name.lua uses is one field, beside `mode`:
 --   <uuid>:0<token>:write   1, 2 or 3   "<id>.<token>" and nothing, "?" or "!"; the id as a UUID
@@ -16,12 +16,12 @@ local OWNER = '^(%x+)%-(%x+)%-(%x+)%-(%x+)%-(%x+):'
 local NIL_ID = ('0'):rep(32)
 local COUNTS = { [''] = '1', ['?'] = '2', ['!'] = '3' }
 local STATES = { ['1'] = '', ['2'] = '?', ['3'] = '!' }
-local MAX_FIELDS = 1024  -- of more fields, only ours is read
-local MAX_ENTRIES = 1024 -- nobody enters a lock as often; a count is a number of keys to read
-local MAX_FAIR_QUEUE = 100  -- no more of Redisson's own queue is read
+local MAX_FIELDS = 1024    -- of more fields, only ours is read
+local MAX_ENTRIES = 1024   -- the most entries of one owner whose keys are read, one key for each
+local MAX_FAIR_QUEUE = 100 -- no more of Redisson's own queue is read
 local OURS = '00000000-0000-0000-0000-000000000000:0'
-local FAIR_LIFE = 300000  -- the wait that each waiter there expects after the one before, in ms
-local HEAD_LIFE = 15000   -- how long our entry may be the head, in ms: many poll intervals of our first waiter
+local FAIR_LIFE = 300000   -- the wait that each waiter there expects after the one before, in ms
+local HEAD_LIFE = 15000    -- how long our entry may be the head, in ms: many poll intervals of our first waiter
 
 -- Builds the name of a key as Redisson's clients do.
 local function prefixed(what, lock)
@@ -35,7 +35,8 @@ end
 -- The field for a value of ours, and its content.
 local function field_of(value, mode)
   local function owner(id, number)
-    return table.concat({ id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }, '-') .. ':0' .. number
+    local parts = { id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }
+    return table.concat(parts, '-') .. ':0' .. number
   end
   local blocked, nonce = value:match('^kept%.(%d+)$'), value:match('^shared%.(%x+)$')
   if blocked then
@@ -209,7 +210,7 @@ local function last_foreign_reader(s)
   return longest
 end
 
--- Writes s.value for `ms`; without `ms` it keeps its time.
+-- Writes s.value for `ms`; without `ms` the expiry does not change.
 local function write_lock(s, ms)
   local field, count = field_of(s.value, s.c.mode)
   local left = s.others and call('PTTL', s.lock) or 0
@@ -282,8 +283,8 @@ local function bars(s, e)
   return s.others and not (s.others == 'r' and e.mode == 's')
 end
 
--- Whether clients of Redisson may wait for a turn that their queue does not give them: 'listens' if one listens for the
--- end of the lock, and so would take its turn at once; true if one was seen.
+-- Whether clients of Redisson may wait outside of every queue: 'listens' if one listens for the end of the lock, and so
+-- would take the lock at once; true if one was seen.
 local function others_may_wait(s, wake)
   local lock, read_write = prefixed('redisson_lock__channel', s.lock), prefixed('redisson_rwlock', s.lock)
   for _, which in ipairs(wake == 'redisson s' and { 'NUMSUB', 'SHARDNUMSUB' } or { 'NUMSUB' }) do
@@ -298,7 +299,8 @@ end
 -- True if the value under the key is a lock of ours in the other layout: see lock_string.lua.
 local function is_other_layout(s)
   local text = s.typed and string_at(s.lock, redis.pcall)
-  return type(text) == 'string' and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
+  return type(text) == 'string'
+    and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
 end
 
 -- Other holders, in the form of look.lua; `ours`: our field under the key is a hold.

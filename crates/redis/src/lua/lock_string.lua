@@ -1,4 +1,4 @@
--- The lock of a name as every other client stores it: a string. Stands between head.lua and name.lua, which lists its
+-- The lock of a name as every other client stores it: a string. Comes between head.lua and name.lua, which lists its
 -- values.
 
 local SEEN_TYPE_FIELDS = 16 -- a lock of the other layout alone has two fields
@@ -16,7 +16,7 @@ local function find_lock(s)
   end
 end
 
--- Writes s.value for `ms`; without `ms` it keeps its time.
+-- Writes s.value for `ms`; without `ms` the expiry does not change.
 local function write_lock(s, ms)
   if ms then
     call('SET', s.lock, s.value, 'PX', ms)
@@ -49,7 +49,7 @@ local function bars(s)
   return is_foreign(s)
 end
 
--- True if other programs may wait for a turn that our queue does not give them.
+-- True if other programs may wait outside of our queue.
 local function others_may_wait(s)
   return call('EXISTS', s.side .. 's' .. s.lock) == 1
 end

@@ -1,13 +1,13 @@
 -- One name on the server: its holders, its queue, and how the last hold ended. Precedes the script of every verb.
 --
--- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one slot
--- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
+-- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one
+-- slot (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" during a minimum hold time; "shared.<id>" beside shared holds and permits.
 --                            Expires with the hold. Anything else, of any type, is a foreign lock, and never touched.
 --                            A STRING with lock_string.lua before this file, a HASH with lock_redisson.lua.
 --   <side>c<lock>    STRING  the record: layout version, kind, exclusive holder, how the last hold ended. Exists
---                            whenever somebody holds or waits (msgpack, or words: head.lua).
+--                            while a claim holds or waits (msgpack, or words: head.lua).
 --   <side>q<lock>    ZSET    the queue: claim id by order of arrival
 --   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack, or words)
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its entry ends, in server ms
@@ -15,7 +15,7 @@
 --   <side>d<lock>    ZSET    tombstones: no request of these claims may create anything; claim id -> end, in server ms
 --   <side>s<lock>    STRING  another program was seen under the lock in the last minutes
 -- and for all names of a prefix together
---   <counter>        STRING  the newest token; expires an hour after the time that it stands for
+--   <counter>        STRING  the newest token; expires an hour after the time that it equals in microseconds
 --
 -- Invariant: only settle() grants to the queue, or hand_over() in release_quick.lua where it would do the same, and
 -- every verb that may have freed the name runs it. Only the server's clock decides what has expired. Only new claims
@@ -73,7 +73,8 @@ end
 local function load(lock, side)
   local s = {
     lock = lock, side = side, record = side .. 'c' .. lock, queue = side .. 'q' .. lock,
-    entries = side .. 'e' .. lock, entry_ends = side .. 'z' .. lock, holds = side .. 'h' .. lock, tombstones = side .. 'd' .. lock,
+    entries = side .. 'e' .. lock, entry_ends = side .. 'z' .. lock, holds = side .. 'h' .. lock,
+    tombstones = side .. 'd' .. lock,
   }
   local record = string_at(s.record, call)
   s.c = record and read(record) or { v = VERSION }
@@ -83,7 +84,7 @@ local function load(lock, side)
   find_lock(s)
   s.has_record = record and true
   if s.value and not s.c.mode then
-    -- A hold of ours without its record: what the lock itself says still counts.
+    -- A hold of ours without its record: the value of the lock still counts.
     local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
     if id and #id == 32 then
       s.c.mode, s.c.limit, s.dirty = 'x', 0, true
@@ -101,8 +102,8 @@ local function entry(s, id)
     return raw and unpacked(raw) or nil
   end
   return {
-    mode = 'x', count = 1, limit = 0, claim = tonumber(claim), tokens = tonumber(tokens), channel = channel, owner = owner,
-    since = tonumber(since), state = 'waiting',
+    mode = 'x', count = 1, limit = 0, claim = tonumber(claim), tokens = tonumber(tokens), channel = channel,
+    owner = owner, since = tonumber(since), state = 'waiting',
   }
 end
 
@@ -133,7 +134,7 @@ local function has_queue(s)
 end
 
 -- Writes the record if it changed (s.dirty), or removes it if it is no longer needed. A hold lasts at least `held` ms.
--- An unchanged record is kept alive for longer than its content is valid.
+-- The expiry of an unchanged record is extended, so that the record outlives its content.
 local function save(s, held)
   update_others(s)
   local c, life = s.c, 0
@@ -164,8 +165,8 @@ local function save(s, held)
   end
 end
 
--- The first write of a script that must not fail for lack of memory. It changes nothing; later writes are not refused
--- then.
+-- The first write of a script that must not fail for lack of memory. It changes nothing, and after it the server
+-- refuses no write.
 local function arm(s)
   call('HDEL', s.entries, '')
 end
@@ -221,8 +222,8 @@ local function lapse(s, id, h, e)
   end
   note_end(s, h.token, h.state == '!' and 'b' or 'l')
   if h.state == '?' then
-    -- Its client may have received the grant and worked until the deadline, so the next holder is told; the claim may
-    -- come back.
+    -- The client may have received the grant and worked until the deadline, so the grant is reported to the next
+    -- holder. The claim may ask again.
     if e then
       silence(s, id, e)
     end
@@ -364,7 +365,7 @@ local function gap_left(s)
   return left > 0 and left <= LONGEST_GAP and left
 end
 
--- Sends a notification; false if nobody listens, or this user may not send it.
+-- Sends a notification; false if no client listens, or this user may not send it.
 local function notify(channel, words)
   local listeners = publish(channel, table.concat(words, ' '))
   return type(listeners) == 'number' and (listeners > 0 or all_may_listen())
@@ -407,7 +408,7 @@ local function settle(s)
         end
         grant(s, id, e, token, e.claim, '?')
       else
-        silence(s, id, e) -- nobody listens there: the next one
+        silence(s, id, e) -- no client listens there: the next waiter
       end
     end
   end

@@ -1,16 +1,16 @@
 -- Removes every trace of claims. Each is answered separately: an error of one does not stop the others.
 --
 -- KEYS 2.. a lock for each release
--- ARGV for each release: side, <id>.<token> or only <id>., and in words: how it ended (c or a, or as its own grant
---      said) · minimum hold ms or 0 · tombstone 1 or 0 · gap ms, or a: where another program was seen, as long as most
---      of them pause between attempts · perhaps the waiters to wake: see wake_waiters(); and at the end the server's
---      microseconds when the connection was made
--- Answers {server us, then for each release: freed, unwoken (freed, but wake_waiters() failed), absent, layout, or the server's
--- error}.
+-- ARGV for each release: side, <id>.<token> or only <id>., and in words: how it ended (c or a, or the end that its own
+--      grant reported) · minimum hold ms or 0 · tombstone 1 or 0 · gap ms, or a: the usual gap where another program
+--      was seen · optional: the waiters to wake, see wake_waiters(); and at the end the server's microseconds when the
+--      connection was made
+-- Answers {server us, then for each release: freed, unwoken (freed, but wake_waiters() failed), absent, layout, or the
+-- server's error}.
 -- Invariant: only the own claim is touched, and nothing of it is left; freed means the hold with that token, if one is
 -- given; the head of the queue is granted before the answer leaves.
 local RUN = 10     -- so gaps cost a tenth of the time
-local USUAL = 100  -- the default gap, in ms
+local USUAL = 100  -- the default gap, in ms: most other programs pause for as long between two attempts
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
@@ -85,7 +85,7 @@ local function one(at)
     end
     local meant = token == '' or token == int(h.token)
     if not meant then
-      -- Granted again, to a late request: nobody knows of this hold, so nobody else would end it.
+      -- Granted again, to a late request: no client knows of this hold, so no other request would end it.
       token, keep = '', 0
     end
     if alone then
@@ -96,9 +96,9 @@ local function one(at)
     return meant and 'freed' or 'absent'
   end
 
-  -- Leaves a name to other programs, which do not stand in our queue, for a while: after each period in which it passed
-  -- from one of our claims to the next for RUN times as long as the gap, or for as long as the gap if another program's
-  -- client listens, which takes the name at once. The first waiters ask when the gap is over.
+  -- Leaves a name for a while to other programs, which are not in our queue: after each period in which the name passed
+  -- from one of our claims to the next for RUN times as long as the gap. If a client of another program listens, which
+  -- takes the name at once, the period is as long as the gap. The first waiters ask when the gap is over.
   local function leave_gap()
     local first = call('ZRANGE', s.queue, 0, WATCHERS - 1)
     if #first == 0 or c.mode or not c.run or now - c.run < (others == 'listens' and 1 or RUN) * gap then

@@ -12,7 +12,8 @@ if type(value) == 'table' then
   return { us, value.err }
 end
 local id, token = mine:match('^(%x+)%.(%d*)$')
-local ours = value and (token ~= '' and value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and value:sub(1, #mine) == mine)
+local ours = value
+  and (token ~= '' and value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and value:sub(1, #mine) == mine)
 if not ours then
   return { us, 'again' }
 elseif keep == '0' then

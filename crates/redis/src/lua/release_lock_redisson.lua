@@ -3,7 +3,8 @@ local mine, s = ARGV[2], { lock = KEYS[1], c = {} }
 local keep, wants_tombstone, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
 find_fields(s)
 local id, token = mine:match('^(%x+)%.(%d*)$')
-local ours = s.value and (token ~= '' and s.value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and s.value:sub(1, #mine) == mine)
+local ours = s.value
+  and (token ~= '' and s.value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and s.value:sub(1, #mine) == mine)
 if not ours then
   return { us, 'again' }
 end

@@ -12,7 +12,8 @@ local function hand_over(at, value)
   if not pushed and value ~= mine then
     return nil
   end
-  local record, queue, entries, entry_ends = side .. 'c' .. lock, side .. 'q' .. lock, side .. 'e' .. lock, side .. 'z' .. lock
+  local record, queue = side .. 'c' .. lock, side .. 'q' .. lock
+  local entries, entry_ends = side .. 'e' .. lock, side .. 'z' .. lock
   local first = call('ZRANGE', queue, 0, 0)[1]
   if not first then
     call('DEL', lock, record)
@@ -45,8 +46,8 @@ local function hand_over(at, value)
     call('ZREM', entry_ends, mine:sub(1, 32))
   end
   call('SET', lock, first .. '.' .. token .. '?', 'PX', claim)
-  call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. first .. ' ? ' .. channel
-    .. ' ' .. owner, 'PX', int(claim + ENDED_LIFE))
+  call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. first .. ' ? '
+    .. channel .. ' ' .. owner, 'PX', int(claim + ENDED_LIFE))
   return 'freed'
 end
 

@@ -7,7 +7,7 @@ local function wake_waiters(s, wake)
     local signal = 'lock-signal:' .. name
     steps = { { 'DEL', signal }, { 'LPUSH', signal, '1' }, { 'PEXPIRE', signal, '1000' } }
   elseif kind == 'walrus' then
-    -- Its own releases set no expiry. With one, an unused event wakes nobody later.
+    -- The releases of walrus set no expiry. With an expiry, an unused event wakes no later waiter.
     local event = 'lock.event:' .. name
     steps = { { 'LPUSH', event, '1' }, { 'LTRIM', event, '0', '0' }, { 'PEXPIRE', event, int(ENDED_LIFE) } }
   elseif kind == 'spring' then

@@ -88,7 +88,8 @@ local function one(lock, side, id, text)
   end
   mine = mine and t.id == id
   local block = mine and int(t.first) .. ' ' .. int(t.last - t.first + 1) or '0 0'
-  return word .. ' ' .. now .. ' ' .. int(newest) .. ' ' .. how_ended .. ' ' .. block .. ' ' .. born .. ' ' .. longest .. ' ' .. left
+  return word .. ' ' .. now .. ' ' .. int(newest) .. ' ' .. how_ended .. ' ' .. block .. ' ' .. born .. ' ' .. longest
+    .. ' ' .. left
 end
 
 return each(3, one)
