@@ -318,7 +318,8 @@ mod tests {
         ] {
             assert_eq!(of_item(text), Some(Fault::Refused));
         }
-        for text in ["held 1 1 1 c", "kept", "NOREPLICAS Not enough good replicas to write.", "ERR x", ""] {
+        for text in ["held 1 1 1 c", "extended", "NOREPLICAS Not enough good replicas to write.", "ERR x", ""]
+        {
             assert_eq!(of_item(text), None, "{text}");
         }
         assert!(is_foreign_type("WRONGTYPE Operation against a key holding the wrong kind of value"));

@@ -68,6 +68,6 @@ mod tests {
         ] {
             assert_eq!(evidence.judge(at(sent), at(came)).is_ok(), is_evidence, "{sent} to {came}");
         }
-        assert!(Evidence::new(None).judge(at(0), at(9000)).is_ok(), "nobody could take its place");
+        assert!(Evidence::new(None).judge(at(0), at(9000)).is_ok(), "no other server can replace it");
     }
 }

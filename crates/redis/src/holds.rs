@@ -186,9 +186,10 @@ impl RedisEngine {
 
     fn release_item(&self, via: &Via, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
-        let mark_dead = self.in_flight.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
-        let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-        let ended = format_args!("{how} {keep} {} {}", u8::from(mark_dead), self.for_others);
+        let wants_tombstone =
+            self.in_flight.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
+        let (how, min_hold) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
+        let ended = format_args!("{how} {min_hold} {} {}", u8::from(wants_tombstone), self.for_others);
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
 
@@ -230,7 +231,7 @@ impl RedisEngine {
 
 fn renewed(word: &str, hold: &Hold) -> Renewed {
     match word {
-        "kept" => Renewed::Kept { ttl: Some(hold.ttl) },
+        "extended" => Renewed::Kept { ttl: Some(hold.ttl) },
         "broken" => Renewed::Lost(Loss::Broken),
         "gone" | "layout" => Renewed::Lost(Loss::Gone),
         error if is_foreign_type(error) => Renewed::Lost(Loss::Gone),

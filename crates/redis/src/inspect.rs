@@ -46,9 +46,9 @@ impl RedisEngine {
         })
         .await?;
         // Names without a holder that have waiters.
-        let line = format!("}}{}q", self.client.config.layout.mark());
-        self.scan(&format!("leasehold:{{*{line}{escaped}*"), |key| {
-            if let Some((_, lock)) = key.split_once(&line) {
+        let queue_key = format!("}}{}q", self.client.config.layout.mark());
+        self.scan(&format!("leasehold:{{*{queue_key}{escaped}*"), |key| {
+            if let Some((_, lock)) = key.split_once(&queue_key) {
                 locks.insert(lock.to_owned());
             }
         })

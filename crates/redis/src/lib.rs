@@ -11,6 +11,7 @@ mod contention;
 mod engine;
 mod error;
 mod evidence;
+mod fast_path;
 mod fence;
 mod frames;
 #[cfg(any(test, feature = "fuzz"))]
@@ -35,7 +36,6 @@ mod scripts;
 mod server;
 mod servers;
 mod shared_task;
-mod short;
 mod stream;
 mod texts;
 mod token_counter;

@@ -70,7 +70,7 @@ pub(crate) async fn open<L: PushHandler>(
     let (mut notification, mut messages) = notification.split();
     notification.subscribe(channel).await.map_err(failed)?;
     let listener = Arc::clone(listener);
-    let hear = async move {
+    let receive = async move {
         while let Some(message) = messages.next().await {
             listener.receive(message.get_payload_bytes());
         }
@@ -78,7 +78,7 @@ pub(crate) async fn open<L: PushHandler>(
     let driver = async move {
         tokio::select! {
             () = driver => {}
-            () = hear => {}
+            () = receive => {}
         }
     };
     Ok(Dialed { mux, driver: Box::pin(driver), notification: Some(notification) })

@@ -389,8 +389,8 @@ mod tests {
             let wants = format!("create p {wants} 60000 60000 60000 1 1 news owner");
             eval(&server, TEXTS[Script::Claim as usize], &[(&id.repeat(32), &wants)]).remove(0)
         };
-        let mut ear = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        ear.write_all(b"SUBSCRIBE news\r\n").unwrap();
+        let mut subscriber = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        subscriber.write_all(b"SUBSCRIBE news\r\n").unwrap();
         while server.command(&["PUBSUB", "CHANNELS"]) != ["news"] {}
 
         assert!(claim("a", "1 3").starts_with("held"));
@@ -401,6 +401,6 @@ mod tests {
         // begin.
         let freed = eval(&server, &release, &[(&a, "c 5 0 0"), (&b, "c 0 0 0")]);
         assert_eq!(freed, ["freed", "freed"]);
-        assert!(claim("d", "2 3").starts_with("waiting"), "two were granted to the one in line");
+        assert!(claim("d", "2 3").starts_with("waiting"), "two permits were granted to the waiter");
     }
 }

@@ -14,7 +14,8 @@ local sub, format = string.sub, string.format
 local function asked(text)
   local ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
   return {
-    ttl = ttl, tokens = tonumber(tokens), some = ' ' .. tokens .. ' ', rest = ' - ' .. rest, life = int(ttl + ENDED_LIFE),
+    ttl = ttl, tokens = tonumber(tokens), some = ' ' .. tokens .. ' ', rest = ' - ' .. rest,
+    life = int(ttl + ENDED_LIFE),
   }
 end
 

@@ -14,8 +14,8 @@ local USUAL = 100  -- the default gap, in ms: most other programs pause for as l
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
-  local how, keep, wants_tombstone, gap, wake = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
-  keep, wants_tombstone, requester = tonumber(keep), wants_tombstone == '1', id
+  local how, min_hold, wants_tombstone, gap, wake = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
+  min_hold, wants_tombstone, requester = tonumber(min_hold), wants_tombstone == '1', id
   local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'
@@ -44,10 +44,10 @@ local function one(at)
       call('HDEL', s.entries, id)
       call('ZREM', s.entry_ends, id)
     end
-    if keep > 0 and h.state ~= '!' then
+    if min_hold > 0 and h.state ~= '!' then
       h.state = 'kept'
       s.value = value_of(h)
-      write_lock(s, keep)
+      write_lock(s, min_hold)
     else
       drop_lock(s)
       c.mode, c.holder = nil, nil
@@ -58,14 +58,14 @@ local function one(at)
     note(h)
     c.run = c.run or gap > 0 and math.floor(h.granted / 1000) or nil
     remove_holder(s, id, h)
-    if keep > 0 and h.state ~= '!' then
+    if min_hold > 0 and h.state ~= '!' then
       h.state = 'kept'
       local blocker = 'kept.' .. int(h.token)
       c.count, c.used = c.count + 1, c.used + h.count
-      call('ZADD', s.holds, now + keep, blocker)
+      call('ZADD', s.holds, now + min_hold, blocker)
       put(s, blocker, h)
-      outlive(s.holds, keep + ENDED_LIFE)
-      outlive(s.entries, keep + ENDED_LIFE)
+      outlive(s.holds, min_hold + ENDED_LIFE)
+      outlive(s.entries, min_hold + ENDED_LIFE)
     end
     shrink(s)
   end
@@ -86,7 +86,7 @@ local function one(at)
     local meant = token == '' or token == int(h.token)
     if not meant then
       -- Granted again, to a late request: no client knows of this hold, so no other request would end it.
-      token, keep = '', 0
+      token, min_hold = '', 0
     end
     if alone then
       free_alone(h)
@@ -121,9 +121,9 @@ local function one(at)
     add_tombstone(s, id)
   end
   settle(s)
-  save(s, keep)
+  save(s, min_hold)
   -- Nothing happens at the end of a minimum hold time: the head of the queue asks then, and must know when that is.
-  if reply == 'freed' and (keep > 0 or c.holder and c.holder.state == 'kept') then
+  if reply == 'freed' and (min_hold > 0 or c.holder and c.holder.state == 'kept') then
     local first = redis.call('ZRANGE', s.queue, 0, 0)[1]
     local e = first and entry(s, first)
     if e then

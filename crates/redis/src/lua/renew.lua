@@ -2,7 +2,7 @@
 --
 -- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, <id>.<token>, ttl ms
--- Answers {server us, then for each hold: kept, gone, broken, layout, or the server's error}.
+-- Answers {server us, then for each hold: extended, gone, broken, layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function one(at)
   local mine, ttl = ARGV[3 * at - 1], tonumber(ARGV[3 * at])
@@ -26,9 +26,9 @@ local function one(at)
   end
   local reply = 'gone'
   if h and int(h.token) == token then
-    reply = h.state == '!' and 'broken' or 'kept'
+    reply = h.state == '!' and 'broken' or 'extended'
   end
-  if reply == 'kept' then
+  if reply == 'extended' then
     confirm(s, id, ttl)
   end
   settle(s)

@@ -10,7 +10,7 @@ local function fast_path()
       if call('PTTL', record) < ttl + ENDED_LIFE / 2 then
         call('PEXPIRE', record, int(ttl + ENDED_LIFE))
       end
-      answers[at + 1] = 'kept'
+      answers[at + 1] = 'extended'
     end
   end
 end

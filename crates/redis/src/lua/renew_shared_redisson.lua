@@ -17,4 +17,4 @@ end
 prolong(s.lock, ttl)
 call('ZADD', holds, math.max(till, now + ttl), id)
 outlive(holds, ttl + ENDED_LIFE)
-return { us, 'kept' }
+return { us, 'extended' }

@@ -199,8 +199,8 @@ fn with_vote(
     replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let count = |reply: String| match reply.strip_prefix("kept ") {
-            Some(times) if has_vote(&node, times, quarantine) => "kept".to_owned(),
+        let count = |reply: String| match reply.strip_prefix("extended ") {
+            Some(times) if has_vote(&node, times, quarantine) => "extended".to_owned(),
             Some(_) => "new".to_owned(),
             None => reply,
         };
@@ -294,7 +294,7 @@ struct Answers {
 impl Answers {
     fn add(&mut self, at: usize, reply: Result<String, EngineError>) {
         match reply.as_deref() {
-            Ok("kept" | "freed") => self.ours += 1,
+            Ok("extended" | "freed") => self.ours += 1,
             Ok("new") => self.young += 1,
             Ok("young") => {
                 self.young += 1;
@@ -367,24 +367,24 @@ mod tests {
     #[test]
     fn a_hold_is_lost_only_without_a_possible_majority() {
         for (words, expected) in [
-            (["kept", "kept", "-"], "Kept { ttl: Some(900ms) }"),
-            (["kept", "missing", "-"], "Unknown"),
-            (["kept", "error", "-"], "Unknown"),
+            (["extended", "extended", "-"], "Kept { ttl: Some(900ms) }"),
+            (["extended", "missing", "-"], "Unknown"),
+            (["extended", "error", "-"], "Unknown"),
             (["error", "error", "error"], "Unknown"),
-            (["kept", "missing", "kept"], "Kept { ttl: Some(900ms) }"),
+            (["extended", "missing", "extended"], "Kept { ttl: Some(900ms) }"),
             (["missing", "missing", "-"], "Lost(Gone)"),
-            (["kept", "gone", "gone"], "Lost(Gone)"),
+            (["extended", "gone", "gone"], "Lost(Gone)"),
             (["missing", "broken", "-"], "Lost(Broken)"),
             // A node that forgot the lock votes for no other claim before the deadline.
-            (["kept", "young", "missing"], "Unknown"),
-            (["kept", "new", "-"], "Unknown"),
-            (["kept", "new", "kept"], "Kept"),
+            (["extended", "young", "missing"], "Unknown"),
+            (["extended", "new", "-"], "Unknown"),
+            (["extended", "new", "extended"], "Kept"),
             (["young", "young", "missing"], "Unknown"),
         ] {
             let renewed = format!("{:?}", answers_of(&words).renewed(3, 2, Duration::from_secs(1)));
             assert!(renewed.starts_with(expected), "{words:?}: {renewed}");
         }
-        assert_eq!(answers_of(&["kept", "missing", "kept"]).missing, [1]);
+        assert_eq!(answers_of(&["extended", "missing", "extended"]).missing, [1]);
     }
 
     #[test]

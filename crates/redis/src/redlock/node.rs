@@ -11,8 +11,8 @@ use std::{
 use leasehold_core::{ClaimId, Clock, EngineError, Fault, InFlight, Instant, Mailbox};
 
 use super::{
-    debts::PendingReleases,
     offset::{Ahead, Offset},
+    pending_releases::PendingReleases,
 };
 use crate::{
     config::Config,

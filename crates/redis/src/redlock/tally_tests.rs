@@ -41,7 +41,7 @@ fn decided(guess: u64, last: bool, ballots: Vec<Ballot>) -> String {
 
 #[test]
 fn a_majority_decides_without_the_rest() {
-    for (ballots, said) in [
+    for (ballots, expected) in [
         (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), Ballot::Open], "held 2000"),
         (vec![vote(1000, 5, 2000), Ballot::Open, Ballot::Open], "open"),
         (vec![vote(1000, 5, 2000), taken(30), Ballot::Open], "open"),
@@ -56,16 +56,16 @@ fn a_majority_decides_without_the_rest() {
         (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Open], "write 2000"),
         (vec![vote(1000, 5, 2000), Ballot::Dead, Ballot::Open], "gone"),
     ] {
-        let told = format!("{ballots:?}");
-        assert_eq!(decided(2000, false, ballots), said, "{told}");
+        let text = format!("{ballots:?}");
+        assert_eq!(decided(2000, false, ballots), expected, "{text}");
     }
     let hung = vec![vote(1000, 5, 2000), taken(30), Ballot::Open];
-    assert_eq!(decided(2000, true, hung), "taken Some(30)", "nobody is waited for");
+    assert_eq!(decided(2000, true, hung), "taken Some(30)", "no other node is waited for");
 }
 
 #[test]
 fn a_token_is_larger_than_seen_tokens_and_clocks() {
-    for (guess, ballots, said) in [
+    for (guess, ballots, expected) in [
         // No guess was sent.
         (0, vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open], "write 1010"),
         (0, vec![vote(1000, 5000, 0), vote(1010, 7, 0), Ballot::Open], "write 5001"),
@@ -87,8 +87,8 @@ fn a_token_is_larger_than_seen_tokens_and_clocks() {
             "held 2500",
         ),
     ] {
-        let told = format!("{ballots:?}");
-        assert_eq!(decided(guess, false, ballots), said, "{told}");
+        let text = format!("{ballots:?}");
+        assert_eq!(decided(guess, false, ballots), expected, "{text}");
     }
 }
 

@@ -6,7 +6,8 @@
 --                            broke its hold. Expires with the lease. Anything else is foreign, and never touched.
 --   <side>T<lock>    STRING  the newest token that was written here:
 --                            "<last> <first> <id> <end> <before> <since us> <owner>".
---                            <end> is "-" while its hold lasts, or how it ended; <before> is how the previous hold ended.
+--                            <end> is "-" while its hold lasts, or how it ended; <before> is how the previous
+--                            hold ended.
 --   <side>W<lock>    ZSET    claims that were answered "taken" and listen, by the time of their first answer
 --   <side>V<lock>    HASH    claim id -> "<since us> <channel> <owner>" of those
 --   <side>D<lock>    STRING  tombstones: ids of claims of which no request may create anything
