@@ -32,7 +32,7 @@ impl FromStr for Wake {
             "spring" => Ok(Self::Spring),
             // The value is not shown: in a URL it may be a part of the password.
             _ => Err(Error::misconfigured(
-                "the URL option wake has an unknown value: use prl, walrus or spring",
+                "the URL option wake is unknown: prl, walrus and spring are known",
             )),
         }
     }
