@@ -31,9 +31,9 @@ impl FromStr for Wake {
             "walrus" => Ok(Self::Walrus),
             "spring" => Ok(Self::Spring),
             // The value is not shown: in a URL it may be a part of the password.
-            _ => Err(Error::misconfigured(
-                "the URL option wake is unknown: prl, walrus and spring are known",
-            )),
+            _ => {
+                Err(Error::misconfigured("the URL option wake is unknown: prl, walrus and spring are known"))
+            }
         }
     }
 }

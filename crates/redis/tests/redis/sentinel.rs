@@ -185,7 +185,7 @@ fn a_dead_master_is_named_in_the_error() {
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     let dead = format!("cannot connect to 127.0.0.1:{}", rig.redis.ports()[0]);
     assert!(error.is_unreachable() && error.to_string().contains(&dead), "{error}");
-    assert!(error.to_string().contains("the Sentinels name it"), "{error}");
+    assert!(error.to_string().contains("the Sentinels name this server"), "{error}");
 }
 
 /// They name a server that was made a replica without them, until they find out.
