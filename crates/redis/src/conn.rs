@@ -24,7 +24,7 @@ use crate::{
     error::{Refused, is_tls_there, sort, wants_tls},
     identity::{Identity, Wanted},
     open,
-    outbox::{Items, Outbox, Sender, To, Values},
+    outbox::{Destination, Items, Outbox, Sender, Values},
     push_listener::PushListener,
     reach::Dialer,
     replicas::Replicas,
@@ -66,7 +66,7 @@ impl Conn {
         broken: Arc<Notify>,
         watch: BoxFuture<'static, ()>,
     ) -> Result<Self, EngineError> {
-        let Dialer { client, server, listener, wanted, slow } = dialer;
+        let Dialer { client, server, listener, wanted, evidence_limit } = dialer;
         let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&server.address, server.limit);
         let late = |_| {
@@ -95,7 +95,8 @@ impl Conn {
             listener.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(client), Arc::clone(listener), *slow);
+            let (outbox, sender) =
+                Sender::new(mux.clone(), Arc::clone(client), Arc::clone(listener), *evidence_limit);
             let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(listener), Arc::clone(clock));
             let end_notice = EndNotice { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&listener.mailbox));
@@ -127,13 +128,13 @@ impl Conn {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// From now on, an answer that takes longer than `slow` is no evidence.
-    pub(crate) fn trust(&self, slow: Duration) {
-        self.outbox.evidence.trust(slow);
+    /// From now on, an answer that takes longer than `evidence_limit` is no evidence.
+    pub(crate) fn trust(&self, evidence_limit: Duration) {
+        self.outbox.evidence.trust(evidence_limit);
     }
 
     /// Runs a script for these items.
-    pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
+    pub(crate) async fn run(&self, to: Destination, script: Script, items: Items) -> Result<Values, Refused> {
         let _in_flight = self.listener.demand.start_request();
         let reply = self.outbox.call(&self.shared, to, script, items).await?;
         if script.renews() && self.waits_for_replicas() {
@@ -148,7 +149,7 @@ impl Conn {
     }
 
     /// Waits until the wanted number of replicas has everything that was done here before.
-    pub(crate) async fn replicated(&self, to: To) -> Result<(), EngineError> {
+    pub(crate) async fn replicated(&self, to: Destination) -> Result<(), EngineError> {
         match &self.replicas {
             Some(replicas) => replicas.have_all(to).await,
             None => Ok(()),

@@ -16,7 +16,7 @@ use crate::{
     keys::Keys,
     layout::Layout,
     previous,
-    reach::{Client, Reach, Via},
+    reach::{Client, Reach, Route},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
     token_counter::LINEAGE,
@@ -80,13 +80,13 @@ impl RedisEngine {
             return Ok(Answer::Gone);
         }
         if self.may_use_fast_path(keys.slot, claim, how) {
-            let via = match self.reach.via_made(keys.slot) {
-                Some(via) => via,
-                None => Box::pin(self.reach.via(keys.slot)).await?,
+            let route = match self.reach.ready_route(keys.slot) {
+                Some(route) => route,
+                None => Box::pin(self.reach.route(keys.slot)).await?,
             };
-            if let Some(grant) = self.claim_fast(&via, &keys, claim).await? {
-                if via.conn.waits_for_replicas() {
-                    return Box::pin(self.replicated(&via, claim, grant)).await;
+            if let Some(grant) = self.claim_fast(&route, &keys, claim).await? {
+                if route.conn.waits_for_replicas() {
+                    return Box::pin(self.replicated(&route, claim, grant)).await;
                 }
                 return Ok(Answer::Held(grant));
             }
@@ -101,35 +101,36 @@ impl RedisEngine {
         // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where
         // listening costs a request, a claim without it first tries, then listens, and then enqueues or asks.
         let (mut listens, mut tries) = (how == How::Ask, 0);
-        let (via, reply) = loop {
-            let via = request.via().await?;
+        let (route, reply) = loop {
+            let route = request.route().await?;
             if listens
-                && !via.is_listening().await?
-                && let Err(refused) = via.listen().await
+                && !route.is_listening().await?
+                && let Err(refused) = route.listen().await
             {
                 request.retry(refused).await?;
                 continue;
             }
-            let is_listening = via.is_listening().await?;
-            let item = self.claim_item(keys, claim, how, is_listening, &via.channel(&self.client).await?)?;
-            let in_flight = self.in_flight.start(claim.id, via.conn.number, self.client.clock.now());
-            match via.run(Script::Claim, [item].into()).await {
+            let is_listening = route.is_listening().await?;
+            let item =
+                self.claim_item(keys, claim, how, is_listening, &route.channel(&self.client).await?)?;
+            let in_flight = self.in_flight.start(claim.id, route.conn.number, self.client.clock.now());
+            match route.run(Script::Claim, [item].into()).await {
                 Ok(reply) => {
                     in_flight.complete();
                     let reply = Reply::new(reply).text()?;
                     let waits = reply.starts_with("waiting ");
                     let is_taken = waits || reply.starts_with("taken ");
-                    via.waits(claim.id, &claim.name, waits);
+                    route.waits(claim.id, &claim.name, waits);
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
                     // Once more, now listening: notifications since the first attempt may have been missed.
                     let may_wait = claim.may_queue && is_taken;
-                    if may_wait && tries < MOST_TRIES && !(is_listening && via.is_listening().await?) {
+                    if may_wait && tries < MOST_TRIES && !(is_listening && route.is_listening().await?) {
                         (listens, tries) = (true, tries + 1);
                         continue;
                     }
-                    break (via, reply);
+                    break (route, reply);
                 }
                 Err(refused) if refused.is_unknown() => return Err(refused.into()),
                 Err(refused) => {
@@ -139,21 +140,21 @@ impl RedisEngine {
             }
         };
         let answer = match answer(claim, &reply, self.client.config.layout) {
-            Ok(Answer::Held(grant)) => self.replicated(&via, claim, grant).await,
+            Ok(Answer::Held(grant)) => self.replicated(&route, claim, grant).await,
             answer => answer,
         };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
             && !reply.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
-            self.watch(&via.conn, keys, claim).await;
+            self.watch(&route.conn, keys, claim).await;
         }
         answer
     }
 
     /// Returns the grant when the wanted number of replicas has it. A grant that too few replicas have is given back.
-    async fn replicated(&self, via: &Via, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
-        let Err(error) = via.conn.replicated(via.to).await else { return Ok(Answer::Held(grant)) };
+    async fn replicated(&self, route: &Route, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
+        let Err(error) = route.conn.replicated(route.to).await else { return Ok(Answer::Held(grant)) };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
         let release = Release { name, id, mode, token, keep: None, ended };

@@ -15,24 +15,27 @@ const AFTERMATH: Duration = Duration::from_millis(200);
 /// Judges the answers of one connection.
 pub(crate) struct Evidence {
     /// An answer that took longer is no evidence, in nanoseconds.
-    slow: AtomicU64,
+    evidence_limit: AtomicU64,
     /// Requests sent before this moment are in doubt, in nanoseconds of our clock.
     doubtful: AtomicU64,
 }
 
 impl Evidence {
-    pub(crate) fn new(slow: Option<Duration>) -> Self {
-        Self { slow: AtomicU64::new(slow.map_or(u64::MAX, nanos)), doubtful: AtomicU64::new(0) }
+    pub(crate) fn new(evidence_limit: Option<Duration>) -> Self {
+        Self {
+            evidence_limit: AtomicU64::new(evidence_limit.map_or(u64::MAX, nanos)),
+            doubtful: AtomicU64::new(0),
+        }
     }
 
-    /// From now on, an answer that takes longer than `slow` is no evidence.
-    pub(crate) fn trust(&self, slow: Duration) {
-        self.slow.store(nanos(slow), Ordering::Relaxed);
+    /// From now on, an answer that takes longer than `evidence_limit` is no evidence.
+    pub(crate) fn trust(&self, evidence_limit: Duration) {
+        self.evidence_limit.store(nanos(evidence_limit), Ordering::Relaxed);
     }
 
     /// Judges an answer that came at `now` to a request sent at `sent`.
     pub(crate) fn judge(&self, sent: Instant, now: Instant) -> Result<(), EngineError> {
-        if nanos(now.since(sent)) > self.slow.load(Ordering::Relaxed) {
+        if nanos(now.since(sent)) > self.evidence_limit.load(Ordering::Relaxed) {
             self.doubtful.fetch_max(now.after(AFTERMATH).as_nanos(), Ordering::Relaxed);
         }
         if sent.as_nanos() >= self.doubtful.load(Ordering::Relaxed) {

@@ -8,7 +8,7 @@ use redis::Value;
 use crate::{
     RedisEngine,
     keys::fence_key,
-    reach::Via,
+    reach::Route,
     reply::unreadable,
     scripts::{Item, Script},
 };
@@ -66,7 +66,7 @@ impl Fence {
     /// As for a claim. If the answer to a step was lost, it is unknown whether the step was done; a repeated step
     /// applies its commands again.
     pub async fn write<W: AsRef<[u8]>>(&self, token: u64, commands: &[&[W]]) -> Result<Guarded, EngineError> {
-        let item = |_: &Via| {
+        let item = |_: &Route| {
             let mut item = Item::of_key(&self.key).number(token);
             for command in commands {
                 item = item.number(command.len() as u64);

@@ -12,7 +12,7 @@ use crate::{
     error::{Refused, is_foreign_type, script_error},
     outbox::{BATCH, Values},
     previous::letter,
-    reach::Via,
+    reach::Route,
     reply::Reply,
     scripts::{Item, Script, millis},
 };
@@ -32,27 +32,29 @@ impl RedisEngine {
     }
 
     pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
-        let vias: Vec<_> = releases.iter().map(|release| self.node_of(release)).collect();
-        if let Some(Some(via)) = vias.first()
-            && vias.iter().flatten().filter(|other| other.conn.number == via.conn.number).count()
-                == vias.len()
+        let routes: Vec<_> = releases.iter().map(|release| self.node_of(release)).collect();
+        if let Some(Some(route)) = routes.first()
+            && routes.iter().flatten().filter(|other| other.conn.number == route.conn.number).count()
+                == routes.len()
         {
             if releases.len() <= BATCH {
-                return self.release_batch(Some(via), releases).await;
+                return self.release_batch(Some(route), releases).await;
             }
-            let each = releases.chunks(BATCH).map(|some| self.release_batch(Some(via), some));
+            let each = releases.chunks(BATCH).map(|some| self.release_batch(Some(route), some));
             return join_all(each).await.into_iter().flatten().collect();
         }
-        let (vias, batches) = Self::by_server(releases, vias);
-        let each =
-            vias.iter().zip(&batches).map(|(via, batch)| self.release_batch(via.as_ref(), &batch.items));
+        let (routes, batches) = Self::by_server(releases, routes);
+        let each = routes
+            .iter()
+            .zip(&batches)
+            .map(|(route, batch)| self.release_batch(route.as_ref(), &batch.items));
         in_order(&batches, join_all(each).await, || Released::Unknown(too_few()))
     }
 
     /// Releases on one server: first by the short script, then the rest by the whole script.
-    async fn release_batch(&self, via: Option<&Via>, releases: &[Release]) -> Vec<Released> {
-        let mut answers = match via {
-            Some(via) => self.release_fast(via, releases).await,
+    async fn release_batch(&self, route: Option<&Route>, releases: &[Release]) -> Vec<Released> {
+        let mut answers = match route {
+            Some(route) => self.release_fast(route, releases).await,
             None => releases.iter().map(|_| None).collect(),
         };
         let left = answers.iter().zip(releases).filter(|(answer, _)| answer.is_none());
@@ -115,7 +117,7 @@ impl RedisEngine {
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
         let replies = async {
             let slot = self.slot(holds.first().map(|hold| &hold.name)).map_err(Refused::Failed)?;
-            let items = |_: &Via| holds.iter().map(|hold| self.renewal(hold)).collect();
+            let items = |_: &Route| holds.iter().map(|hold| self.renewal(hold)).collect();
             answers_of(self.reach.run(slot, Script::Renew, items).await?).map_err(Refused::Failed)
         };
         match replies.await {
@@ -134,7 +136,7 @@ impl RedisEngine {
         let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewShared };
         let replies = async {
             let keys = self.keys(&hold.name)?;
-            let item = |_: &Via| Ok([self.renewal(hold)?].into());
+            let item = |_: &Route| Ok([self.renewal(hold)?].into());
             answer_of(self.reach.run(keys.slot, script, item).await?)
         };
         match replies.await {
@@ -167,7 +169,7 @@ impl RedisEngine {
         let replies = async {
             let slot = self.keys(&first.name).map_err(Refused::Failed)?.slot;
             releases.iter().for_each(|release| self.reach.waits_no_more(slot, release.id));
-            let items = |via: &Via| releases.iter().map(|one| self.release_item(via, one)).collect();
+            let items = |route: &Route| releases.iter().map(|one| self.release_item(route, one)).collect();
             answers_of(self.reach.run(slot, Script::Release, items).await?).map_err(Refused::Failed)
         };
         match replies.await {
@@ -184,10 +186,10 @@ impl RedisEngine {
         }
     }
 
-    fn release_item(&self, via: &Via, release: &Release) -> Result<Item, EngineError> {
+    fn release_item(&self, route: &Route, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
         let wants_tombstone =
-            self.in_flight.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
+            self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
         let (how, min_hold) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
         let ended = format_args!("{how} {min_hold} {} {}", u8::from(wants_tombstone), self.for_others);
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
@@ -200,7 +202,7 @@ impl RedisEngine {
             if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseShared };
         let replies = async {
             let slot = self.keys(&release.name)?.slot;
-            let item = |via: &Via| Ok([self.release_item(via, release)?].into());
+            let item = |route: &Route| Ok([self.release_item(route, release)?].into());
             answer_of(self.reach.run(slot, script, item).await?)
         };
         match replies.await {

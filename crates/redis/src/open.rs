@@ -23,9 +23,9 @@ const BUFFER: usize = 65_536;
 
 /// Whether to ask for the server's run id. A user without the right to read it does not ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum RunIdQuery {
     Ask,
-    Leave,
+    Skip,
 }
 
 /// A connection whose driver must be polled: when the driver ends, the connection is gone.
@@ -115,12 +115,12 @@ impl Dialed {
         channel: &str,
         server: &Server,
         wanted: Wanted,
-        run: Run,
+        run: RunIdQuery,
     ) -> Result<(Identity, u64), EngineError> {
         let (mux, old) = (&self.mux, self.notification.is_some());
         let asked = join4(
             Identity::ask(mux, old),
-            async { if run == Run::Ask { process(mux).await } else { Ok((None, None)) } },
+            async { if run == RunIdQuery::Ask { process(mux).await } else { Ok((None, None)) } },
             async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
             async { if old { Ok(()) } else { listen(mux, channel).await } },
         );

@@ -57,7 +57,7 @@ pub(crate) struct Sender {
 }
 
 struct Call {
-    to: To,
+    to: Destination,
     script: Script,
     items: Items,
     reply: oneshot::Sender<ScriptReply>,
@@ -65,7 +65,7 @@ struct Call {
 
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct To {
+pub(crate) struct Destination {
     /// The slot of its keys, where servers share the slots.
     pub(crate) slot: Option<u16>,
     /// The slot is migrating to this server.
@@ -77,7 +77,13 @@ pub(crate) struct To {
 impl Outbox {
     /// Queues a call and waits for the script's reply. If the future is dropped, a call that was not sent yet is never
     /// sent.
-    pub(crate) async fn call(&self, task: &SharedTask, to: To, script: Script, items: Items) -> ScriptReply {
+    pub(crate) async fn call(
+        &self,
+        task: &SharedTask,
+        to: Destination,
+        script: Script,
+        items: Items,
+    ) -> ScriptReply {
         let (reply, answer) = oneshot::channel();
         let call = Call { to, script, items, reply };
         let left = if is_begun_here() {
@@ -99,15 +105,15 @@ impl Outbox {
 }
 
 impl Sender {
-    /// `slow`: an answer that takes longer is no evidence.
+    /// `evidence_limit`: an answer that takes longer is no evidence.
     pub(crate) fn new(
         mux: MultiplexedConnection,
         client: Arc<Client>,
         listener: Arc<PushListener>,
-        slow: Option<Duration>,
+        evidence_limit: Option<Duration>,
     ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
-        let evidence = Arc::new(Evidence::new(slow));
+        let evidence = Arc::new(Evidence::new(evidence_limit));
         let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
         (outbox, Self { calls, mux, client, listener, evidence })
     }
@@ -316,7 +322,7 @@ impl CallContext<'_> {
 
     /// The request for a batch. Calls without a waiting caller are left out: their claims may have been released
     /// already.
-    fn command(&self, batch: &mut Vec<Call>) -> Option<(To, Cmd)> {
+    fn command(&self, batch: &mut Vec<Call>) -> Option<(Destination, Cmd)> {
         batch.retain(|call| !call.reply.is_closed());
         let Call { script, to, .. } = batch.first()?;
         let counter = self.client.token_counter.key(to.slot);
@@ -347,7 +353,7 @@ impl CallContext<'_> {
 }
 
 /// Sends the command. A server to which a slot is migrating answers for it only directly after `ASKING`.
-async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResult<Vec<Value>> {
+async fn ask(mux: &mut MultiplexedConnection, to: Destination, command: Cmd) -> RedisResult<Vec<Value>> {
     if !to.asking {
         return listed(mux.req_packed_command(&command).await?.extract_error()?);
     }

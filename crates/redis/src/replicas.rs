@@ -12,7 +12,7 @@ use crate::{
     identity::{Identity, run_id},
     keys::echo,
     open,
-    outbox::To,
+    outbox::Destination,
     reach::Client,
     server::Server,
 };
@@ -29,7 +29,7 @@ const ROOM: usize = 4096;
 pub(crate) struct Replicas(mpsc::Sender<Call>);
 
 struct Call {
-    to: To,
+    to: Destination,
     reply: oneshot::Sender<Result<(), EngineError>>,
 }
 
@@ -86,7 +86,7 @@ impl Replicas {
     ///
     /// # Errors
     /// Too few replicas have it, or it is unknown.
-    pub(crate) async fn have_all(&self, to: To) -> Result<(), EngineError> {
+    pub(crate) async fn have_all(&self, to: Destination) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
         let broke = || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
         if self.0.send(Call { to, reply }).await.is_err() {
@@ -120,7 +120,7 @@ impl Asker {
     }
 
     /// `WAIT` covers the last write of this connection: without a write of its own it would succeed at once.
-    async fn ask(&self, to: To) -> Result<(), EngineError> {
+    async fn ask(&self, to: Destination) -> Result<(), EngineError> {
         let wanted = self.wanted;
         let mut both = redis::pipe();
         both.cmd("SET")

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::{
     keys::{COUNTER_OF_ALL, Keys, RESERVED},
     layout::Layout,
-    outbox::To,
+    outbox::Destination,
     texts,
 };
 
@@ -257,7 +257,7 @@ impl Script {
 
     /// The keys that it declares besides the locks of its items, where servers share the slots: all keys that it may
     /// touch.
-    const fn side_keys(self, to: To, layout: Layout) -> &'static [u8] {
+    const fn side_keys(self, to: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",
             Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
@@ -281,7 +281,7 @@ impl Script {
     pub(crate) fn call<'a>(
         self,
         layout: Layout,
-        to: To,
+        to: Destination,
         counter: &str,
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,

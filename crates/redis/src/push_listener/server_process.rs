@@ -11,7 +11,7 @@ use std::{
 use leasehold_core::Instant;
 
 use super::lock_of;
-use crate::{identity::Identity, open::Run};
+use crate::{identity::Identity, open::RunIdQuery};
 
 /// Which process answered last, and for how long no other process can have taken its place.
 pub(crate) struct ServerProcess {
@@ -76,8 +76,8 @@ impl ServerProcess {
     }
 
     /// Whether to ask for the run id.
-    pub(crate) fn asks_for_run(&self) -> Run {
-        if matches!(lock_of(&self.known).run, Some(None)) { Run::Leave } else { Run::Ask }
+    pub(crate) fn asks_for_run(&self) -> RunIdQuery {
+        if matches!(lock_of(&self.known).run, Some(None)) { RunIdQuery::Skip } else { RunIdQuery::Ask }
     }
 
     /// Whether a connection ever led to a master.
@@ -125,7 +125,7 @@ mod tests {
         assert!(connected(&process, Some("two")));
         assert!(connected(&process, None), "the run id is unknown");
         assert!(connected(&process, None));
-        assert_eq!(process.asks_for_run(), Run::Leave);
+        assert_eq!(process.asks_for_run(), RunIdQuery::Skip);
     }
 
     #[test]

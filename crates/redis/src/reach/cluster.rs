@@ -14,11 +14,11 @@ use super::{
     Client,
     map_task::MapTask,
     node::Node,
-    routed_request::{Home, Via},
-    slots::{self, NodeInfo, Range},
+    routed_request::{ClusterNode, Route},
+    slots::{self, NodeInfo, SlotRange},
     waiting::SlotWaiters,
 };
-use crate::{keys::SLOTS, outbox::To};
+use crate::{keys::SLOTS, outbox::Destination};
 
 /// For this long after a slot was found at a node, the clients of its waiters may not listen there yet: they learn of
 /// the move at about the same time as we do. During this time a waiter is not passed over for a missing listener.
@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     pub(crate) client: Arc<Client>,
     contact: Contact,
     pub(crate) slot_waiters: SlotWaiters,
-    known: Mutex<Known>,
+    map: Mutex<ClusterMap>,
     /// Notified when an attempt to learn the owners of the slots has ended.
     pub(crate) map_read: Notify,
     /// Notified when the set of nodes changes.
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
 }
 
 /// What is known of the cluster.
-pub(crate) struct Known {
+pub(crate) struct ClusterMap {
     /// The owner of each slot; `None` before a node reported it.
     slots: Vec<Option<Owner>>,
     /// Nodes that lost slots since the owners were last reported.
@@ -67,7 +67,7 @@ impl Cluster {
     pub(crate) fn new(client: &Arc<Client>, seeds: &[Endpoint], contact: Contact) -> Self {
         Self(Arc::new_cyclic(|me| {
             let node = |endpoint: &Endpoint| Node::new(me, client, endpoint.clone(), seeds.len());
-            let known = Known {
+            let map = ClusterMap {
                 slots: vec![None; SLOTS],
                 left: Vec::new(),
                 nodes: Vec::new(),
@@ -81,7 +81,7 @@ impl Cluster {
                 client: Arc::clone(client),
                 contact,
                 slot_waiters: SlotWaiters::default(),
-                known: Mutex::new(known),
+                map: Mutex::new(map),
                 map_read: Notify::new(),
                 regrouped: Notify::new(),
             }
@@ -89,7 +89,7 @@ impl Cluster {
     }
 
     /// The connection to the node that has this slot.
-    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
+    pub(crate) async fn route(&self, slot: u16) -> Result<Route, EngineError> {
         let owner = match self.0.owner(slot) {
             Some(owner) => owner,
             None => {
@@ -98,7 +98,7 @@ impl Cluster {
             }
         };
         let failure = match self.connect(&owner.node, self.to(slot, &owner)).await {
-            Ok(via) => return Ok(via),
+            Ok(route) => return Ok(route),
             Err(error) => error,
         };
         // Nothing was sent: if another node has the slot by now, that node is asked.
@@ -114,27 +114,31 @@ impl Cluster {
     }
 
     /// The same connection, if it is made and nothing must be asked there first.
-    pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
+    pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let owner = self.0.owner(slot)?;
         let (conn, to) = (owner.node.made()?, self.to(slot, &owner));
-        Some(Via { conn, to, home: Some(Home { cluster: Arc::clone(&self.0), node: owner.node }) })
+        Some(Route {
+            conn,
+            to,
+            cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: owner.node }),
+        })
     }
 
-    fn to(&self, slot: u16, owner: &Owner) -> To {
+    fn to(&self, slot: u16, owner: &Owner) -> Destination {
         let unsettled = self.0.client.clock.now().since(owner.since) < UNSETTLED;
-        To { slot: Some(slot), asking: false, unsettled }
+        Destination { slot: Some(slot), asking: false, unsettled }
     }
 
     /// The connection to this node.
-    pub(crate) async fn connect(&self, node: &Arc<Node>, to: To) -> Result<Via, EngineError> {
+    pub(crate) async fn connect(&self, node: &Arc<Node>, to: Destination) -> Result<Route, EngineError> {
         match node.conn().await {
             Ok(conn) => {
                 self.0.contact.made();
                 node.take_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
-                Ok(Via {
+                Ok(Route {
                     conn,
                     to,
-                    home: Some(Home { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
+                    cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
                 })
             }
             Err(mut error) => {
@@ -149,17 +153,17 @@ impl Cluster {
     }
 
     /// A connection to each node that has slots.
-    pub(crate) async fn owners(&self) -> Result<Vec<Via>, EngineError> {
+    pub(crate) async fn owners(&self) -> Result<Vec<Route>, EngineError> {
         let mut owners = self.0.lock().owners();
         if owners.is_empty() {
             self.0.wait_for_map().await?;
             owners = self.0.lock().owners();
         }
-        let mut vias = Vec::new();
+        let mut routes = Vec::new();
         for node in owners {
-            vias.push(self.connect(&node, To::default()).await?);
+            routes.push(self.connect(&node, Destination::default()).await?);
         }
-        Ok(vias)
+        Ok(routes)
     }
 
     /// The node `from` reports that the slot is at `to`, which is asked from now on.
@@ -167,9 +171,9 @@ impl Cluster {
         let node = self.0.node_at(to, from, slot)?;
         let now = self.0.client.clock.now();
         {
-            let mut known = self.0.lock();
-            known.set_owner(slot, &node, now);
-            known.witness = Some(node);
+            let mut map = self.0.lock();
+            map.set_owner(slot, &node, now);
+            map.witness = Some(node);
         }
         self.0.slot_waiters.recheck(slot, &self.0.client.mailbox);
         self.0.want_map();
@@ -244,10 +248,10 @@ impl Inner {
     /// The nodes to ask for the owners of the slots, in order: first the nodes that know of changes, then connected
     /// ones, and at the end the one that may be gone.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
-        let mut known = self.lock();
-        let (witness, suspect) = (known.witness.take(), known.suspect.take());
+        let mut map = self.lock();
+        let (witness, suspect) = (map.witness.take(), map.suspect.take());
         let mut all: Vec<Arc<Node>> = witness.into_iter().collect();
-        for node in known.nodes.iter().chain(&known.seeds) {
+        for node in map.nodes.iter().chain(&map.seeds) {
             if !all.iter().any(|other| Arc::ptr_eq(node, other)) {
                 all.push(Arc::clone(node));
             }
@@ -258,19 +262,19 @@ impl Inner {
     }
 
     /// Takes over the owners of the slots that `witness` reported.
-    pub(crate) fn adopt(&self, ranges: &[Range], witness: &Node) -> Result<(), EngineError> {
+    pub(crate) fn adopt(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
         if ranges.is_empty() {
             let message = format!("{} knows no node that has slots", witness.endpoint);
             return Err(EngineError::new(Fault::Retry, message));
         }
         let now = self.client.clock.now();
-        let mut known = self.lock();
+        let mut map = self.lock();
         let mut moved = Vec::new();
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         for range in ranges {
-            let Some(node) = known.node(&range.owner, &nodes, self) else { continue };
+            let Some(node) = map.node(&range.owner, &nodes, self) else { continue };
             for slot in range.first..=range.last {
-                if known.set_owner(slot, &node, now) {
+                if map.set_owner(slot, &node, now) {
                     moved.push(slot);
                 }
             }
@@ -279,13 +283,13 @@ impl Inner {
             }
         }
         // A slot that no node has now stays where it was, and requests about it are refused there.
-        known.nodes = nodes;
-        let after = known.owners();
-        known.nodes.clone_from(&after);
+        map.nodes = nodes;
+        let after = map.owners();
+        map.nodes.clone_from(&after);
         let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
-        known.seeds.iter().filter(|seed| !contains(&after, seed)).for_each(|seed| seed.hang_up());
-        let left = std::mem::take(&mut known.left);
-        drop(known);
+        map.seeds.iter().filter(|seed| !contains(&after, seed)).for_each(|seed| seed.hang_up());
+        let left = std::mem::take(&mut map.left);
+        drop(map);
         // A node without slots was replaced, perhaps by a node that lacks newer data.
         if left.iter().any(|node| !contains(&after, node)) {
             self.client.mailbox.push(Notification::Doubt);
@@ -312,23 +316,23 @@ impl Inner {
             );
             EngineError::new(Fault::Retry, message)
         })?;
-        let mut known = self.lock();
-        let node = known.node(&NodeInfo { id: None, endpoint: Some(endpoint) }, &[], self);
+        let mut map = self.lock();
+        let node = map.node(&NodeInfo { id: None, endpoint: Some(endpoint) }, &[], self);
         let node = node.ok_or_else(|| slot_without_owner(slot))?;
-        if !known.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
-            known.nodes.push(Arc::clone(&node));
+        if !map.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
+            map.nodes.push(Arc::clone(&node));
             self.regrouped.notify_one();
         }
         Ok(node)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterMap> {
         // No panic under this lock can leave a change half done.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl ClusterMap {
     /// Records that the slot is at this node from now on. True if it was at another.
     fn set_owner(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
         let owner = &mut self.slots[usize::from(slot)];

@@ -28,9 +28,9 @@ impl MapTask {
     pub(crate) fn want(cluster: &Weak<Inner>) {
         let Some(inner) = cluster.upgrade() else { return };
         {
-            let mut known = inner.lock();
-            known.task.is_wanted = true;
-            if std::mem::replace(&mut known.task.is_running, true) {
+            let mut map = inner.lock();
+            map.task.is_wanted = true;
+            if std::mem::replace(&mut map.task.is_running, true) {
                 return;
             }
         }
@@ -56,9 +56,9 @@ impl Attempt {
             {
                 let Some(cluster) = self.cluster.upgrade() else { return };
                 {
-                    let mut known = cluster.lock();
-                    if !std::mem::take(&mut known.task.is_wanted) {
-                        known.task.is_running = false;
+                    let mut map = cluster.lock();
+                    if !std::mem::take(&mut map.task.is_wanted) {
+                        map.task.is_running = false;
                         self.ended = true;
                         return;
                     }

@@ -19,13 +19,13 @@ mod verdict;
 mod waiting;
 
 pub(crate) use one::{Dialer, One};
-pub(crate) use routed_request::{RoutedRequest, Via};
+pub(crate) use routed_request::{Route, RoutedRequest};
 
 use crate::{
     config::Config,
     error::Refused,
     keys::channel,
-    outbox::{Items, To, Values},
+    outbox::{Destination, Items, Values},
     push_listener::PushListener,
     scripts::Script,
     servers::Servers,
@@ -102,25 +102,27 @@ impl Reach {
     }
 
     /// The connection to the server that has the keys of this slot.
-    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
+    pub(crate) async fn route(&self, slot: u16) -> Result<Route, EngineError> {
         match self {
-            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default(), home: None }),
-            Self::Sentinel(sentinel) => {
-                Ok(Via { conn: sentinel.conn().await?, to: To::default(), home: None })
+            Self::One(one) => {
+                Ok(Route { conn: one.conn().await?, to: Destination::default(), cluster_node: None })
             }
-            Self::Cluster(cluster) => cluster.via(slot).await,
+            Self::Sentinel(sentinel) => {
+                Ok(Route { conn: sentinel.conn().await?, to: Destination::default(), cluster_node: None })
+            }
+            Self::Cluster(cluster) => cluster.route(slot).await,
         }
     }
 
     /// The connection to the server that has the keys of this slot, if it is made and nothing must be asked there
     /// first.
-    pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
+    pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let conn = match self {
             Self::One(one) => one.live()?,
             Self::Sentinel(sentinel) => sentinel.made()?,
-            Self::Cluster(cluster) => return cluster.via_made(slot),
+            Self::Cluster(cluster) => return cluster.ready_route(slot),
         };
-        Some(Via { conn, to: To::default(), home: None })
+        Some(Route { conn, to: Destination::default(), cluster_node: None })
     }
 
     /// Whether one request can be about keys of one slot only.
@@ -138,12 +140,12 @@ impl Reach {
         &self,
         slot: u16,
         script: Script,
-        items: impl Fn(&Via) -> Result<Items, EngineError>,
+        items: impl Fn(&Route) -> Result<Items, EngineError>,
     ) -> Result<Values, Refused> {
         let mut request = self.request(slot);
         loop {
-            let via = request.via().await.map_err(Refused::Failed)?;
-            match via.run(script, items(&via).map_err(Refused::Failed)?).await {
+            let route = request.route().await.map_err(Refused::Failed)?;
+            match route.run(script, items(&route).map_err(Refused::Failed)?).await {
                 Ok(reply) => return Ok(reply),
                 Err(refused) => request.retry(refused).await?,
             }
@@ -173,18 +175,20 @@ impl Reach {
     }
 
     /// The connections to all servers that have keys.
-    pub(crate) async fn servers(&self) -> Result<Vec<Via>, EngineError> {
+    pub(crate) async fn servers(&self) -> Result<Vec<Route>, EngineError> {
         match self {
-            Self::One(_) | Self::Sentinel(_) => Ok(vec![self.via(0).await?]),
+            Self::One(_) | Self::Sentinel(_) => Ok(vec![self.route(0).await?]),
             Self::Cluster(cluster) => cluster.owners().await,
         }
     }
 
     /// A connection to the same server; the last one may have broken.
-    pub(crate) async fn reconnect(&self, via: &Via) -> Result<Via, EngineError> {
-        match (self, &via.home) {
-            (Self::Cluster(cluster), Some(home)) => cluster.connect(&home.node, To::default()).await,
-            _ => self.via(0).await,
+    pub(crate) async fn reconnect(&self, route: &Route) -> Result<Route, EngineError> {
+        match (self, &route.cluster_node) {
+            (Self::Cluster(cluster), Some(cluster_node)) => {
+                cluster.connect(&cluster_node.node, Destination::default()).await
+            }
+            _ => self.route(0).await,
         }
     }
 

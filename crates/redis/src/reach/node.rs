@@ -62,7 +62,7 @@ impl Node {
         let listener = client.listener_of_many();
         listener.process.trust(MOST_TRUST);
         let dialer = Dialer {
-            slow: Some(MOST_TRUST),
+            evidence_limit: Some(MOST_TRUST),
             ..Dialer::with_listener(client, server.clone(), Arc::clone(&listener))
         };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };

@@ -28,7 +28,7 @@ pub(crate) struct Dialer {
     pub(crate) listener: Arc<PushListener>,
     pub(crate) wanted: Wanted,
     /// An answer that took longer is no evidence.
-    pub(crate) slow: Option<Duration>,
+    pub(crate) evidence_limit: Option<Duration>,
 }
 
 impl One {
@@ -91,7 +91,7 @@ impl Dialer {
             Servers::Sentinel(_) => Wanted::Master,
             Servers::Cluster(_) => Wanted::Node,
         };
-        Self { client: Arc::clone(client), server, listener, wanted, slow: None }
+        Self { client: Arc::clone(client), server, listener, wanted, evidence_limit: None }
     }
 }
 

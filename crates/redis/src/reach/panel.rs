@@ -12,7 +12,7 @@ use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant};
 use redis::{FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use tokio::sync::{Notify, watch};
 
-use super::verdict::{Named, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
+use super::verdict::{NamedMaster, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
 use crate::{
     error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
@@ -235,7 +235,12 @@ impl SentinelState {
         let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
         let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
-        Ok(SentinelReport::Named(Named { endpoint: Endpoint { host, port }, epoch, sentinels, down_after }))
+        Ok(SentinelReport::Named(NamedMaster {
+            endpoint: Endpoint { host, port },
+            epoch,
+            sentinels,
+            down_after,
+        }))
     }
 
     /// Marks the error as one of a Sentinel. For a refused login the message names the login.

@@ -18,7 +18,7 @@ use super::{
     Client,
     one::{Dialer, hang_up},
     panel::{Panel, at},
-    verdict::{Named, Verdict},
+    verdict::{NamedMaster, Verdict},
 };
 use crate::{
     conn::Conn,
@@ -125,14 +125,14 @@ impl MasterDialer {
 
     /// Connects to the named server. The server itself must report that it is the master, and Sentinels that are asked
     /// after that must still name it: a server that was stopped and replaced does not know that.
-    async fn open(&self, named: &Named, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         let reachable = config.map.reachable(named.endpoint.clone());
         let server = config.server(Address::Tcp(reachable), 1);
         let trust = trust(named.down_after);
         self.known.store(named.sentinels, Ordering::Relaxed);
         let dialer = Dialer {
-            slow: Some(trust),
+            evidence_limit: Some(trust),
             ..Dialer::with_listener(&self.client, server, Arc::clone(&self.listener))
         };
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +159,7 @@ impl MasterDialer {
                 Verdict::Master(master) if master.endpoint == named.endpoint => return Ok(conn),
                 Verdict::Open => drop(answers.changed().await),
                 Verdict::NoMaster(error) => return Err(error),
-                Verdict::Master(Named { endpoint: other, .. }) | Verdict::Disputed(_, other) => {
+                Verdict::Master(NamedMaster { endpoint: other, .. }) | Verdict::Disputed(_, other) => {
                     return Err(replaced(&other.to_string()));
                 }
             }

@@ -8,7 +8,7 @@ use crate::{keys::SLOTS, reply::unreadable};
 
 /// Consecutive slots, and the master that has them.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct SlotRange {
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) owner: NodeInfo,
@@ -24,7 +24,7 @@ pub(crate) struct NodeInfo {
 }
 
 /// Reads the answer to `CLUSTER SLOTS` of the node that was asked at this host: all of it, or an error.
-pub(crate) fn read(reply: Value, host: &str) -> Result<Vec<Range>, EngineError> {
+pub(crate) fn read(reply: Value, host: &str) -> Result<Vec<SlotRange>, EngineError> {
     let Value::Array(ranges) = reply else { return Err(unreadable()) };
     ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
 }
@@ -37,7 +37,7 @@ pub(crate) fn endpoint(text: &str, host: &str) -> Option<Endpoint> {
     endpoint_of(host_text, port.parse().ok()?, host)
 }
 
-fn read_range(range: Value, host: &str) -> Option<Range> {
+fn read_range(range: Value, host: &str) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let [first, last, Value::Array(master), ..] = parts.as_slice() else { return None };
     let (first, last) = (slot(first)?, slot(last)?);
@@ -48,7 +48,7 @@ fn read_range(range: Value, host: &str) -> Option<Range> {
     };
     let id = rest.first().and_then(text).filter(|id| !id.is_empty()).map(str::to_owned);
     let owner = NodeInfo { id, endpoint: endpoint_of(host_text, u16::try_from(*port).ok()?, host) };
-    (first <= last).then_some(Range { first, last, owner })
+    (first <= last).then_some(SlotRange { first, last, owner })
 }
 
 fn endpoint_of(host_text: &str, port: u16, host: &str) -> Option<Endpoint> {
@@ -101,7 +101,7 @@ mod tests {
             (bulk("?"), None),
         ] {
             let owner = NodeInfo { id: Some("a1".to_owned()), endpoint };
-            assert_eq!(read(host), Range { first: 0, last: 5, owner });
+            assert_eq!(read(host), SlotRange { first: 0, last: 5, owner });
         }
         for (text, found) in [
             ("10.0.0.1:6380", at("10.0.0.1", 6380)),

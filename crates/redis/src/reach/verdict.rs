@@ -11,7 +11,7 @@ pub(crate) enum SentinelReport {
     Nothing,
     /// The master. When a Sentinel has promoted a server, it names it at once, but still reports the old details of the
     /// group, except for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, and the rest from `MASTER`.
-    Named(Named),
+    Named(NamedMaster),
     /// It does not know the group; it knows these.
     NotKnown(Vec<String>),
     /// It does not answer, or its answer is no report.
@@ -20,7 +20,7 @@ pub(crate) enum SentinelReport {
 
 /// The master that a Sentinel names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct NamedMaster {
     pub(crate) endpoint: Endpoint,
     /// Grows with each fail-over to which a majority of all Sentinels agreed.
     pub(crate) epoch: u64,
@@ -34,9 +34,9 @@ pub(crate) struct Named {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// A majority of those Sentinels of the URL that know the group names this server.
-    Master(Named),
+    Master(NamedMaster),
     /// A majority names this server, but another Sentinel names another one, by a later fail-over.
-    Disputed(Named, Endpoint),
+    Disputed(NamedMaster, Endpoint),
     /// There is no majority yet: some Sentinels have not reported.
     Open,
     /// There is no master.
@@ -54,11 +54,12 @@ pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
         return Verdict::NoMaster(unknown(answers, master));
     }
     let majority = (answers.len() - not_known) / 2 + 1;
-    let named = || {
-        answers.iter().filter_map(
-            |(_, report)| if let SentinelReport::Named(named) = report { Some(named) } else { None },
-        )
-    };
+    let named =
+        || {
+            answers.iter().filter_map(|(_, report)| {
+                if let SentinelReport::Named(named) = report { Some(named) } else { None }
+            })
+        };
     let votes = |endpoint: &Endpoint| named().filter(|named| named.endpoint == *endpoint).count();
     if let Some(best) =
         named().filter(|named| votes(&named.endpoint) >= majority).max_by_key(|named| named.epoch)
@@ -143,7 +144,7 @@ mod tests {
             ("-", _) => error(Fault::Retry, "cannot connect"),
             ("!", _) => error(Fault::Denied, "wants a password"),
             (".", _) => SentinelReport::Nothing,
-            (host, epoch) => SentinelReport::Named(Named {
+            (host, epoch) => SentinelReport::Named(NamedMaster {
                 endpoint: endpoint(host),
                 epoch: epoch.parse().unwrap(),
                 sentinels: 3,

@@ -7,10 +7,10 @@ use leasehold_core::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instan
 use super::{
     agreement::{largest, tolerance, validity},
     engine::RedlockEngine,
-    node::{Node, Times},
-    round::{Asking, round},
+    node::{Node, RoundTrip},
+    round::{NodeRequest, round},
     tally::{Ballot, Decision, Tally, Vote},
-    words::{ClaimRequest, End, Locked, Waits, Word, read_locked, read_written, write_item},
+    words::{ClaimEnd, ClaimRequest, LockAnswer, LockOutcome, Waits, read_locked, read_written, write_item},
 };
 use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 
@@ -76,7 +76,7 @@ impl RedlockEngine {
         }
         if how == How::Create {
             let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
-            let end = End { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
+            let end = ClaimEnd { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
             let may_have =
                 |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
             let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
@@ -126,7 +126,7 @@ impl RedlockEngine {
             ClaimRequest { claim, how, attempt: attempt.number, guess, waits, longest, channel }
                 .item(attempt.keys)
         };
-        let mut asking = Vec::with_capacity(self.nodes.len());
+        let mut requests = Vec::with_capacity(self.nodes.len());
         let with_late = self.live() < self.quorum();
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.live().or_else(|| node.conn().filter(|_| with_late)) else {
@@ -141,13 +141,13 @@ impl RedlockEngine {
                 if !reply.as_ref().is_err_and(|error| error.fault.may_be_applied()) {
                     in_flight.complete();
                 }
-                reply.and_then(|(reply, times)| Ok((read_locked(reply)?, times)))
+                reply.and_then(|(reply, round_trip)| Ok((read_locked(reply)?, round_trip)))
             });
-            asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+            requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
         }
-        let mut decision = tally.decide(asking.is_empty());
+        let mut decision = tally.decide(requests.is_empty());
         if matches!(decision, Decision::Open) {
-            round(asking, self.config.patience(claim.ttl), |at, reply| {
+            round(requests, self.config.patience(claim.ttl), |at, reply| {
                 tally.ballots[at] = self.ballot(at, reply, how);
                 decision = tally.decide(false);
                 !matches!(decision, Decision::Open)
@@ -158,41 +158,41 @@ impl RedlockEngine {
     }
 
     /// The value of a node's answer.
-    fn ballot(&self, at: usize, reply: Result<(Locked, Times), EngineError>, how: How) -> Ballot {
+    fn ballot(&self, at: usize, reply: Result<(LockAnswer, RoundTrip), EngineError>, how: How) -> Ballot {
         let node = &self.nodes[at];
-        let (locked, times) = match reply {
+        let (locked, round_trip) = match reply {
             Ok(reply) => reply,
             Err(error) => return Ballot::Failed(error),
         };
-        let ahead = node.learn(times, locked.micros);
+        let ahead = node.learn(round_trip, locked.micros);
         self.note_longest(locked.longest);
         match locked.word {
-            Word::Taken => return Ballot::Taken(locked.left),
-            Word::Absent => return Ballot::Absent,
-            Word::Dead => return Ballot::Dead,
-            Word::Typed => {
+            LockOutcome::Taken => return Ballot::Taken(locked.left),
+            LockOutcome::Absent => return Ballot::Absent,
+            LockOutcome::Dead => return Ballot::Dead,
+            LockOutcome::Typed => {
                 let message =
                     "the key of this lock has a value that is not a string: choose another name or prefix";
                 return Ballot::Failed(node.with_name(&EngineError::new(Fault::Misconfigured, message)));
             }
-            Word::Locked | Word::Relocked => {}
+            LockOutcome::Locked | LockOutcome::Relocked => {}
         }
         let Some(ahead) = ahead else {
             return Ballot::Failed(node.with_name(&EngineError::new(Fault::Retry, "its clock is not known")));
         };
         // A lock that an ask found and extended needs no quarantine.
         if how == How::Create
-            && let Some(error) = self.no_vote(node, &locked, times.came)
+            && let Some(error) = self.no_vote(node, &locked, round_trip.came)
         {
             return Ballot::Failed(error);
         }
-        let Locked { micros, newest, ended, first, tokens, born, .. } = locked;
-        let (was_locked, is_new) = (locked.word == Word::Relocked, born < MEMORY);
+        let LockAnswer { micros, newest, ended, first, tokens, born, .. } = locked;
+        let (was_locked, is_new) = (locked.word == LockOutcome::Relocked, born < MEMORY);
         Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, was_locked, is_new })
     }
 
     /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid.
-    fn no_vote(&self, node: &Node, locked: &Locked, now: Instant) -> Option<EngineError> {
+    fn no_vote(&self, node: &Node, locked: &LockAnswer, now: Instant) -> Option<EngineError> {
         let Some((_, started)) = node.process() else {
             let message = "does not allow INFO to this user, and only INFO shows when the node started: give the user the rights of docs/engines/redlock.md";
             return Some(node.with_name(&EngineError::new(Fault::Denied, message)));
@@ -230,7 +230,7 @@ impl RedlockEngine {
         let claim = attempt.claim;
         for _ in 0..MOST_TOKENS {
             tally.writes(first, tokens);
-            let mut asking = Vec::with_capacity(self.nodes.len());
+            let mut requests = Vec::with_capacity(self.nodes.len());
             for (at, node) in self.nodes.iter().enumerate() {
                 if !matches!(tally.ballots[at], Ballot::Vote(_)) {
                     continue;
@@ -242,16 +242,16 @@ impl RedlockEngine {
                 let item = write_item(attempt.keys, claim, attempt.number, first, tokens);
                 let (this, to) = (Arc::clone(node), Arc::clone(&conn));
                 let answer = Box::pin(async move {
-                    let (reply, times) = this.ask(&to, Script::WriteToken, [item].into()).await?;
-                    Ok::<_, EngineError>((read_written(reply)?, times))
+                    let (reply, round_trip) = this.ask(&to, Script::WriteToken, [item].into()).await?;
+                    Ok::<_, EngineError>((read_written(reply)?, round_trip))
                 });
-                asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+                requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
             }
             let mut decision = Decision::Open;
-            round(asking, self.config.patience(claim.ttl), |at, reply| {
+            round(requests, self.config.patience(claim.ttl), |at, reply| {
                 match reply {
-                    Ok(((is_written, micros, newest), times)) => {
-                        let ahead = self.nodes[at].learn(times, micros);
+                    Ok(((is_written, micros, newest), round_trip)) => {
+                        let ahead = self.nodes[at].learn(round_trip, micros);
                         tally.wrote(at, is_written, ahead, newest);
                     }
                     Err(error) => tally.lost(at, error),

@@ -7,7 +7,7 @@ use leasehold_core::{EngineError, Guarantee, Level};
 use super::{
     agreement::tolerance,
     engine::RedlockEngine,
-    node::{Node, Times},
+    node::{Node, RoundTrip},
 };
 use crate::{
     guarantee::{self, Topology},
@@ -67,8 +67,8 @@ async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
     let conn = node.conn().ok_or_else(|| node.unavailable())?;
     let sent = node.client.clock.now();
     let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.with_name(&error))?;
-    let times = Times { sent, came: node.client.clock.now() };
-    node.learn(times, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
+    let round_trip = RoundTrip { sent, came: node.client.clock.now() };
+    node.learn(round_trip, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
     guarantee::look(&conn, Topology::default()).await
 }
 

@@ -15,8 +15,8 @@ use super::{
     agreement::validity,
     engine::RedlockEngine,
     node::Node,
-    round::{Asking, round},
-    words::{End, renew_item},
+    round::{NodeRequest, round},
+    words::{ClaimEnd, renew_item},
 };
 use crate::{
     conn::Conn,
@@ -51,7 +51,7 @@ impl RedlockEngine {
             .iter()
             .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
             .collect();
-        let asking = self.all_nodes(|node, conn| {
+        let requests = self.all_nodes(|node, conn| {
             let items =
                 holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
             let reply = ask_node(node, conn, Script::RenewNode, items.collect());
@@ -59,7 +59,7 @@ impl RedlockEngine {
             with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, limit, |at, reply: NodeReplies| {
+        round(requests, limit, |at, reply: NodeReplies| {
             for ((answers, reply), repairable) in answers.iter_mut().zip(reply).zip(&*repairable) {
                 answers.add(at, reply);
                 repairable.is_allowed.store(answers.ours >= quorum, Ordering::Release);
@@ -90,11 +90,11 @@ impl RedlockEngine {
         }
         let _ = self.ready().await;
         releases.iter().for_each(|release| self.set_waiting(release.id, false));
-        let ends: Arc<[(Name, End)]> =
+        let ends: Arc<[(Name, ClaimEnd)]> =
             releases.iter().map(|release| (release.name.clone(), end(release))).collect();
         let quarantine = self.quarantine();
         let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
-        let asking = self.all_nodes(|node, conn| {
+        let requests = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
             let items = ends.iter().map(|(name, end)| {
                 let tombstone = node.in_flight.release(end.id, conn.number, now, until);
@@ -104,7 +104,7 @@ impl RedlockEngine {
             or_release_later(Arc::clone(node), Arc::clone(&ends), reply)
         });
         // Nodes that cannot be asked now get the release later.
-        let asked: Vec<usize> = asking.iter().map(|asking| asking.at).collect();
+        let asked: Vec<usize> = requests.iter().map(|request| request.at).collect();
         for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| !asked.contains(at)) {
             let now = self.clock.now();
             for (name, end) in &*ends {
@@ -116,7 +116,7 @@ impl RedlockEngine {
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, PATIENCE, |at, reply: NodeReplies| {
+        round(requests, PATIENCE, |at, reply: NodeReplies| {
             for (answers, reply) in answers.iter_mut().zip(reply) {
                 answers.add(at, reply);
             }
@@ -130,10 +130,10 @@ impl RedlockEngine {
     fn all_nodes(
         &self,
         request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
-    ) -> Vec<Asking<NodeReplies>> {
+    ) -> Vec<NodeRequest<NodeReplies>> {
         let all = self.nodes.iter().enumerate().filter_map(|(at, node)| {
             let conn = node.conn()?;
-            Some(Asking { at, node: Arc::clone(node), answer: request(node, &conn), conn })
+            Some(NodeRequest { at, node: Arc::clone(node), answer: request(node, &conn), conn })
         });
         all.collect()
     }
@@ -143,9 +143,9 @@ fn keys<'a>(node: &'a Node, name: &'a Name) -> Option<Keys<'a>> {
     Keys::of(&node.client.config.prefix, name).ok()
 }
 
-fn end(release: &Release) -> End {
+fn end(release: &Release) -> ClaimEnd {
     let token = release.token.map_or(0, |token| token.number);
-    End { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
+    ClaimEnd { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
 }
 
 /// Asks a node for all items, in batches. An item of a name that no claim can have is answered "absent".
@@ -262,7 +262,7 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
 /// A release that a node does not answer is sent again later.
 fn or_release_later(
     node: Arc<Node>,
-    ends: Arc<[(Name, End)]>,
+    ends: Arc<[(Name, ClaimEnd)]>,
     replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {

@@ -18,7 +18,7 @@ use crate::{
     config::Config,
     conn::Conn,
     error::Refused,
-    outbox::{Items, To, Values},
+    outbox::{Destination, Items, Values},
     reach::{Client, One},
     runtime,
     scripts::Script,
@@ -55,7 +55,7 @@ struct DialState {
 
 /// When a request to a node was sent, and when its answer came.
 #[derive(Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct RoundTrip {
     pub(super) sent: Instant,
     pub(super) came: Instant,
 }
@@ -166,16 +166,16 @@ impl Node {
         conn: &Conn,
         script: Script,
         items: Items,
-    ) -> Result<(Values, Times), EngineError> {
+    ) -> Result<(Values, RoundTrip), EngineError> {
         let clock = &self.client.clock;
         let sent = clock.now();
-        let reply = conn.run(To::default(), script, items).await;
+        let reply = conn.run(Destination::default(), script, items).await;
         // Any answer, also an error, shows that the node is responsive.
         if !reply.as_ref().is_err_and(Refused::is_unknown) {
             let _ = self.late.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         match reply {
-            Ok(reply) => Ok((reply, Times { sent, came: clock.now() })),
+            Ok(reply) => Ok((reply, RoundTrip { sent, came: clock.now() })),
             Err(Refused::Demoted(error)) => Err(self.with_name(&self.one.demoted(conn.number, error))),
             Err(refused) => Err(self.with_name(&EngineError::from(refused))),
         }
@@ -187,10 +187,10 @@ impl Node {
     }
 
     /// Learns from the clock of the node in an answer; returns how far it is ahead.
-    pub(super) fn learn(&self, times: Times, micros: u64) -> Option<Ahead> {
+    pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<Ahead> {
         let mut clock = lock_of(&self.clock);
-        clock.learn(times.sent, times.came, micros);
-        clock.ahead(times.came)
+        clock.learn(round_trip.sent, round_trip.came, micros);
+        clock.ahead(round_trip.came)
     }
 
     /// How far its clock is ahead, if that is known.

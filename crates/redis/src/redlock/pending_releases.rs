@@ -13,7 +13,7 @@ use leasehold_core::{EngineError, Instant, Name};
 
 use super::{
     node::{Node, lock_of},
-    words::End,
+    words::ClaimEnd,
 };
 use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, runtime, scripts::Script};
 
@@ -36,13 +36,13 @@ pub(super) struct PendingReleases {
 #[derive(Clone)]
 struct PendingRelease {
     name: Name,
-    end: End,
+    end: ClaimEnd,
     until: Instant,
 }
 
 impl Node {
     /// Releases something of a claim, now or when the node can be reached.
-    pub(super) fn release_later(self: &Arc<Self>, name: &Name, end: End) {
+    pub(super) fn release_later(self: &Arc<Self>, name: &Name, end: ClaimEnd) {
         let until = self.client.clock.now().after(BUDGET);
         {
             let mut all = lock_of(&self.pending.all);

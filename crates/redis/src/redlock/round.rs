@@ -9,7 +9,7 @@ use super::node::Node;
 use crate::{conn::Conn, runtime};
 
 /// A request in flight to the node of this number, on this connection.
-pub(super) struct Asking<T> {
+pub(super) struct NodeRequest<T> {
     pub(super) at: usize,
     pub(super) node: Arc<Node>,
     pub(super) conn: Arc<Conn>,
@@ -20,13 +20,13 @@ pub(super) struct Asking<T> {
 /// arrived, or the time is over. Requests in flight then continue in the background, because a node executes a request
 /// whether or not a caller waits. A late node is not waited for again before it answers.
 pub(super) async fn round<T: Send + 'static>(
-    asking: Vec<Asking<T>>,
+    requests: Vec<NodeRequest<T>>,
     limit: Duration,
     mut on_answer: impl FnMut(usize, T) -> bool,
 ) {
-    let mut unanswered: Vec<(usize, Arc<Node>, u64)> = Vec::with_capacity(asking.len());
+    let mut unanswered: Vec<(usize, Arc<Node>, u64)> = Vec::with_capacity(requests.len());
     let mut answers: FuturesUnordered<BoxFuture<'static, (usize, T)>> = FuturesUnordered::new();
-    for Asking { at, node, conn, answer } in asking {
+    for NodeRequest { at, node, conn, answer } in requests {
         unanswered.push((at, node, conn.number));
         answers.push(Box::pin(async move { (at, answer.await) }));
     }

@@ -35,8 +35,8 @@ pub(super) enum Waits {
 
 /// A node's answer to a claim.
 #[derive(Debug)]
-pub(super) struct Locked {
-    pub(super) word: Word,
+pub(super) struct LockAnswer {
+    pub(super) word: LockOutcome,
     pub(super) micros: u64,
     /// The newest token that was there before, and how its hold ended.
     pub(super) newest: u64,
@@ -52,7 +52,7 @@ pub(super) struct Locked {
 
 /// Whether a node has the lock of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum LockOutcome {
     Locked,
     /// It was locked by this claim before.
     Relocked,
@@ -82,20 +82,20 @@ impl ClaimRequest<'_> {
     }
 }
 
-pub(super) fn read_locked(reply: Values) -> Result<Locked, EngineError> {
+pub(super) fn read_locked(reply: Values) -> Result<LockAnswer, EngineError> {
     let text = Reply::new(reply).text()?;
     locked(&text).ok_or_else(unreadable)
 }
 
-fn locked(text: &str) -> Option<Locked> {
+fn locked(text: &str) -> Option<LockAnswer> {
     let mut words = text.split(' ');
     let word = match words.next()? {
-        "locked" => Word::Locked,
-        "stood" => Word::Relocked,
-        "taken" => Word::Taken,
-        "absent" => Word::Absent,
-        "dead" => Word::Dead,
-        "typed" => Word::Typed,
+        "locked" => LockOutcome::Locked,
+        "stood" => LockOutcome::Relocked,
+        "taken" => LockOutcome::Taken,
+        "absent" => LockOutcome::Absent,
+        "dead" => LockOutcome::Dead,
+        "typed" => LockOutcome::Typed,
         _ => return None,
     };
     let (micros, newest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -105,7 +105,7 @@ fn locked(text: &str) -> Option<Locked> {
     let longest = Duration::from_millis(words.next()?.parse().ok()?);
     let left: i64 = words.next()?.parse().ok()?;
     let left = u64::try_from(left).ok().map(Duration::from_millis);
-    Some(Locked { word, micros, newest, ended, first, tokens, born, longest, left })
+    Some(LockAnswer { word, micros, newest, ended, first, tokens, born, longest, left })
 }
 
 /// The request to write a block of tokens for an attempt.
@@ -128,7 +128,7 @@ pub(super) fn read_written(reply: Values) -> Result<(bool, u64, u64), EngineErro
 
 /// The end of a claim, or of one attempt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct ClaimEnd {
     pub(super) id: ClaimId,
     /// Only this attempt.
     pub(super) attempt: Option<u32>,
@@ -140,7 +140,7 @@ pub(super) struct End {
     pub(super) ended: Previous,
 }
 
-impl End {
+impl ClaimEnd {
     /// `quarantine`: how long a restarted node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn the_answer_of_a_node_is_parsed() {
         let reply = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
-        assert_eq!((reply.word, reply.newest, reply.ended), (Word::Locked, 17, Previous::Lapsed));
+        assert_eq!((reply.word, reply.newest, reply.ended), (LockOutcome::Locked, 17, Previous::Lapsed));
         assert_eq!((reply.first, reply.tokens, reply.left), (18, 4, None));
         assert_eq!((reply.born, reply.longest), (Duration::from_secs(5), Duration::from_secs(60)));
         assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
