@@ -146,7 +146,7 @@ mod tests {
             ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redis knows redisson"),
             ("redis://u:hunter2@a?layout=redisson&wake=prl", "different programs"),
             ("redis+sentinel://u:hunter2@a/mymaster?fence=on", "\"fence\" is unknown to redis+sentinel"),
-            ("redis+sentinel://u:hunter2@a/mymaster?wake=gong", "prl, walrus or spring"),
+            ("redis+sentinel://u:hunter2@a/mymaster?wake=gong", "prl, walrus and spring"),
             ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is no number"),
             ("redis+sentinel://u:hunter2@a/mymaster?password_file=/p", "given twice"),
             ("redis+cluster://u:hunter2@a?db=1", "a Redis Cluster has no other"),

@@ -90,7 +90,7 @@ impl Config {
         url::read(scheme, rest)
     }
 
-    /// Which servers keep the locks.
+    /// The servers that store the locks.
     #[must_use]
     pub const fn servers(&self) -> &Servers {
         &self.servers
@@ -138,22 +138,22 @@ impl Config {
     /// are for locks of different programs.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
-        self.one_program()?;
+        self.check_wake()?;
         Ok(self)
     }
 
-    fn one_program(&self) -> Result<(), Error> {
+    fn check_wake(&self) -> Result<(), Error> {
         if self.layout != Layout::Plain && self.wake.is_some() {
             return Err(Error::misconfigured(
-                "bell and layout=redisson are for locks of different programs: leave one of them out. Redisson's waiters are woken without a bell",
+                "wake= and layout=redisson are for locks of different programs: leave one of them out. Redisson's waiters are woken without wake=",
             ));
         }
         Ok(())
     }
 
-    /// The description of the waiters that a release wakes, as the scripts read it: see `ring()` in `lua/wake.lua` and
-    /// `lua/wake_redisson.lua`.
-    pub(crate) fn ring(&self) -> &str {
+    /// The description of the waiters that a release wakes, as the scripts read it: see `wake_waiters()` in
+    /// `lua/wake.lua` and `lua/wake_redisson.lua`.
+    pub(crate) fn wake_words(&self) -> &str {
         match (self.layout, &self.servers) {
             (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
             (Layout::Redisson, _) => "redisson",
@@ -244,16 +244,16 @@ impl Config {
     /// [`prefix`](Self::prefix), or if this is a Redis Cluster, on which that program does not run.
     pub fn wake(mut self, wake: Wake) -> Result<Self, Error> {
         if matches!(self.servers, Servers::Cluster(_)) {
-            wake.in_a_cluster()?;
+            wake.check_cluster()?;
         }
-        self.wake = Some((wake, wake.words(&self.prefix)?));
-        self.one_program()?;
+        self.wake = Some((wake, wake.script_words(&self.prefix)?));
+        self.check_wake()?;
         Ok(self)
     }
 
     /// How long, in whole milliseconds, a name is left to other programs after it has passed from one of our claims to
-    /// the next for ten times as long; 10 s at most. Other programs do not stand in our queue, but retry from time to
-    /// time: choose the pause between their attempts. Readers that follow each other without a break leave no gap.
+    /// the next for ten times as long; 10 s at most. Other programs are not in our queue, but retry from time to time:
+    /// choose the pause between their attempts. Readers that follow each other without a break leave no gap.
     ///
     /// By default a gap is 100 ms, and only for a name under which another program was seen in the last five minutes.
     /// With [`Duration::ZERO`] there are no gaps: other programs may never get a name for which claims of ours always
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_is_shown_and_a_prefix_has_no_control_characters() {
+    fn debug_hides_the_password_and_prefixes_are_checked() {
         let config = Config::new(Address::Unix("/s".into())).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         assert!(config.prefix("a\nb").is_err());

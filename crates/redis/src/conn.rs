@@ -24,7 +24,7 @@ use crate::{
     error::{Refused, is_tls_there, sort, wants_tls},
     identity::{Identity, Wanted},
     open,
-    outbox::{Items, Outbox, Sender, To, Values},
+    outbox::{Destination, Items, Outbox, Sender, Values},
     push_listener::PushListener,
     reach::Dialer,
     replicas::Replicas,
@@ -33,11 +33,11 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// The interval at which the server's clock is asked while a claim or request waits for the server. It is well within
-/// the shortest claim time, so that pushed grants can be dated.
+/// The interval at which the server is asked for its time while a claim or request waits for it. It is well below the
+/// shortest claim time, so that pushed grants can be dated.
 const PULSE: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
-const SILENCE: Duration = Duration::from_secs(3);
+const MAX_SILENCE: Duration = Duration::from_secs(3);
 
 /// One connection.
 pub(crate) struct Conn {
@@ -52,7 +52,7 @@ pub(crate) struct Conn {
     dead: Arc<AtomicBool>,
     /// The push listener of its server.
     pub(crate) listener: Arc<PushListener>,
-    /// Dropping it ends the task of the connection.
+    /// Dropping this ends the task of the connection.
     _alive: oneshot::Sender<()>,
 }
 
@@ -66,7 +66,7 @@ impl Conn {
         broken: Arc<Notify>,
         watch: BoxFuture<'static, ()>,
     ) -> Result<Self, EngineError> {
-        let Dialer { client, server, listener, wanted, slow } = dialer;
+        let Dialer { client, server, listener, wanted, evidence_limit } = dialer;
         let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&server.address, server.limit);
         let late = |_| {
@@ -80,7 +80,7 @@ impl Conn {
             let mut dialed = open::open(server, channel, listener).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
             let (identity, time) = tokio::select! {
-                prepared = dialed.prepare(channel, server, *wanted, listener.asks_for_run()) => prepared?,
+                prepared = dialed.prepare(channel, server, *wanted, listener.process.asks_for_run()) => prepared?,
                 () = &mut driver => {
                     let hint = wants_tls(server);
                     let message = format!("cannot connect to {address}: it closed the connection{hint}");
@@ -90,23 +90,18 @@ impl Conn {
             let mux = dialed.mux;
             still_master(&identity, *wanted, listener, server)?;
             let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
-            listener.meets(&identity);
-            listener.started(identity.uptime, time);
+            listener.identified(&identity);
+            listener.process.set_uptime(identity.uptime, time);
             listener.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) = Sender::new(
-                mux.clone(),
-                Arc::clone(clock),
-                Arc::clone(listener),
-                *slow,
-                client.config.layout,
-            );
+            let (outbox, sender) =
+                Sender::new(mux.clone(), Arc::clone(client), Arc::clone(listener), *evidence_limit);
             let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(listener), Arc::clone(clock));
-            let last_words = LastWords { dead: Arc::clone(&dead), broken };
+            let end_notice = EndNotice { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&listener.mailbox));
             let (shared, task) = SharedTask::new(Box::pin(async move {
-                let _last_words = last_words;
+                let _end_notice = end_notice;
                 tokio::select! {
                     // In this order: requests that the sender hands over are written at once.
                     biased;
@@ -133,28 +128,28 @@ impl Conn {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// From now on, an answer that takes longer than `slow` is no evidence.
-    pub(crate) fn trust(&self, slow: Duration) {
-        self.outbox.evidence.trust(slow);
+    /// From now on, an answer that takes longer than `evidence_limit` is no evidence.
+    pub(crate) fn trust(&self, evidence_limit: Duration) {
+        self.outbox.evidence.trust(evidence_limit);
     }
 
     /// Runs a script for these items.
-    pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
-        let _under_way = self.listener.under_way();
-        let said = self.outbox.call(&self.shared, to, script, items).await?;
+    pub(crate) async fn run(&self, to: Destination, script: Script, items: Items) -> Result<Values, Refused> {
+        let _in_flight = self.listener.demand.start_request();
+        let reply = self.outbox.call(&self.shared, to, script, items).await?;
         if script.renews() && self.waits_for_replicas() {
             Box::pin(self.replicated(to)).await.map_err(Refused::Failed)?;
         }
-        Ok(said)
+        Ok(reply)
     }
 
-    /// Whether [`replicated`](Self::replicated) has anything to wait for.
+    /// Whether [`replicated`](Self::replicated) waits for replicas.
     pub(crate) const fn waits_for_replicas(&self) -> bool {
         self.replicas.is_some()
     }
 
     /// Waits until the wanted number of replicas has everything that was done here before.
-    pub(crate) async fn replicated(&self, to: To) -> Result<(), EngineError> {
+    pub(crate) async fn replicated(&self, to: Destination) -> Result<(), EngineError> {
         match &self.replicas {
             Some(replicas) => replicas.have_all(to).await,
             None => Ok(()),
@@ -163,7 +158,7 @@ impl Conn {
 
     /// Asks the server to report when a lock that another program holds changes. True if the lock is gone already.
     pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
-        let _under_way = self.listener.under_way();
+        let _in_flight = self.listener.demand.start_request();
         let mut asked = redis::pipe();
         // Works for a key of any type and size.
         asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("EXISTS").arg(lock);
@@ -173,19 +168,19 @@ impl Conn {
 
     /// Sends a command other than a script.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
-        let _under_way = self.listener.under_way();
+        let _in_flight = self.listener.demand.start_request();
         command.query_async(&mut self.mux.clone()).await.map_err(sort)
     }
 }
 
-/// Refuses a server that was the master and no longer is: another server will get its name.
+/// Refuses a server that was a master and is a replica now: another server will get its name.
 fn still_master(
     identity: &Identity,
     wanted: Wanted,
     listener: &PushListener,
     server: &Server,
 ) -> Result<(), EngineError> {
-    if wanted == Wanted::Alone && identity.role == "replica" && listener.was_master() {
+    if wanted == Wanted::Alone && identity.role == "replica" && listener.process.was_master() {
         let message = format!("{} is a replica now: a fail-over may be under way", server.address);
         return Err(EngineError::new(Fault::Retry, message));
     }
@@ -193,7 +188,7 @@ fn still_master(
 }
 
 /// While a claim or request waits, asks the server for its time, and pings the separate connection for notifications,
-/// if there is one. Ends when one of them stays silent.
+/// if there is one. Ends when one of the two does not answer.
 async fn pulse(
     mut mux: MultiplexedConnection,
     mut notification: Option<PubSubSink>,
@@ -202,9 +197,9 @@ async fn pulse(
 ) {
     loop {
         if !listener.is_wanted() {
-            listener.interest.notified().await;
+            listener.demand.begun().await;
         }
-        // An error is a sign of life too; a broken connection ends its driver.
+        // An error also shows that the server is alive. A broken connection ends its driver.
         let time = async {
             let sent = clock.now();
             if let Ok(time) = redis::cmd("TIME").query_async(&mut mux).await {
@@ -216,7 +211,7 @@ async fn pulse(
                 let _ = notification.ping::<Value>().await;
             }
         };
-        if tokio::time::timeout(SILENCE, join(time, sign)).await.is_err() {
+        if tokio::time::timeout(MAX_SILENCE, join(time, sign)).await.is_err() {
             return;
         }
         tokio::time::sleep(PULSE).await;
@@ -229,12 +224,12 @@ pub(crate) fn wall_clock() -> Duration {
 }
 
 /// Reports that the connection is gone when its task ends, however it ends.
-struct LastWords {
+struct EndNotice {
     dead: Arc<AtomicBool>,
     broken: Arc<Notify>,
 }
 
-impl Drop for LastWords {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         self.dead.store(true, Ordering::Release);
         self.broken.notify_one();

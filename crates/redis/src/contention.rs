@@ -11,26 +11,26 @@ use leasehold_core::Instant;
 /// How long a slot counts as contended after one of its names was wanted by several claims, or needed the whole script.
 const MEMORY: Duration = Duration::from_secs(5);
 /// Entries; slots share them. A name that wrongly counts as contended costs what it would cost without the fast path.
-const PLACES: usize = 1024;
+const ENTRIES: usize = 1024;
 
 /// For each entry the moment until which it counts as contended, in nanoseconds.
 pub(crate) struct Contention(Box<[AtomicU64]>);
 
 impl Default for Contention {
     fn default() -> Self {
-        Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+        Self((0..ENTRIES).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
 impl Contention {
     /// Notes that a name of this slot is contended.
     pub(crate) fn note(&self, slot: u16, now: Instant) {
-        self.0[usize::from(slot) % PLACES].store(now.after(MEMORY).as_nanos(), Ordering::Relaxed);
+        self.0[usize::from(slot) % ENTRIES].store(now.after(MEMORY).as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether names of this slot are likely to be contended.
     pub(crate) fn is_likely(&self, slot: u16, now: Instant) -> bool {
-        now.as_nanos() < self.0[usize::from(slot) % PLACES].load(Ordering::Relaxed)
+        now.as_nanos() < self.0[usize::from(slot) % ENTRIES].load(Ordering::Relaxed)
     }
 }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_remembered_for_a_while_and_others_are_not() {
+    fn a_contended_slot_is_remembered_for_a_while() {
         let contention = Contention::default();
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
         assert!(!contention.is_likely(7, at(10)));

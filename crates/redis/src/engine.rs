@@ -12,13 +12,14 @@ use crate::{
     config::Config,
     conn::Conn,
     contention::Contention,
-    error::said_in_script,
+    error::script_error,
     keys::Keys,
     layout::Layout,
-    push_listener::{LINEAGE, previous},
-    reach::{Client, Reach, Via},
+    previous,
+    reach::{Client, Reach, Route},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
+    token_counter::LINEAGE,
 };
 
 /// The poll intervals of waiting claims. Grants are pushed, so polling only covers lost pushes and foreign locks.
@@ -29,10 +30,10 @@ const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Du
 const TOKENS: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a claim is sent again because its client did not receive notifications yet. It is needed more often only
-/// while a slot moves to and fro; polling covers that case.
+/// How often a claim is sent again because its client did not receive notifications yet. More attempts are needed only
+/// while a slot moves to and fro, and polling covers that case.
 const MOST_TRIES: u32 = 3;
-/// How long after it was sent a request may still be applied. `lua/name.lua` keeps tombstones for the same time.
+/// How long after it was sent a request may still be applied. `lua/name.lua` stores tombstones for the same time.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Locks on one Redis server.
@@ -53,9 +54,9 @@ impl RedisEngine {
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
-        if !config.ring().is_empty() {
+        if !config.wake_words().is_empty() {
             for_others += " ";
-            for_others += config.ring();
+            for_others += config.wake_words();
         }
         let client = Client::new(config, ClaimId(env.lineage().get().to_be_bytes()), Arc::clone(&env.clock));
         let contact = Contact::default();
@@ -78,81 +79,82 @@ impl RedisEngine {
             self.reach.waits_no_more(keys.slot, claim.id);
             return Ok(Answer::Gone);
         }
-        if self.may_be_quick(keys.slot, claim, how) {
-            let via = match self.reach.via_made(keys.slot) {
-                Some(via) => via,
-                None => Box::pin(self.reach.via(keys.slot)).await?,
+        if self.may_use_fast_path(keys.slot, claim, how) {
+            let route = match self.reach.ready_route(keys.slot) {
+                Some(route) => route,
+                None => Box::pin(self.reach.route(keys.slot)).await?,
             };
-            if let Some(grant) = self.claim_short(&via, &keys, claim).await? {
-                if via.conn.waits_for_replicas() {
-                    return Box::pin(self.replicated(&via, claim, grant)).await;
+            if let Some(grant) = self.claim_fast(&route, &keys, claim).await? {
+                if route.conn.waits_for_replicas() {
+                    return Box::pin(self.replicated(&route, claim, grant)).await;
                 }
                 return Ok(Answer::Held(grant));
             }
         }
         // Boxed, because most claims never need it, and allocators are fast for little memory only.
-        Box::pin(self.claim_whole(claim, how, &keys)).await
+        Box::pin(self.claim_full(claim, how, &keys)).await
     }
 
     /// Claims a name with the whole script.
-    async fn claim_whole(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
-        let mut way = self.reach.way(keys.slot);
+    async fn claim_full(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
+        let mut request = self.reach.request(keys.slot);
         // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where
         // listening costs a request, a claim without it first tries, then listens, and then enqueues or asks.
         let (mut listens, mut tries) = (how == How::Ask, 0);
-        let (via, said) = loop {
-            let via = way.via().await?;
+        let (route, reply) = loop {
+            let route = request.route().await?;
             if listens
-                && !via.hears().await?
-                && let Err(refused) = via.listen().await
+                && !route.is_listening().await?
+                && let Err(refused) = route.listen().await
             {
-                way.again(refused).await?;
+                request.retry(refused).await?;
                 continue;
             }
-            let heard = via.hears().await?;
-            let item = self.claim_item(keys, claim, how, heard, &via.channel(&self.client).await?)?;
-            let in_flight = self.in_flight.start(claim.id, via.conn.number, self.client.clock.now());
-            match via.run(Script::Claim, [item].into()).await {
-                Ok(said) => {
+            let is_listening = route.is_listening().await?;
+            let item =
+                self.claim_item(keys, claim, how, is_listening, &route.channel(&self.client).await?)?;
+            let in_flight = self.in_flight.start(claim.id, route.conn.number, self.client.clock.now());
+            match route.run(Script::Claim, [item].into()).await {
+                Ok(reply) => {
                     in_flight.complete();
-                    let said = Reply::new(said).text()?;
-                    let waits = said.starts_with("waiting ");
-                    let is_taken = waits || said.starts_with("taken ");
-                    via.waits(claim.id, &claim.name, waits);
+                    let reply = Reply::new(reply).text()?;
+                    let waits = reply.starts_with("waiting ");
+                    let is_taken = waits || reply.starts_with("taken ");
+                    route.waits(claim.id, &claim.name, waits);
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
                     // Once more, now listening: notifications since the first attempt may have been missed.
                     let may_wait = claim.may_queue && is_taken;
-                    if may_wait && tries < MOST_TRIES && !(heard && via.hears().await?) {
+                    if may_wait && tries < MOST_TRIES && !(is_listening && route.is_listening().await?) {
                         (listens, tries) = (true, tries + 1);
                         continue;
                     }
-                    break (via, said);
+                    break (route, reply);
                 }
                 Err(refused) if refused.is_unknown() => return Err(refused.into()),
                 Err(refused) => {
                     in_flight.complete();
-                    way.again(refused).await?;
+                    request.retry(refused).await?;
                 }
             }
         };
-        let answer = match answer(claim, &said, self.client.config.layout) {
-            Ok(Answer::Held(grant)) => self.replicated(&via, claim, grant).await,
+        let answer = match answer(claim, &reply, self.client.config.layout) {
+            Ok(Answer::Held(grant)) => self.replicated(&route, claim, grant).await,
             answer => answer,
         };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
-            && !said.ends_with(" 0")
+            && !reply.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
-            self.watch(&via.conn, keys, claim).await;
+            self.watch(&route.conn, keys, claim).await;
         }
         answer
     }
 
     /// Returns the grant when the wanted number of replicas has it. A grant that too few replicas have is given back.
-    async fn replicated(&self, via: &Via, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
-        let Err(error) = via.conn.replicated(via.to).await else { return Ok(Answer::Held(grant)) };
+    async fn replicated(&self, route: &Route, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
+        let Err(error) = route.conn.replicated(route.to).await else { return Ok(Answer::Held(grant)) };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
         let release = Release { name, id, mode, token, keep: None, ended };
@@ -167,19 +169,19 @@ impl RedisEngine {
     /// first one's process may hang, or its machine may be gone without notice.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
-        conn.listener.watch(lock.clone(), claim.id);
+        conn.listener.claims.watch(lock.clone(), claim.id);
         if let Ok(true) = conn.track(&lock).await {
             conn.listener.changed(&lock);
         }
     }
 
-    /// `heard`: the client would receive notifications about its queue entry, on this channel.
+    /// `is_listening`: the client would receive notifications about its queue entry, on this channel.
     fn claim_item(
         &self,
         keys: &Keys<'_>,
         claim: &Claim,
         how: How,
-        heard: bool,
+        is_listening: bool,
         channel: &str,
     ) -> Result<Item, EngineError> {
         let (mode, count, limit) = match claim.mode {
@@ -194,7 +196,7 @@ impl RedisEngine {
             millis(claim.ttl),
             millis(claim.claim_time.min(claim.ttl)),
             millis(entry_life(claim.ttl)),
-            u8::from(claim.may_queue && heard),
+            u8::from(claim.may_queue && is_listening),
             claim.tokens.clamp(1, leasehold_core::lock_state::MAX_TOKENS),
             channel,
             claim.owner,
@@ -237,8 +239,8 @@ impl Engine for RedisEngine {
 }
 
 /// Reads the script's answer to a claim, see `lua/claim.lua`.
-fn answer(claim: &Claim, said: &str, layout: Layout) -> Result<Answer, EngineError> {
-    let mut words = said.split(' ');
+fn answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineError> {
+    let mut words = reply.split(' ');
     let what = words.next().unwrap_or_default();
     match what {
         "held" => held(words).ok_or_else(unreadable),
@@ -258,10 +260,10 @@ fn answer(claim: &Claim, said: &str, layout: Layout) -> Result<Answer, EngineErr
                 ),
             ))
         }
-        "full" => Err(EngineError::new(Fault::Refused, "too many claims stand in line already")),
+        "full" => Err(EngineError::new(Fault::Refused, "too many claims are queued already")),
         "counter" => Err(EngineError::new(Fault::Misconfigured, layout.no_counter())),
         "layout" => Err(unknown_layout()),
-        _ => Err(said_in_script(said)),
+        _ => Err(script_error(reply)),
     }
 }
 
@@ -269,7 +271,7 @@ fn held<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
     let token = Token { lineage: LINEAGE, number: words.next()?.parse().ok()? };
     let tokens = words.next()?.parse().ok()?;
     let ttl = Some(Duration::from_millis(words.next()?.parse().ok()?));
-    Some(Answer::Held(Grant { token, tokens, ttl, previous: previous(words.next()?) }))
+    Some(Answer::Held(Grant { token, tokens, ttl, previous: previous::of_letter(words.next()?) }))
 }
 
 fn hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<Hint> {
@@ -290,7 +292,7 @@ fn hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<
 pub(crate) fn unknown_layout() -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
-        "another version of leasehold keeps this lock in a layout that this one does not know: use one version",
+        "another version of leasehold stores this lock in a layout that this version does not know: use one version",
     )
 }
 

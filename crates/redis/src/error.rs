@@ -33,10 +33,10 @@ impl Refused {
     }
 
     /// Reads the text of a server's error.
-    pub(crate) fn said(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut words = text.split_ascii_whitespace();
         let (code, to) = (words.next().unwrap_or_default(), words.nth(1).map(str::to_owned));
-        let error = said_in_script(text);
+        let error = script_error(text);
         match (code, to) {
             ("MOVED", Some(to)) => Self::Moved { to, error },
             ("ASK", Some(to)) => Self::Ask { to, error },
@@ -78,10 +78,10 @@ fn is_of_no_master(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "LOADING")
 }
 
-/// The error, if the answer to one item of a batch says that the server is no longer a master: then every write fails
-/// so.
-pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
-    let text = match said {
+/// The error, if the answer to one item of a batch shows that the server is no longer a master. Then every write fails
+/// with it.
+pub(crate) fn demoted(reply: &Value) -> Option<EngineError> {
+    let text = match reply {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?,
         Value::SimpleString(text) => text,
         _ => return None,
@@ -91,7 +91,7 @@ pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
         return None;
     }
     let (code, detail) = split(text);
-    is_of_no_master(&code).then(|| said_of(&code, detail))
+    is_of_no_master(&code).then(|| error_of(&code, detail))
 }
 
 /// Classifies the error of a request that may have been sent.
@@ -99,7 +99,7 @@ pub(crate) fn sort(error: RedisError) -> EngineError {
     match code_of(&error) {
         Some(code) => {
             let detail = error.detail().unwrap_or_default().to_owned();
-            said_of(&code, &detail).with_source(error)
+            error_of(&code, &detail).with_source(error)
         }
         // If the connection broke, it is unknown whether the request arrived.
         None => {
@@ -117,7 +117,10 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError {
     if error.kind() == ErrorKind::Parse {
         // Another program answers at this port, or a server that requires TLS.
-        let why = format!("what answers is no Redis: look at host and port of the URL{}", wants_tls(server));
+        let why = format!(
+            "the answer is not of a Redis server: check host and port of the URL{}",
+            wants_tls(server)
+        );
         let message = format!("cannot connect to {}: {why}", server.address);
         return EngineError::new(Fault::Misconfigured, message).with_source(error);
     }
@@ -151,9 +154,9 @@ pub(crate) fn wants_tls(server: &Server) -> &'static str {
 }
 
 /// Classifies the error of one item of a batch inside a script.
-pub(crate) fn said_in_script(text: &str) -> EngineError {
+pub(crate) fn script_error(text: &str) -> EngineError {
     let (code, detail) = split(text);
-    said_of(&code, detail)
+    error_of(&code, detail)
 }
 
 /// True if there is something other than a string under the key of a lock: certainly not a hold of ours.
@@ -174,12 +177,12 @@ fn is_about_slots(detail: &str) -> bool {
 }
 
 /// The text of such an error in a script, see `unpacked` in name.lua.
-const UNREADABLE: &str = "cannot read what is packed";
+const UNREADABLE_RECORD: &str = "cannot read what is packed";
 
-fn said_of(code: &str, detail: &str) -> EngineError {
+fn error_of(code: &str, detail: &str) -> EngineError {
     let (fault, what) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
-        "BUSY" => (Fault::Retry, "the server is busy with somebody's script"),
+        "BUSY" => (Fault::Retry, "the server is busy with the script of another client"),
         "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => (Fault::Retry, "the server cannot serve this now"),
         "OOM" => (Fault::Refused, "the server is out of memory: raise its maxmemory or free some"),
         "READONLY" => (Fault::Refused, "the server is a read-only replica: connect to the primary"),
@@ -206,17 +209,17 @@ fn said_of(code: &str, detail: &str) -> EngineError {
         // Scripts of locks declare the keys that they use: only the keys that a fence writes are not known beforehand.
         _ if is_about_slots(detail) => (
             Fault::Misconfigured,
-            "what a fence writes on a Redis Cluster must be in its own slot: give the resource and all keys the same hash tag, as in {stock} and {stock}:42 (or that slot is moving: then try again)",
+            "the keys that a fence writes on a Redis Cluster must be in the slot of the fence: give the resource and all keys the same hash tag, as in {stock} and {stock}:42 (or that slot is moving: then try again)",
         ),
         "NOSCRIPT" => (Fault::Retry, "the server forgets its scripts"),
         "WRONGTYPE" => (
             Fault::Misconfigured,
-            "the key of this lock holds something else than a string: choose another name or prefix",
+            "the key of this lock has a value that is not a string: choose another name or prefix",
         ),
         _ if detail.contains("max number of clients") => (Fault::Full, "the server has too many connections"),
-        _ if detail.contains(UNREADABLE) => (
+        _ if detail.contains(UNREADABLE_RECORD) => (
             Fault::Misconfigured,
-            "what leasehold keeps beside this lock is not what it wrote: while nobody holds it, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
+            "a key that leasehold stores beside this lock has a foreign value: while the lock is free, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
         ),
         _ if detail.contains("unknown command") || is_unknown_in_script(detail) => (
             Fault::Misconfigured,
@@ -230,8 +233,8 @@ fn said_of(code: &str, detail: &str) -> EngineError {
     EngineError::new(fault, message)
 }
 
-/// The error of a script for a command that the server lacks: Redis says "Unknown Redis command", Valkey 9 "Unknown
-/// command".
+/// Whether this is the error of a script for a command that the server lacks: "Unknown Redis command" of Redis,
+/// "Unknown command" of Valkey 9.
 fn is_unknown_in_script(detail: &str) -> bool {
     detail.contains("Unknown ") && detail.contains("command called from script")
 }
@@ -269,14 +272,14 @@ mod tests {
     use crate::server::Login;
 
     #[test]
-    fn codes_are_found_also_inner_scripts_of_older_servers() {
+    fn error_codes_of_older_servers_are_found_in_script_errors() {
         let old = "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory > 'maxmemory'.";
-        assert_eq!(said_in_script(old).fault, Fault::Refused);
+        assert_eq!(script_error(old).fault, Fault::Refused);
         let old = "ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Operation against a key";
-        assert_eq!(said_in_script(old).fault, Fault::Misconfigured);
-        assert_eq!(said_in_script("OOM command not allowed").fault, Fault::Refused);
-        assert_eq!(said_in_script("NOPERM this user has no permissions").fault, Fault::Denied);
-        for (said, fault) in [
+        assert_eq!(script_error(old).fault, Fault::Misconfigured);
+        assert_eq!(script_error("OOM command not allowed").fault, Fault::Refused);
+        assert_eq!(script_error("NOPERM this user has no permissions").fault, Fault::Denied);
+        for (reply, fault) in [
             (
                 "ERR The user executing the script can't run this command or subcommand script: x",
                 Fault::Denied,
@@ -305,7 +308,7 @@ mod tests {
             ("ERR Unknown command called from script script: x", Fault::Misconfigured),
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),
         ] {
-            assert_eq!(said_in_script(said).fault, fault, "{said}");
+            assert_eq!(script_error(reply).fault, fault, "{reply}");
         }
         let of_item = |text: &str| demoted(&Value::BulkString(text.into())).map(|error| error.fault);
         for text in [
@@ -315,7 +318,8 @@ mod tests {
         ] {
             assert_eq!(of_item(text), Some(Fault::Refused));
         }
-        for text in ["held 1 1 1 c", "kept", "NOREPLICAS Not enough good replicas to write.", "ERR x", ""] {
+        for text in ["held 1 1 1 c", "extended", "NOREPLICAS Not enough good replicas to write.", "ERR x", ""]
+        {
             assert_eq!(of_item(text), None, "{text}");
         }
         assert!(is_foreign_type("WRONGTYPE Operation against a key holding the wrong kind of value"));
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_leaves_the_outcome_unknown_but_not_while_connecting() {
+    fn a_broken_connection_is_unknown_only_after_connecting() {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert_eq!(sort(broken()).fault, Fault::Unknown);
         let server = Server::new(Address::Unix("/s".into()), Login::default(), Duration::ZERO, 1);

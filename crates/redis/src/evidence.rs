@@ -1,5 +1,5 @@
-//! Judges which answers prove the current state. A server that was stopped or cut off does not know that another took
-//! its place meanwhile: it answers earlier requests, and those in its socket, as if it still had the locks.
+//! Judges which answers prove the current state. A server that was stopped or cut off does not know that another server
+//! has replaced it: it answers earlier requests, and those in its socket, as if it still had the locks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -15,30 +15,33 @@ const AFTERMATH: Duration = Duration::from_millis(200);
 /// Judges the answers of one connection.
 pub(crate) struct Evidence {
     /// An answer that took longer is no evidence, in nanoseconds.
-    slow: AtomicU64,
+    evidence_limit: AtomicU64,
     /// Requests sent before this moment are in doubt, in nanoseconds of our clock.
     doubtful: AtomicU64,
 }
 
 impl Evidence {
-    pub(crate) fn new(slow: Option<Duration>) -> Self {
-        Self { slow: AtomicU64::new(slow.map_or(u64::MAX, nanos)), doubtful: AtomicU64::new(0) }
+    pub(crate) fn new(evidence_limit: Option<Duration>) -> Self {
+        Self {
+            evidence_limit: AtomicU64::new(evidence_limit.map_or(u64::MAX, nanos)),
+            doubtful: AtomicU64::new(0),
+        }
     }
 
-    /// From now on, an answer that takes longer than `slow` is no evidence.
-    pub(crate) fn trust(&self, slow: Duration) {
-        self.slow.store(nanos(slow), Ordering::Relaxed);
+    /// From now on, an answer that takes longer than `evidence_limit` is no evidence.
+    pub(crate) fn trust(&self, evidence_limit: Duration) {
+        self.evidence_limit.store(nanos(evidence_limit), Ordering::Relaxed);
     }
 
     /// Judges an answer that came at `now` to a request sent at `sent`.
     pub(crate) fn judge(&self, sent: Instant, now: Instant) -> Result<(), EngineError> {
-        if nanos(now.since(sent)) > self.slow.load(Ordering::Relaxed) {
+        if nanos(now.since(sent)) > self.evidence_limit.load(Ordering::Relaxed) {
             self.doubtful.fetch_max(now.after(AFTERMATH).as_nanos(), Ordering::Relaxed);
         }
         if sent.as_nanos() >= self.doubtful.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let message = "the server answered so late that another may have taken its place by then";
+        let message = "the server answered so late that another server may have replaced it by then";
         Err(EngineError::new(Fault::Unknown, message))
     }
 }
@@ -56,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_and_what_is_sent_soon_after_it_say_nothing() {
+    fn a_slow_answer_and_the_next_requests_prove_nothing() {
         let evidence = Evidence::new(Some(Duration::from_secs(1)));
         for (sent, came, is_evidence) in [
             (1000, 2000, true),
@@ -68,6 +71,6 @@ mod tests {
         ] {
             assert_eq!(evidence.judge(at(sent), at(came)).is_ok(), is_evidence, "{sent} to {came}");
         }
-        assert!(Evidence::new(None).judge(at(0), at(9000)).is_ok(), "nobody could take its place");
+        assert!(Evidence::new(None).judge(at(0), at(9000)).is_ok(), "no other server can replace it");
     }
 }

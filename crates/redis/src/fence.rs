@@ -8,7 +8,7 @@ use redis::Value;
 use crate::{
     RedisEngine,
     keys::fence_key,
-    reach::Via,
+    reach::Route,
     reply::unreadable,
     scripts::{Item, Script},
 };
@@ -66,7 +66,7 @@ impl Fence {
     /// As for a claim. If the answer to a step was lost, it is unknown whether the step was done; a repeated step
     /// applies its commands again.
     pub async fn write<W: AsRef<[u8]>>(&self, token: u64, commands: &[&[W]]) -> Result<Guarded, EngineError> {
-        let item = |_: &Via| {
+        let item = |_: &Route| {
             let mut item = Item::of_key(&self.key).number(token);
             for command in commands {
                 item = item.number(command.len() as u64);
@@ -76,11 +76,11 @@ impl Fence {
             }
             Ok([item].into())
         };
-        let said = self.engine.reach.run(self.slot, Script::Fence, item).await?;
-        let mut said = said.into_iter();
-        match said.next() {
-            Some(Value::Int(1)) => Ok(Guarded::Done(said.map(read).collect::<Result<_, _>>()?)),
-            Some(Value::Int(0)) => match said.next().map(read) {
+        let reply = self.engine.reach.run(self.slot, Script::Fence, item).await?;
+        let mut reply = reply.into_iter();
+        match reply.next() {
+            Some(Value::Int(1)) => Ok(Guarded::Done(reply.map(read).collect::<Result<_, _>>()?)),
+            Some(Value::Int(0)) => match reply.next().map(read) {
                 Some(Ok(Reply::Bytes(token))) => {
                     let token = std::str::from_utf8(&token).ok().and_then(|token| token.parse().ok());
                     token.map(Guarded::Overtaken).ok_or_else(unreadable)

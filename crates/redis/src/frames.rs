@@ -1,5 +1,5 @@
 //! Finds the boundaries of replies in the bytes that a server sends
-//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), to keep the bound on their size.
+//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), to enforce the bound on their size.
 
 use leasehold_core::{Frames, Room, TooLong};
 
@@ -14,63 +14,63 @@ const NUMBER: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Replies {
     room: Room,
-    now: Now,
+    part: Part,
     /// How many parts each open list lacks, the innermost list last.
     lists: Vec<u64>,
 }
 
 #[derive(Debug)]
-enum Now {
+enum Part {
     /// Before the first byte of a part.
-    Begins,
+    Start,
     /// In the first line of a part of this kind.
-    Line { kind: u8, said: Vec<u8>, returned: bool },
+    Line { kind: u8, digits: Vec<u8>, returned: bool },
     /// In a text: this many bytes are still to come, including its line end.
     Text(u64),
 }
 
 impl Replies {
     pub(crate) const fn new() -> Self {
-        Self { room: Room::whole(), now: Now::Begins, lists: Vec::new() }
+        Self { room: Room::whole(), part: Part::Start, lists: Vec::new() }
     }
 
     /// Whether no reply is being read.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn is_between(&self) -> bool {
-        matches!(self.now, Now::Begins) && self.lists.is_empty()
+        matches!(self.part, Part::Start) && self.lists.is_empty()
     }
 
     /// Whether a line with a number has just become too long.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn is_at_long_number(&self) -> bool {
-        matches!(&self.now, Now::Line { said, .. } if said.len() > NUMBER)
+        matches!(&self.part, Part::Line { digits, .. } if digits.len() > NUMBER)
     }
 
     fn byte(&mut self, byte: u8) -> Result<(), TooLong> {
         self.room.take(1)?;
-        match &mut self.now {
-            Now::Begins => {
+        match &mut self.part {
+            Part::Start => {
                 // The room for its parts was taken with the header of the list.
                 if self.lists.is_empty() {
                     self.room.take(PART)?;
                 }
-                self.now = Now::Line { kind: byte, said: Vec::new(), returned: false };
+                self.part = Part::Line { kind: byte, digits: Vec::new(), returned: false };
             }
-            Now::Line { kind, said, returned } => {
+            Part::Line { kind, digits, returned } => {
                 if !(*returned && byte == b'\n') {
                     *returned = byte == b'\r';
                     if is_counted(*kind) && byte != b'\r' {
-                        said.push(byte);
-                        return if said.len() > NUMBER { Err(TooLong) } else { Ok(()) };
+                        digits.push(byte);
+                        return if digits.len() > NUMBER { Err(TooLong) } else { Ok(()) };
                     }
                     return Ok(());
                 }
                 let kind = *kind;
-                let number = if is_counted(kind) { number(said)? } else { 0 };
+                let number = if is_counted(kind) { number(digits)? } else { 0 };
                 return self.line(kind, number);
             }
             // `follow` skips texts as a whole.
-            Now::Text(_) => {}
+            Part::Text(_) => {}
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Replies {
             (b'$' | b'!' | b'=', Ok(length)) => {
                 let length = length.checked_add(2).ok_or(TooLong)?;
                 self.room.take(length)?;
-                self.now = Now::Text(length);
+                self.part = Part::Text(length);
                 Ok(())
             }
             (b'*' | b'~' | b'>', Ok(count)) => self.list(count),
@@ -107,13 +107,13 @@ impl Replies {
             return Err(TooLong);
         }
         self.lists.push(parts);
-        self.now = Now::Begins;
+        self.part = Part::Start;
         Ok(())
     }
 
     /// A part has ended. The last part of a list ends the list.
     fn ended(&mut self) -> Result<(), TooLong> {
-        self.now = Now::Begins;
+        self.part = Part::Start;
         while let Some(lacks) = self.lists.last_mut() {
             *lacks -= 1;
             if *lacks > 0 {
@@ -129,7 +129,7 @@ impl Replies {
 impl Frames for Replies {
     fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if let Now::Text(left) = &mut self.now {
+            if let Part::Text(left) = &mut self.part {
                 let here = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= here as u64;
                 bytes = bytes.get(here..).unwrap_or_default();
@@ -150,8 +150,8 @@ fn is_counted(kind: u8) -> bool {
     matches!(kind, b'$' | b'*' | b'~' | b'>' | b'%' | b'|' | b'!' | b'=')
 }
 
-fn number(said: &[u8]) -> Result<i64, TooLong> {
-    std::str::from_utf8(said).ok().and_then(|said| said.trim().parse().ok()).ok_or(TooLong)
+fn number(digits: &[u8]) -> Result<i64, TooLong> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.trim().parse().ok()).ok_or(TooLong)
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_end_where_they_end_however_they_were_cut() {
+    fn the_end_of_a_reply_is_found_in_any_pieces() {
         for reply in [
             "+OK\r\n",
             "-ERR no\r\n",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_asks_for_too_much_is_refused() {
+    fn a_header_beyond_the_bound_is_refused() {
         for reply in [
             "$2147483647\r\n",
             "$67108864\r\n",

@@ -6,7 +6,7 @@ use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 use crate::{
     error::Refused,
     frames::Replies,
-    push_listener::{Hear, PushHandler, PushListener},
+    push_listener::{PushHandler, PushListener, PushSender},
     reach::{shard_wire, slots},
     reply::Reply,
 };
@@ -42,8 +42,8 @@ fn slots(bytes: &[u8]) {
         let _ = slots::read(value, "host");
     }
     let text = String::from_utf8_lossy(bytes);
-    let _ = slots::place(&text, "host");
-    let _ = Refused::said(&text);
+    let _ = slots::endpoint(&text, "host");
+    let _ = Refused::parse(&text);
 }
 
 /// Follows the first reply to its end, because the library reads no further. The library accepts numbers of any length,
@@ -63,12 +63,12 @@ fn is_allowed(bytes: &[u8]) -> bool {
 
 /// A message on our channel.
 pub fn message(bytes: &[u8]) {
-    PushListener::new("lock:", std::sync::Arc::default()).hear(bytes);
+    PushListener::new("lock:", std::sync::Arc::default()).receive(bytes);
 }
 
-/// Reads the value in each way in which answers of scripts are read.
+/// Reads the value by each reader of script answers.
 fn read(value: &Value) {
-    let ways: [fn(&mut Reply); 6] = [
+    let readers: [fn(&mut Reply); 6] = [
         |reply| drop(reply.number()),
         |reply| drop(reply.count::<u32>()),
         |reply| drop(reply.millis()),
@@ -76,17 +76,17 @@ fn read(value: &Value) {
         |reply| drop(reply.texts()),
         |reply| drop(reply.list()),
     ];
-    for (at, way) in ways.iter().enumerate() {
+    for (at, reader) in readers.iter().enumerate() {
         let Ok(mut reply) = Reply::of(value.clone()) else { return };
-        way(&mut reply);
-        ways[(at + 1) % ways.len()](&mut reply);
+        reader(&mut reply);
+        readers[(at + 1) % readers.len()](&mut reply);
         drop(reply.all_text());
     }
 }
 
 fn pushed(kind: PushKind, data: Vec<Value>) {
     let listener = PushListener::new("lock:", std::sync::Arc::default());
-    let _ = Hear(listener).send(PushInfo { kind, data });
+    let _ = PushSender(listener).send(PushInfo { kind, data });
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const FLOOR: (u32, u32) = (6, 0);
 /// From this version on `min-replicas-to-write` applies to scripts too.
 const SCRIPTS_NEED_REPLICAS: (u32, u32) = (7, 0);
 
-/// A larger difference of the clocks is worth a note: clocks that time servers keep differ by far less.
+/// A larger difference of the clocks is noted: clocks that are synchronised by a time server differ by far less.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// What the server reports about itself.
@@ -30,7 +30,7 @@ struct Facts {
     /// How old the last sign of life of a replica may be, in seconds.
     lag: String,
     clocks: Clocks,
-    way: Topology,
+    topology: Topology,
 }
 
 /// How the server is reached, and how many replicas a grant waits for.
@@ -49,7 +49,7 @@ struct Clocks {
     after: Duration,
 }
 
-pub(crate) async fn look(conn: &Conn, way: Topology) -> Result<Guarantee, EngineError> {
+pub(crate) async fn look(conn: &Conn, topology: Topology) -> Result<Guarantee, EngineError> {
     let mut info = redis::cmd("INFO");
     info.arg("everything");
     let text: String = text_of(conn.ask(&info).await?)?;
@@ -60,7 +60,7 @@ pub(crate) async fn look(conn: &Conn, way: Topology) -> Result<Guarantee, Engine
     let needs = settings.get("min-replicas-to-write").and_then(|needs| needs.parse().ok());
     let lag = settings.remove("min-replicas-max-lag").unwrap_or_default();
     let clocks = compare(conn).await?;
-    Ok(judge(&Facts { info: parse(&text), fsync, pauses, needs, lag, clocks, way }))
+    Ok(judge(&Facts { info: parse(&text), fsync, pauses, needs, lag, clocks, topology }))
 }
 
 /// `CONFIG` is often forbidden; then the setting is reported as unknown.
@@ -76,8 +76,8 @@ async fn settings_by(conn: &Conn, pattern: &str) -> HashMap<String, String> {
 /// The guarantees that all masters of a Redis Cluster give together.
 pub(crate) fn of_cluster(all: &mut Guarantee, others: Vec<Guarantee>) {
     for other in others {
-        let unsaid = |finding: &Finding| !all.findings.contains(finding);
-        let new: Vec<Finding> = other.findings.into_iter().filter(unsaid).collect();
+        let is_new = |finding: &Finding| !all.findings.contains(finding);
+        let new: Vec<Finding> = other.findings.into_iter().filter(is_new).collect();
         all.findings.extend(new);
         for note in other.notes {
             if !all.notes.contains(&note) {
@@ -119,13 +119,13 @@ fn judge(facts: &Facts) -> Guarantee {
             "role",
             get("role"),
             "master",
-            "a replica refuses claims, or loses what it took, and what it shows may be behind",
+            "a replica refuses claims, or loses the grants that it made, and shows a state that may be behind",
         );
     }
     if get("aof_enabled") != "1" {
         judged.lower("appendonly", "no", "yes", "after a crash or a restart two may hold one lock");
     } else {
-        let unknown = "not known, for CONFIG GET is not allowed";
+        let unknown = "not known, because CONFIG GET is not allowed";
         match facts.fsync.as_deref() {
             Some("always") if facts.pauses => judged.lower(
                 "no-appendfsync-on-rewrite",
@@ -164,7 +164,7 @@ fn judge(facts: &Facts) -> Guarantee {
 
 /// What a fail-over can lose, and what makes such a loss rarer.
 fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
-    let (Topology { sentinels, wait }, replicas) = (facts.way, connected.parse::<u32>().unwrap_or(0));
+    let (Topology { sentinels, wait }, replicas) = (facts.topology, connected.parse::<u32>().unwrap_or(0));
     if let Some((listed, known)) = sentinels {
         judged.lower(
             "fail-over",
@@ -177,7 +177,7 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
                 "the URL",
                 &format!("{listed} of {known} Sentinels"),
                 "all of them",
-                "those that are named may be wrong together, and name a master that was replaced",
+                "the Sentinels of the URL may all be behind, and name a master that was replaced",
             );
         }
     } else if replicas > 0 {
@@ -195,12 +195,12 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
             "min-replicas-to-write",
             "0",
             "1 or more",
-            "a master that is cut off from its replicas goes on granting until its clients hear of its successor",
+            "a master that is cut off from its replicas continues to grant until its clients learn of its successor",
         ),
         Some(needs) if !is_from(facts.info.get("redis_version").map_or("", String::as_str), SCRIPTS_NEED_REPLICAS) => {
             judged.lower(
                 "min-replicas-to-write",
-                &format!("{needs}, which servers before 7.0 ask of commands only"),
+                &format!("{needs}, which servers before 7.0 apply to commands only"),
                 "Redis 7.0 or newer",
                 "scripts, and so locks, are written without replicas all the same",
             );
@@ -209,7 +209,7 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
             "A master without replicas stops granting within {} s and one more: min-replicas-to-write is set.",
             facts.lag
         )),
-        None => judged.note("Whether min-replicas-to-write is set is not known, for CONFIG GET is not allowed."),
+        None => judged.note("Whether min-replicas-to-write is set is not known, because CONFIG GET is not allowed."),
     }
     judged.note(match wait {
         0 => "A grant is shown before replicas have it: wait=N in the URL waits for N of them.".to_owned(),
@@ -223,7 +223,7 @@ impl Clocks {
     fn note(&self) -> Option<String> {
         let ahead = self.server.saturating_sub(self.after);
         let behind = self.before.saturating_sub(self.server);
-        let (by, way, but) = if ahead > SKEW {
+        let (by, relation, but) = if ahead > SKEW {
             (ahead, "ahead of", "prolongs leases if it is set back")
         } else if behind > SKEW {
             (behind, "behind", "ends leases early if it is set forward")
@@ -231,7 +231,7 @@ impl Clocks {
             return None;
         };
         Some(format!(
-            "The server's clock is {by:.1?} {way} ours: leases and the times shown count by the server's alone and are not affected, but it {but}."
+            "The server's clock is {by:.1?} {relation} ours: leases and the times shown count by the server's alone and are not affected, but it {but}."
         ))
     }
 }
@@ -259,7 +259,7 @@ mod tests {
             needs: Some(0),
             lag: "10".to_owned(),
             clocks: clocks(5000, 5000, 5000),
-            way: Topology::default(),
+            topology: Topology::default(),
         })
     }
 
@@ -269,10 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_durable_server_alone_bounds_by_leases() {
+    fn only_a_single_durable_server_is_lease_bounded() {
         assert_eq!(judged(&[], Some("always")).level, Level::LeaseBounded);
         assert_eq!(judged(&[("maxmemory_policy", "allkeys-lru")], Some("always")).level, Level::LeaseBounded);
-        for (changes, fsync, said) in [
+        for (changes, fsync, expected) in [
             (&[][..], Some("everysec"), "everysec"),
             (&[], None, "CONFIG GET"),
             (&[("aof_enabled", "0")], Some("always"), "appendonly is no"),
@@ -283,12 +283,12 @@ mod tests {
         ] {
             let judged = judged(changes, fsync);
             assert_eq!(judged.level, Level::BestEffort, "{changes:?}");
-            assert!(judged.findings[0].to_string().contains(said), "{judged}");
+            assert!(judged.findings[0].to_string().contains(expected), "{judged}");
         }
     }
 
     #[test]
-    fn a_server_that_does_not_always_sync_is_no_durable_one() {
+    fn a_server_that_pauses_its_syncs_is_not_durable() {
         let info = parse("redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\n");
         let fsync = Some("always".to_owned());
         let judged = judge(&Facts {
@@ -298,27 +298,27 @@ mod tests {
             needs: None,
             lag: String::new(),
             clocks: clocks(0, 0, 0),
-            way: Topology::default(),
+            topology: Topology::default(),
         });
         assert_eq!(judged.level, Level::BestEffort);
         assert_eq!(judged.findings[0].what, "no-appendfsync-on-rewrite");
     }
 
     #[test]
-    fn what_a_fail_over_can_lose_is_told() {
+    fn losses_by_a_fail_over_are_reported() {
         let judged_of = |version: &str, sentinels, wait, needs, replicas: &str| {
             let info = parse(&format!(
                 "redis_version:{version}\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
             ));
             let (fsync, lag) = (Some("always".to_owned()), "10".to_owned());
-            let way = Topology { sentinels, wait };
-            judge(&Facts { info, fsync, pauses: false, needs, lag, clocks: clocks(0, 0, 0), way })
+            let topology = Topology { sentinels, wait };
+            judge(&Facts { info, fsync, pauses: false, needs, lag, clocks: clocks(0, 0, 0), topology })
         };
         let judged =
             |sentinels, wait, needs, replicas: &str| judged_of("7.0.15", sentinels, wait, needs, replicas);
         let alone = judged(None, 0, Some(0), "0");
         assert_eq!((alone.level, alone.findings.len()), (Level::LeaseBounded, 0), "{alone}");
-        for (sentinels, wait, needs, replicas, said) in [
+        for (sentinels, wait, needs, replicas, expected) in [
             (Some((3, 3)), 0, Some(0), "2", "min-replicas-to-write is 0"),
             (Some((3, 3)), 0, Some(1), "2", "stops granting within 10 s"),
             (Some((3, 3)), 0, None, "2", "not known"),
@@ -331,7 +331,7 @@ mod tests {
         ] {
             let judged = judged(sentinels, wait, needs, replicas);
             assert_eq!(judged.level, Level::BestEffort, "{judged}");
-            assert!(judged.to_string().contains(said), "{judged}");
+            assert!(judged.to_string().contains(expected), "{judged}");
         }
         assert!(!judged(Some((2, 3)), 0, Some(1), "2").to_string().contains("2 of 3"));
         let old = judged_of("6.2.5", Some((3, 3)), 0, Some(1), "2").to_string();
@@ -342,8 +342,8 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_differ_by_more_than_the_answer_took_are_told_of() {
-        for (before, server, after, said) in [
+    fn a_clock_difference_beyond_the_round_trip_is_noted() {
+        for (before, server, after, expected) in [
             (5000, 5000, 5000, None),
             (5000, 4000, 9000, None),
             (5000, 3999, 9000, Some("1.0s behind ours")),
@@ -351,8 +351,8 @@ mod tests {
             (5000, 10_500, 9000, Some("1.5s ahead of ours")),
         ] {
             let note = clocks(before, server, after).note();
-            assert_eq!(note.is_some(), said.is_some(), "{note:?}");
-            assert!(note.unwrap_or_default().contains(said.unwrap_or_default()));
+            assert_eq!(note.is_some(), expected.is_some(), "{note:?}");
+            assert!(note.unwrap_or_default().contains(expected.unwrap_or_default()));
         }
     }
 }

@@ -9,10 +9,10 @@ use leasehold_core::{EngineError, Fault, Hold, Loss, Mode, Name, Release, Releas
 use crate::{
     RedisEngine,
     engine::REQUEST_LIFE,
-    error::{Refused, is_foreign_type, said_in_script},
+    error::{Refused, is_foreign_type, script_error},
     outbox::{BATCH, Values},
-    push_listener::letter,
-    reach::Via,
+    previous::letter,
+    reach::Route,
     reply::Reply,
     scripts::{Item, Script, millis},
 };
@@ -20,45 +20,48 @@ use crate::{
 impl RedisEngine {
     pub(crate) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
         if !self.reach.shares_slots() {
-            return join_all(holds.chunks(BATCH).map(|holds| self.renew_all(holds)))
+            return join_all(holds.chunks(BATCH).map(|holds| self.renew_batch(holds)))
                 .await
                 .into_iter()
                 .flatten()
                 .collect();
         }
         let batches = self.by_slot(holds, |hold| &hold.name);
-        let answers = join_all(batches.iter().map(|batch| self.renew_all(&batch.of))).await;
-        put_back(&batches, answers, || Renewed::Unknown(too_few()))
+        let answers = join_all(batches.iter().map(|batch| self.renew_batch(&batch.items))).await;
+        in_order(&batches, answers, || Renewed::Unknown(too_few()))
     }
 
     pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
-        let vias: Vec<_> = releases.iter().map(|release| self.node_of(release)).collect();
-        if let Some(Some(via)) = vias.first()
-            && vias.iter().flatten().filter(|other| other.conn.number == via.conn.number).count()
-                == vias.len()
+        let routes: Vec<_> = releases.iter().map(|release| self.node_of(release)).collect();
+        if let Some(Some(route)) = routes.first()
+            && routes.iter().flatten().filter(|other| other.conn.number == route.conn.number).count()
+                == routes.len()
         {
             if releases.len() <= BATCH {
-                return self.release_batch(Some(via), releases).await;
+                return self.release_batch(Some(route), releases).await;
             }
-            let each = releases.chunks(BATCH).map(|some| self.release_batch(Some(via), some));
+            let each = releases.chunks(BATCH).map(|some| self.release_batch(Some(route), some));
             return join_all(each).await.into_iter().flatten().collect();
         }
-        let (vias, batches) = Self::by_server(releases, vias);
-        let each = vias.iter().zip(&batches).map(|(via, batch)| self.release_batch(via.as_ref(), &batch.of));
-        put_back(&batches, join_all(each).await, || Released::Unknown(too_few()))
+        let (routes, batches) = Self::by_server(releases, routes);
+        let each = routes
+            .iter()
+            .zip(&batches)
+            .map(|(route, batch)| self.release_batch(route.as_ref(), &batch.items));
+        in_order(&batches, join_all(each).await, || Released::Unknown(too_few()))
     }
 
     /// Releases on one server: first by the short script, then the rest by the whole script.
-    async fn release_batch(&self, via: Option<&Via>, releases: &[Release]) -> Vec<Released> {
-        let mut answers = match via {
-            Some(via) => self.release_short(via, releases).await,
+    async fn release_batch(&self, route: Option<&Route>, releases: &[Release]) -> Vec<Released> {
+        let mut answers = match route {
+            Some(route) => self.release_fast(route, releases).await,
             None => releases.iter().map(|_| None).collect(),
         };
         let left = answers.iter().zip(releases).filter(|(answer, _)| answer.is_none());
         let left: Vec<Release> = left.map(|(_, release)| release.clone()).collect();
         if !left.is_empty() {
-            let mut said = Box::pin(self.release_rest(&left)).await.into_iter();
-            answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = said.next());
+            let mut reply = Box::pin(self.release_rest(&left)).await.into_iter();
+            answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = reply.next());
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Released::Unknown(too_few()))).collect()
     }
@@ -73,8 +76,8 @@ impl RedisEngine {
                 .collect();
         }
         let batches = self.by_slot(releases, |release| &release.name);
-        let answers = join_all(batches.iter().map(|batch| self.release_some(&batch.of))).await;
-        put_back(&batches, answers, || Released::Unknown(too_few()))
+        let answers = join_all(batches.iter().map(|batch| self.release_some(&batch.items))).await;
+        in_order(&batches, answers, || Released::Unknown(too_few()))
     }
 
     /// Forms batches of which each fits one request. All batches are sent at once, so those for one node leave
@@ -85,8 +88,8 @@ impl RedisEngine {
             // A name that no claim can have has no slot, and any server may answer for it.
             slots.entry(self.keys(name(one)).map_or(0, |keys| keys.slot)).or_default().push(at);
         }
-        let places = slots.values().flat_map(|places| places.chunks(BATCH));
-        places.map(|places| Batch::new(all, places)).collect()
+        let positions = slots.values().flat_map(|positions| positions.chunks(BATCH));
+        positions.map(|positions| Batch::new(all, positions)).collect()
     }
 
     /// The slot of these names. Where servers share the slots, all of them are in one slot.
@@ -99,7 +102,7 @@ impl RedisEngine {
         Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
     }
 
-    async fn renew_all(&self, holds: &[Hold]) -> Vec<Renewed> {
+    async fn renew_batch(&self, holds: &[Hold]) -> Vec<Renewed> {
         let renewed = self.renew_some(holds).await;
         let denied =
             |answer: &Renewed| matches!(answer, Renewed::Unknown(error) if error.fault == Fault::Denied);
@@ -112,13 +115,13 @@ impl RedisEngine {
     }
 
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let told = async {
+        let replies = async {
             let slot = self.slot(holds.first().map(|hold| &hold.name)).map_err(Refused::Failed)?;
-            let items = |_: &Via| holds.iter().map(|hold| self.renewal(hold)).collect();
-            words(self.reach.run(slot, Script::Renew, items).await?).map_err(Refused::Failed)
+            let items = |_: &Route| holds.iter().map(|hold| self.renewal(hold)).collect();
+            answers_of(self.reach.run(slot, Script::Renew, items).await?).map_err(Refused::Failed)
         };
-        match told.await {
-            Ok(words) => words.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
+        match replies.await {
+            Ok(answers) => answers.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
             Err(Refused::Split(_)) => join_all(holds.iter().map(|hold| self.renew_alone(hold))).await,
             Err(refused) => {
                 let error = EngineError::from(refused);
@@ -130,13 +133,13 @@ impl RedisEngine {
     /// Renews while the slot is migrating, by the keys that matter most; each of them is certainly on one of the two
     /// servers.
     async fn renew_alone(&self, hold: &Hold) -> Renewed {
-        let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewSeat };
-        let told = async {
+        let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewShared };
+        let replies = async {
             let keys = self.keys(&hold.name)?;
-            let item = |_: &Via| Ok([self.renewal(hold)?].into());
-            word_of(self.reach.run(keys.slot, script, item).await?)
+            let item = |_: &Route| Ok([self.renewal(hold)?].into());
+            answer_of(self.reach.run(keys.slot, script, item).await?)
         };
-        match told.await {
+        match replies.await {
             Ok(word) => renewed(&word, hold),
             Err(error) => Renewed::Unknown(error),
         }
@@ -163,15 +166,15 @@ impl RedisEngine {
 
     pub(crate) async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
         let Some(first) = releases.first() else { return Vec::new() };
-        let told = async {
+        let replies = async {
             let slot = self.keys(&first.name).map_err(Refused::Failed)?.slot;
             releases.iter().for_each(|release| self.reach.waits_no_more(slot, release.id));
-            let items = |via: &Via| releases.iter().map(|one| self.release_item(via, one)).collect();
-            words(self.reach.run(slot, Script::Release, items).await?).map_err(Refused::Failed)
+            let items = |route: &Route| releases.iter().map(|one| self.release_item(route, one)).collect();
+            answers_of(self.reach.run(slot, Script::Release, items).await?).map_err(Refused::Failed)
         };
-        match told.await {
-            Ok(words) => {
-                words.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
+        match replies.await {
+            Ok(answers) => {
+                answers.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
             }
             Err(Refused::Split(error)) => {
                 join_all(releases.iter().map(|release| self.release_alone(release, &error))).await
@@ -183,24 +186,26 @@ impl RedisEngine {
         }
     }
 
-    fn release_item(&self, via: &Via, release: &Release) -> Result<Item, EngineError> {
+    fn release_item(&self, route: &Route, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
-        let mark_dead = self.in_flight.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
-        let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-        let ended = format_args!("{how} {keep} {} {}", u8::from(mark_dead), self.for_others);
+        let wants_tombstone =
+            self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
+        let (how, min_hold) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
+        let ended = format_args!("{how} {min_hold} {} {}", u8::from(wants_tombstone), self.for_others);
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
 
     /// Like [`renew_alone`](Self::renew_alone). Other keys of the claim are released when the migration has ended;
     /// until then it is unknown whether something of the claim is left.
     async fn release_alone(&self, release: &Release, moving: &EngineError) -> Released {
-        let script = if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseSeat };
-        let told = async {
+        let script =
+            if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseShared };
+        let replies = async {
             let slot = self.keys(&release.name)?.slot;
-            let item = |via: &Via| Ok([self.release_item(via, release)?].into());
-            word_of(self.reach.run(slot, script, item).await?)
+            let item = |route: &Route| Ok([self.release_item(route, release)?].into());
+            answer_of(self.reach.run(slot, script, item).await?)
         };
-        match told.await {
+        match replies.await {
             Ok(word) if word == "again" => Released::Unknown(moving.again()),
             Ok(word) => self.released(&word, release),
             Err(error) => Released::Unknown(error),
@@ -210,16 +215,16 @@ impl RedisEngine {
     fn released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,
-            "unrung" => {
+            "unwoken" => {
                 tracing::warn!(
                     name = release.name.as_str(),
-                    "the lock was freed, but its bell did not ring: other programs sleep on. Has the user the rights of docs/engines/redis.md?"
+                    "the lock was freed, but the wake-up for other programs failed: their waiters sleep on. Give the user the rights of docs/engines/redis.md"
                 );
                 Released::Freed
             }
             "absent" | "layout" => Released::NotThere,
             error if is_foreign_type(error) => Released::NotThere,
-            error => return Released::Unknown(said_in_script(error)),
+            error => return Released::Unknown(script_error(error)),
         };
         self.in_flight.settle(release.id);
         released
@@ -228,33 +233,33 @@ impl RedisEngine {
 
 fn renewed(word: &str, hold: &Hold) -> Renewed {
     match word {
-        "kept" => Renewed::Kept { ttl: Some(hold.ttl) },
+        "extended" => Renewed::Kept { ttl: Some(hold.ttl) },
         "broken" => Renewed::Lost(Loss::Broken),
         "gone" | "layout" => Renewed::Lost(Loss::Gone),
         error if is_foreign_type(error) => Renewed::Lost(Loss::Gone),
-        error => Renewed::Unknown(said_in_script(error)),
+        error => Renewed::Unknown(script_error(error)),
     }
 }
 
 /// The items of one request, and their positions among all items.
 pub(crate) struct Batch<T> {
-    of: Vec<T>,
-    places: Vec<usize>,
+    items: Vec<T>,
+    positions: Vec<usize>,
 }
 
 impl<T: Clone> Batch<T> {
     /// The items at these positions.
-    pub(crate) fn new(all: &[T], places: &[usize]) -> Self {
-        Self { of: places.iter().map(|&at| all[at].clone()).collect(), places: places.to_vec() }
+    pub(crate) fn new(all: &[T], positions: &[usize]) -> Self {
+        Self { items: positions.iter().map(|&at| all[at].clone()).collect(), positions: positions.to_vec() }
     }
 }
 
 /// The answers to all items, in their order.
-fn put_back<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
-    let count = batches.iter().map(|batch| batch.places.len()).sum();
+fn in_order<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
+    let count = batches.iter().map(|batch| batch.positions.len()).sum();
     let mut ordered: Vec<Option<A>> = std::iter::repeat_with(|| None).take(count).collect();
     for (batch, answers) in batches.iter().zip(answers) {
-        batch.places.iter().zip(answers).for_each(|(&at, answer)| ordered[at] = Some(answer));
+        batch.positions.iter().zip(answers).for_each(|(&at, answer)| ordered[at] = Some(answer));
     }
     ordered.into_iter().map(|answer| answer.unwrap_or_else(&missing)).collect()
 }
@@ -264,11 +269,11 @@ fn too_few() -> EngineError {
 }
 
 /// The word that a script answers for its one item.
-fn word_of(said: Values) -> Result<String, EngineError> {
-    Reply::new(said).text()
+fn answer_of(reply: Values) -> Result<String, EngineError> {
+    Reply::new(reply).text()
 }
 
 /// The words that a script answers, one for each item.
-fn words(said: Values) -> Result<Vec<String>, EngineError> {
-    Reply::new(said).all_text()
+fn answers_of(reply: Values) -> Result<Vec<String>, EngineError> {
+    Reply::new(reply).all_text()
 }

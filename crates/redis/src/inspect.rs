@@ -7,10 +7,10 @@ use crate::{
     engine::unknown_layout,
     error::Refused,
     guarantee::{self, Topology},
-    push_listener::LINEAGE,
-    reach::Via,
+    reach::Route,
     reply::Reply,
     scripts::{Item, Script},
+    token_counter::LINEAGE,
 };
 use leasehold_core::{
     BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
@@ -23,15 +23,15 @@ const SCAN_COUNT: u64 = 1000;
 impl RedisEngine {
     /// A user who may not ask for the time cannot lock either; the right to `PING` proves nothing.
     async fn ping_now(&self) -> Result<(), EngineError> {
-        for via in self.reach.servers().await? {
-            via.conn.ask(&redis::cmd("TIME")).await?;
+        for route in self.reach.servers().await? {
+            route.conn.ask(&redis::cmd("TIME")).await?;
         }
         Ok(())
     }
 
     async fn show_now(&self, name: &Name) -> Result<View, Refused> {
         let keys = self.keys(name).map_err(Refused::Failed)?;
-        let item = |_: &Via| Ok([Item::new(&keys)].into());
+        let item = |_: &Route| Ok([Item::new(&keys)].into());
         let mut reply = Reply::new(self.reach.run(keys.slot, Script::Look, item).await?);
         read_view(name, keys.lock(), &mut reply).map_err(Refused::Failed)
     }
@@ -46,9 +46,9 @@ impl RedisEngine {
         })
         .await?;
         // Names without a holder that have waiters.
-        let line = format!("}}{}q", self.client.config.layout.mark());
-        self.scan(&format!("leasehold:{{*{line}{escaped}*"), |key| {
-            if let Some((_, lock)) = key.split_once(&line) {
+        let queue_key = format!("}}{}q", self.client.config.layout.mark());
+        self.scan(&format!("leasehold:{{*{queue_key}{escaped}*"), |key| {
+            if let Some((_, lock)) = key.split_once(&queue_key) {
                 locks.insert(lock.to_owned());
             }
         })
@@ -57,7 +57,7 @@ impl RedisEngine {
         for lock in locks {
             let name = lock.strip_prefix(ours).map(Name::new);
             let Some(Ok(name)) = name else { continue };
-            // Keys that can be nobody's lock: our own keys beside the locks, and Redisson's own.
+            // Keys that cannot be a lock: our own keys beside the locks, and Redisson's own.
             if self.keys(&name).is_err() {
                 continue;
             }
@@ -82,8 +82,8 @@ impl RedisEngine {
 
     /// Every key that matches; some of them perhaps twice.
     async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
-        for via in self.reach.servers().await? {
-            self.scan_one(via, pattern, &mut found).await?;
+        for route in self.reach.servers().await? {
+            self.scan_one(route, pattern, &mut found).await?;
         }
         Ok(())
     }
@@ -91,18 +91,18 @@ impl RedisEngine {
     /// A step without an answer, for example over keys of many MiB on a busy machine, is repeated for fewer keys.
     async fn scan_one(
         &self,
-        mut via: Via,
+        mut route: Route,
         pattern: &str,
         found: &mut impl FnMut(&str),
     ) -> Result<(), EngineError> {
         let (mut cursor, mut count) = (0, SCAN_COUNT);
         loop {
             let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(count);
-            let mut reply = match via.run(Script::Names, [item].into()).await.map_err(EngineError::from) {
+            let mut reply = match route.run(Script::Names, [item].into()).await.map_err(EngineError::from) {
                 Ok(reply) => Reply::new(reply),
                 Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
                     count /= 10;
-                    via = self.reach.anew(&via).await?;
+                    route = self.reach.reconnect(&route).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -119,11 +119,12 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let wake = self.client.config.ring();
-        let item =
-            |_: &Via| Ok([Item::new(&keys).number(token).number(force.into()).text(wake.as_bytes())].into());
-        let said = self.reach.run(keys.slot, Script::Break, item).await?;
-        match Reply::new(said).text()?.as_str() {
+        let wake = self.client.config.wake_words();
+        let item = |_: &Route| {
+            Ok([Item::new(&keys).number(token).number(force.into()).text(wake.as_bytes())].into())
+        };
+        let reply = self.reach.run(keys.slot, Script::Break, item).await?;
+        match Reply::new(reply).text()?.as_str() {
             "done" => Ok(Broken::Done),
             "absent" => Ok(Broken::NotHeld),
             _ => Err(unknown_layout()),
@@ -132,9 +133,9 @@ impl RedisEngine {
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
         let (mut judged, servers) = (Vec::new(), self.reach.servers().await?);
-        let way = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
-        for via in servers {
-            judged.push(guarantee::look(&via.conn, way).await?);
+        let topology = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
+        for route in servers {
+            judged.push(guarantee::look(&route.conn, topology).await?);
         }
         let one = judged.pop();
         let Some(mut all) = one else { return Err(EngineError::new(Fault::Retry, "no server is known")) };

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_slot_has_a_tag_of_its_own_that_falls_into_it() {
+    fn every_slot_has_its_own_tag() {
         for number in 0..SLOTS as u16 {
             let key = format!("{{{}}}clock:x", tag(number));
             assert_eq!(slot(b"leasehold:", key.as_bytes()), number);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn side_keys_are_in_the_slot_of_their_lock_whatever_it_holds() {
+    fn side_keys_are_in_the_slot_of_their_lock() {
         for name in ["a", "a}b", "{", "{}", "}{", "{a}b", "a{b}c{d}", "ä{ö}"] {
             let name = Name::new(name).unwrap();
             let keys = Keys::of("lock:", &name).unwrap();

@@ -52,14 +52,14 @@ impl Layout {
         Some(digest)
     }
 
-    /// Whether servers that share the slots are told of a key that never exists. While keys of the slot are migrating,
-    /// a script then does nothing, even if all its declared keys are present: it also reads keys that are not known
-    /// beforehand.
+    /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are
+    /// migrating, such a script does nothing, even if all its other declared keys are present: it also reads keys that
+    /// are not known beforehand.
     pub(crate) const fn looks_at_more(self) -> bool {
         matches!(self, Self::Redisson)
     }
 
-    /// Refuses the names of keys that Redisson keeps for itself, and, where servers share the slots, names whose
+    /// Refuses the names of keys that Redisson reserves, and, where servers share the slots, names whose
     /// Redisson keys would be in several slots.
     pub(crate) fn check(self, keys: &Keys<'_>, name: &Name, in_slots: bool) -> Result<(), EngineError> {
         if self == Self::Plain {
@@ -86,7 +86,7 @@ impl Layout {
     pub(crate) fn note(self, guarantee: &mut Guarantee) {
         if self == Self::Redisson {
             guarantee.note(
-                "Locks are those of Redisson (layout=redisson): first come, first served among ours; of Redisson's whoever is first takes a free one, and in the line of a FairLock ours stand as one.",
+                "Locks are those of Redisson (layout=redisson): claims of leasehold are granted in their order, the first client of Redisson to ask takes a free lock, and in the queue of a FairLock all claims of leasehold are one entry.",
             );
         }
     }
@@ -95,10 +95,10 @@ impl Layout {
     pub(crate) const fn no_lock(self) -> &'static str {
         match self {
             Self::Plain => {
-                "the key of this lock holds something else than a string, without an expiry: delete it, or choose another name or prefix"
+                "the key of this lock has a value that is not a string, without an expiry: delete it, or choose another name or prefix"
             }
             Self::Redisson => {
-                "the key of this lock holds something else than a lock of Redisson's, without an expiry: delete it, or choose another name or prefix"
+                "the key of this lock has a value that is not a lock of Redisson, without an expiry: delete it, or choose another name or prefix"
             }
         }
     }
@@ -119,10 +119,10 @@ impl Layout {
     pub(crate) const fn no_counter(self) -> &'static str {
         match self {
             Self::Plain => {
-                "the key of the newest token, leasehold:{}t and the prefix, holds something else: delete it, and tokens go on above the server's clock"
+                "the key of the newest token, leasehold:{}t and the prefix, has a foreign value: delete it, and tokens continue above the server's clock"
             }
             Self::Redisson => {
-                "the key of the newest token, leasehold:{}t and the prefix, or that of Redisson's FencedLock, redisson_lock_token:{...}, holds something else: delete it, and tokens go on above the server's clock"
+                "the key of the newest token, leasehold:{}t and the prefix, or that of Redisson's FencedLock, redisson_lock_token:{...}, has a foreign value: delete it, and tokens continue above the server's clock"
             }
         }
     }
@@ -138,8 +138,8 @@ const fn of_redisson(script: Script) -> Option<&'static str> {
         Script::Look => redisson::LOOK,
         Script::RenewLock => redisson::RENEW_LOCK,
         Script::ReleaseLock => redisson::RELEASE_LOCK,
-        Script::RenewSeat => redisson::RENEW_SEAT,
-        Script::ReleaseSeat => redisson::RELEASE_SEAT,
+        Script::RenewShared => redisson::RENEW_SHARED,
+        Script::ReleaseShared => redisson::RELEASE_SHARED,
         _ => return None,
     })
 }

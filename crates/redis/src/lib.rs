@@ -11,6 +11,7 @@ mod contention;
 mod engine;
 mod error;
 mod evidence;
+mod fast_path;
 mod fence;
 mod frames;
 #[cfg(any(test, feature = "fuzz"))]
@@ -24,6 +25,7 @@ mod keys;
 mod layout;
 mod open;
 mod outbox;
+mod previous;
 mod push_listener;
 mod reach;
 mod redlock;
@@ -34,9 +36,9 @@ mod scripts;
 mod server;
 mod servers;
 mod shared_task;
-mod short;
 mod stream;
 mod texts;
+mod token_counter;
 mod url;
 mod wake;
 

@@ -12,20 +12,20 @@ use redis::{
 use crate::{
     error::sort_connecting,
     identity::{Identity, Wanted, process},
-    push_listener::{Hear, PushHandler},
+    push_listener::{PushHandler, PushSender},
     server::Server,
     stream,
 };
 
-/// Room for commands that wait to be written: far more than are ever in flight, because order is kept only if no
-/// command has to wait for room.
+/// Room for commands that wait to be written: far more than are ever in flight. The order of commands holds only
+/// if no command waits for room.
 const BUFFER: usize = 65_536;
 
-/// Whether to ask for the server's run id: a user who may not know it need not ask again.
+/// Whether to ask for the server's run id. A user without the right to read it does not ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum RunIdQuery {
     Ask,
-    Leave,
+    Skip,
 }
 
 /// A connection whose driver must be polled: when the driver ends, the connection is gone.
@@ -54,7 +54,7 @@ pub(crate) async fn open<L: PushHandler>(
     };
     let password = password.as_ref().map(|password| password.as_str());
     let new = info(server, password, ProtocolVersion::RESP3);
-    let pushed = options.clone().set_push_sender(Hear(Arc::clone(listener)));
+    let pushed = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
     let refused =
         match MultiplexedConnection::new_with_config(&new, stream::open(server).await?, pushed).await {
             Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
@@ -70,15 +70,15 @@ pub(crate) async fn open<L: PushHandler>(
     let (mut notification, mut messages) = notification.split();
     notification.subscribe(channel).await.map_err(failed)?;
     let listener = Arc::clone(listener);
-    let hear = async move {
+    let receive = async move {
         while let Some(message) = messages.next().await {
-            listener.hear(message.get_payload_bytes());
+            listener.receive(message.get_payload_bytes());
         }
     };
     let driver = async move {
         tokio::select! {
             () = driver => {}
-            () = hear => {}
+            () = receive => {}
         }
     };
     Ok(Dialed { mux, driver: Box::pin(driver), notification: Some(notification) })
@@ -109,18 +109,18 @@ fn knows_no_resp3(error: &RedisError) -> bool {
 
 impl Dialed {
     /// Turns on pushes, and asks for the server's identity and its time, in microseconds. A server of the wrong kind is
-    /// refused before anything else that it says is used.
+    /// refused before its other answers are used.
     pub(crate) async fn prepare(
         &mut self,
         channel: &str,
         server: &Server,
         wanted: Wanted,
-        run: Run,
+        run: RunIdQuery,
     ) -> Result<(Identity, u64), EngineError> {
         let (mux, old) = (&self.mux, self.notification.is_some());
         let asked = join4(
             Identity::ask(mux, old),
-            async { if run == Run::Ask { process(mux).await } else { Ok((None, None)) } },
+            async { if run == RunIdQuery::Ask { process(mux).await } else { Ok((None, None)) } },
             async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
             async { if old { Ok(()) } else { listen(mux, channel).await } },
         );
@@ -167,6 +167,6 @@ pub(crate) async fn second(
 
 /// Loads a script into a server that does not know it. Each script is sent once to a server, not once on each
 /// connection, because the server may log what it receives.
-pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: &str) -> RedisResult<()> {
+pub(crate) async fn load_script(mux: &mut MultiplexedConnection, script: &str) -> RedisResult<()> {
     redis::cmd("SCRIPT").arg("LOAD").arg(script).exec_async(mux).await
 }

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{Clock, EngineError, Fault, Instant, is_begun_here};
+use leasehold_core::{EngineError, Fault, Instant, is_begun_here};
 use redis::{
     Cmd, RedisError, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection},
@@ -19,9 +19,9 @@ use tokio::sync::{
 use crate::{
     error::{Refused, demoted},
     evidence::Evidence,
-    layout::Layout,
     open,
     push_listener::PushListener,
+    reach::Client,
     scripts::{Item, Script},
     shared_task::SharedTask,
 };
@@ -51,22 +51,21 @@ pub(crate) struct Outbox {
 pub(crate) struct Sender {
     calls: mpsc::Receiver<Call>,
     mux: MultiplexedConnection,
-    clock: Arc<dyn Clock>,
+    client: Arc<Client>,
     listener: Arc<PushListener>,
     evidence: Arc<Evidence>,
-    layout: Layout,
 }
 
 struct Call {
-    to: To,
+    to: Destination,
     script: Script,
     items: Items,
-    said: oneshot::Sender<ScriptReply>,
+    reply: oneshot::Sender<ScriptReply>,
 }
 
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct To {
+pub(crate) struct Destination {
     /// The slot of its keys, where servers share the slots.
     pub(crate) slot: Option<u16>,
     /// The slot is migrating to this server.
@@ -78,9 +77,15 @@ pub(crate) struct To {
 impl Outbox {
     /// Queues a call and waits for the script's reply. If the future is dropped, a call that was not sent yet is never
     /// sent.
-    pub(crate) async fn call(&self, task: &SharedTask, to: To, script: Script, items: Items) -> ScriptReply {
-        let (said, answer) = oneshot::channel();
-        let call = Call { to, script, items, said };
+    pub(crate) async fn call(
+        &self,
+        task: &SharedTask,
+        to: Destination,
+        script: Script,
+        items: Items,
+    ) -> ScriptReply {
+        let (reply, answer) = oneshot::channel();
+        let call = Call { to, script, items, reply };
         let left = if is_begun_here() {
             task.poll_after(|| self.calls.try_send(call))
         } else {
@@ -100,36 +105,35 @@ impl Outbox {
 }
 
 impl Sender {
-    /// `slow`: an answer that takes longer is no evidence.
+    /// `evidence_limit`: an answer that takes longer is no evidence.
     pub(crate) fn new(
         mux: MultiplexedConnection,
-        clock: Arc<dyn Clock>,
+        client: Arc<Client>,
         listener: Arc<PushListener>,
-        slow: Option<Duration>,
-        layout: Layout,
+        evidence_limit: Option<Duration>,
     ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
-        let evidence = Arc::new(Evidence::new(slow));
+        let evidence = Arc::new(Evidence::new(evidence_limit));
         let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
-        (outbox, Self { calls, mux, clock, listener, evidence, layout })
+        (outbox, Self { calls, mux, client, listener, evidence })
     }
 
     /// Sends until the outbox is dropped.
     pub(crate) async fn run(mut self) {
         let mut waiting = Vec::new();
-        let mut under_way = FuturesUnordered::new();
+        let mut in_flight = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
-                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                Some(()) = in_flight.next(), if !in_flight.is_empty() => {}
                 left = self.calls.recv_many(&mut waiting, ROOM) => {
                     if left == 0 {
                         return;
                     }
                     for load in loads(batches(waiting.drain(..))) {
-                        // Built at their first poll, which leaves out calls that nobody waits for any more: a claim
-                        // that was given up cannot be sent after its release.
-                        under_way.push(self.send(load));
+                        // Built at its first poll, which leaves out calls without a waiting caller: a claim that was
+                        // given up cannot be sent after its release.
+                        in_flight.push(self.send(load));
                     }
                 }
             }
@@ -139,20 +143,19 @@ impl Sender {
     /// Sends one load in one write, and hands out the replies of the scripts.
     fn send(&self, mut load: Vec<Vec<Call>>) -> impl Future<Output = ()> + use<> {
         let mut mux = self.mux.clone();
-        let (clock, listener, evidence) =
-            (Arc::clone(&self.clock), Arc::clone(&self.listener), Arc::clone(&self.evidence));
-        let layout = self.layout;
+        let (client, listener, evidence) =
+            (Arc::clone(&self.client), Arc::clone(&self.listener), Arc::clone(&self.evidence));
         async move {
-            let with = With { clock: &*clock, listener: &listener, evidence: &evidence, layout };
+            let context = CallContext { client: &client, listener: &listener, evidence: &evidence };
             let all = match &mut load[..] {
-                [batch] => vec![with.once(&mut mux, batch).await],
-                all => Box::pin(with.all_once(&mut mux, all)).await,
+                [batch] => vec![context.once(&mut mux, batch).await],
+                all => Box::pin(context.all_once(&mut mux, all)).await,
             };
-            for (said, batch) in all.into_iter().zip(load) {
-                match said {
-                    Ok(said) => hand_out(Ok(said), batch),
+            for (reply, batch) in all.into_iter().zip(load) {
+                match reply {
+                    Ok(reply) => hand_out(Ok(reply), batch),
                     // Boxed: it is rare, and needs much memory, while this path runs a thousand times a second.
-                    said => Box::pin(with.finish(&mut mux, said, batch)).await,
+                    reply => Box::pin(context.finish(&mut mux, reply, batch)).await,
                 }
             }
         }
@@ -185,9 +188,9 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
 fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
     let mut loads: Vec<Vec<Vec<Call>>> = Vec::new();
     for batch in batches {
-        let goes_along = |batch: &[Call]| batch[0].to.slot.is_some() && !batch[0].to.asking;
+        let fits_in_load = |batch: &[Call]| batch[0].to.slot.is_some() && !batch[0].to.asking;
         let fits =
-            |load: &&mut Vec<Vec<Call>>| load.len() < BATCH && goes_along(&load[0]) && goes_along(&batch);
+            |load: &&mut Vec<Vec<Call>>| load.len() < BATCH && fits_in_load(&load[0]) && fits_in_load(&batch);
         match loads.last_mut().filter(fits) {
             Some(load) => load.push(batch),
             None => loads.push(vec![batch]),
@@ -197,78 +200,77 @@ fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
 }
 
 /// Why a call failed.
-enum Trouble {
+enum CallError {
     /// An error of the server or the connection.
     ScriptReply(RedisError),
     /// Our own judgement of an answer.
-    Judged(Refused),
+    OwnError(Refused),
 }
 
-impl Trouble {
+impl CallError {
     fn code(&self) -> Option<&str> {
         match self {
             Self::ScriptReply(error) => error.code(),
-            Self::Judged(_) => None,
+            Self::OwnError(_) => None,
         }
     }
 
     fn into_refused(self) -> Refused {
         match self {
             Self::ScriptReply(error) => Refused::new(error),
-            Self::Judged(refused) => refused,
+            Self::OwnError(refused) => refused,
         }
     }
 }
 
-impl From<RedisError> for Trouble {
+impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
         Self::ScriptReply(error)
     }
 }
 
 /// The context of every call.
-struct With<'a> {
-    clock: &'a dyn Clock,
+struct CallContext<'a> {
+    client: &'a Client,
     listener: &'a PushListener,
     evidence: &'a Evidence,
-    layout: Layout,
 }
 
-impl With<'_> {
+impl CallContext<'_> {
     /// Hands out the reply of a script; first loads the script if the server does not know it.
     async fn finish(
         &self,
         mux: &mut MultiplexedConnection,
-        mut said: Result<Vec<Value>, Trouble>,
+        mut reply: Result<Vec<Value>, CallError>,
         mut batch: Vec<Call>,
     ) {
-        said = self.taught(mux, said, &mut batch).await;
-        if said.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
+        reply = self.with_loaded_script(mux, reply, &mut batch).await;
+        if reply.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
             // The user may not touch one of the locks, so the server did nothing for any: each is sent alone.
             for call in batch {
                 let mut alone = vec![call];
-                let said = self.once(mux, &mut alone).await;
-                let said = self.taught(mux, said, &mut alone).await;
-                hand_out(said.map_err(Trouble::into_refused), alone);
+                let reply = self.once(mux, &mut alone).await;
+                let reply = self.with_loaded_script(mux, reply, &mut alone).await;
+                hand_out(reply.map_err(CallError::into_refused), alone);
             }
             return;
         }
-        hand_out(said.map_err(Trouble::into_refused), batch);
+        hand_out(reply.map_err(CallError::into_refused), batch);
     }
 
     /// The same reply, unless the server does not know the script: then the reply after it was loaded.
-    async fn taught(
+    async fn with_loaded_script(
         &self,
         mux: &mut MultiplexedConnection,
-        said: Result<Vec<Value>, Trouble>,
+        reply: Result<Vec<Value>, CallError>,
         batch: &mut Vec<Call>,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, CallError> {
         match batch.first() {
-            Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
-                open::teach(mux, self.layout.text(call.script)).await?;
+            Some(call) if reply.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
+                open::load_script(mux, self.client.config.layout.text(call.script)).await?;
                 self.once(mux, batch).await
             }
-            _ => said,
+            _ => reply,
         }
     }
 
@@ -276,11 +278,11 @@ impl With<'_> {
         &self,
         mux: &mut MultiplexedConnection,
         batch: &mut Vec<Call>,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, CallError> {
         let Some((to, command)) = self.command(batch) else { return Ok(Vec::new()) };
-        let sent = self.clock.now();
-        let said = ask(mux, to, command).await;
-        self.read(sent, self.clock.now(), said)
+        let sent = self.client.clock.now();
+        let reply = ask(mux, to, command).await;
+        self.read(sent, self.client.clock.now(), reply)
     }
 
     /// Like [`once`](Self::once), for a whole load.
@@ -288,7 +290,7 @@ impl With<'_> {
         &self,
         mux: &mut MultiplexedConnection,
         load: &mut [Vec<Call>],
-    ) -> Vec<Result<Vec<Value>, Trouble>> {
+    ) -> Vec<Result<Vec<Value>, CallError>> {
         let mut requests = redis::pipe();
         let mut is_sent = Vec::with_capacity(load.len());
         for batch in &mut *load {
@@ -301,30 +303,31 @@ impl With<'_> {
         if requests.is_empty() {
             return load.iter().map(|_| Ok(Vec::new())).collect();
         }
-        let sent = self.clock.now();
-        let said = mux.req_packed_commands(&requests, 0, requests.len()).await;
-        let now = self.clock.now();
-        let mut said = said.map(Vec::into_iter);
+        let sent = self.client.clock.now();
+        let reply = mux.req_packed_commands(&requests, 0, requests.len()).await;
+        let now = self.client.clock.now();
+        let mut reply = reply.map(Vec::into_iter);
         let one = |is_sent: bool| {
             if !is_sent {
                 return Ok(Vec::new());
             }
-            let said = match &mut said {
-                Ok(said) => said.next().unwrap_or(Value::Nil).extract_error(),
+            let reply = match &mut reply {
+                Ok(reply) => reply.next().unwrap_or(Value::Nil).extract_error(),
                 Err(error) => Err(error.clone()),
             };
-            self.read(sent, now, said.and_then(listed))
+            self.read(sent, now, reply.and_then(listed))
         };
         is_sent.into_iter().map(one).collect()
     }
 
-    /// The request for a batch, unless nobody waits for it any more: a release may have been sent already.
-    fn command(&self, batch: &mut Vec<Call>) -> Option<(To, Cmd)> {
-        batch.retain(|call| !call.said.is_closed());
+    /// The request for a batch. Calls without a waiting caller are left out: their claims may have been released
+    /// already.
+    fn command(&self, batch: &mut Vec<Call>) -> Option<(Destination, Cmd)> {
+        batch.retain(|call| !call.reply.is_closed());
         let Call { script, to, .. } = batch.first()?;
-        let counter = self.listener.counter(to.slot);
+        let counter = self.client.token_counter.key(to.slot);
         let items = batch.iter().flat_map(|call| &call.items);
-        Some((*to, script.call(self.layout, *to, &counter, self.listener.floor(), items)))
+        Some((*to, script.call(self.client.config.layout, *to, &counter, self.listener.time.floor(), items)))
     }
 
     /// The answers of a reply, one for each item.
@@ -332,25 +335,25 @@ impl With<'_> {
         &self,
         sent: Instant,
         now: Instant,
-        said: RedisResult<Vec<Value>>,
-    ) -> Result<Vec<Value>, Trouble> {
-        self.evidence.judge(sent, now).map_err(|error| Trouble::Judged(Refused::Failed(error)))?;
-        let mut said = said?;
-        if said.is_empty() {
-            return Ok(said);
+        reply: RedisResult<Vec<Value>>,
+    ) -> Result<Vec<Value>, CallError> {
+        self.evidence.judge(sent, now).map_err(|error| CallError::OwnError(Refused::Failed(error)))?;
+        let mut reply = reply?;
+        if reply.is_empty() {
+            return Ok(reply);
         }
-        if let Value::Int(server @ 1..) = said.remove(0) {
+        if let Value::Int(server @ 1..) = reply.remove(0) {
             self.listener.learn(sent, now, server as u64);
         }
-        match said.iter().find_map(demoted) {
-            Some(error) => Err(Trouble::Judged(Refused::Demoted(error))),
-            None => Ok(said),
+        match reply.iter().find_map(demoted) {
+            Some(error) => Err(CallError::OwnError(Refused::Demoted(error))),
+            None => Ok(reply),
         }
     }
 }
 
 /// Sends the command. A server to which a slot is migrating answers for it only directly after `ASKING`.
-async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResult<Vec<Value>> {
+async fn ask(mux: &mut MultiplexedConnection, to: Destination, command: Cmd) -> RedisResult<Vec<Value>> {
     if !to.asking {
         return listed(mux.req_packed_command(&command).await?.extract_error()?);
     }
@@ -360,29 +363,29 @@ async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResu
 async fn ask_importer(mux: &mut MultiplexedConnection, command: Cmd) -> RedisResult<Vec<Value>> {
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(command);
-    let said = mux.req_packed_commands(&both, 0, 2).await?.pop().unwrap_or(Value::Nil);
-    listed(said.extract_error()?)
+    let reply = mux.req_packed_commands(&both, 0, 2).await?.pop().unwrap_or(Value::Nil);
+    listed(reply.extract_error()?)
 }
 
 /// The items of a reply. Short scripts write them as one text of numbers.
-fn listed(said: Value) -> RedisResult<Vec<Value>> {
-    let Value::BulkString(text) = &said else { return Ok(from_redis_value(said)?) };
+fn listed(reply: Value) -> RedisResult<Vec<Value>> {
+    let Value::BulkString(text) = &reply else { return Ok(from_redis_value(reply)?) };
     let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok().map(Value::Int);
     match text.split(|&byte| byte == b' ').map(number).collect() {
         Some(numbers) => Ok(numbers),
-        None => Ok(from_redis_value(said)?),
+        None => Ok(from_redis_value(reply)?),
     }
 }
 
-fn hand_out(said: Result<Vec<Value>, Refused>, batch: Vec<Call>) {
-    let mut said = said.map(Vec::into_iter);
+fn hand_out(reply: Result<Vec<Value>, Refused>, batch: Vec<Call>) {
+    let mut reply = reply.map(Vec::into_iter);
     let alone = batch.len() == 1;
     for call in batch {
-        let part = match &mut said {
-            Ok(said) if alone => Ok(said.collect()),
-            Ok(said) => Ok(said.take(call.items.len()).collect()),
+        let part = match &mut reply {
+            Ok(reply) if alone => Ok(reply.collect()),
+            Ok(reply) => Ok(reply.take(call.items.len()).collect()),
             Err(refused) => Err(refused.again()),
         };
-        let _ = call.said.send(part);
+        let _ = call.reply.send(part);
     }
 }

@@ -12,12 +12,13 @@ use crate::{
     identity::{Identity, run_id},
     keys::echo,
     open,
-    outbox::To,
+    outbox::Destination,
     reach::Client,
     server::Server,
 };
 
-/// How long replicas are waited for. They are some round trips away; for a while nobody notices that one is gone.
+/// How long replicas are waited for. They are some round trips away, and the master does not notice at once that one is
+/// gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The lifetime of the key that is written to give `WAIT` a write to wait for.
 const ECHO_LIFE: Duration = Duration::from_secs(10);
@@ -28,8 +29,8 @@ const ROOM: usize = 4096;
 pub(crate) struct Replicas(mpsc::Sender<Call>);
 
 struct Call {
-    to: To,
-    said: oneshot::Sender<Result<(), EngineError>>,
+    to: Destination,
+    reply: oneshot::Sender<Result<(), EngineError>>,
 }
 
 /// The connection on which replicas are asked for.
@@ -55,7 +56,7 @@ impl Replicas {
             async { Ok::<_, EngineError>((run_id(&mux).await.map_err(sort)?, may_wait(&mux).await?)) };
         let (run, may_wait) = tokio::select! {
             looks = looks => looks?,
-            () = &mut driver => return Err(EngineError::new(Fault::Retry, "the server hung up")),
+            () = &mut driver => return Err(EngineError::new(Fault::Retry, "the server closed the connection")),
         };
         let address = &server.address;
         let (Some(first), Some(second), true) = (&identity.run, run, may_wait) else {
@@ -85,10 +86,10 @@ impl Replicas {
     ///
     /// # Errors
     /// Too few replicas have it, or it is unknown.
-    pub(crate) async fn have_all(&self, to: To) -> Result<(), EngineError> {
-        let (said, answer) = oneshot::channel();
+    pub(crate) async fn have_all(&self, to: Destination) -> Result<(), EngineError> {
+        let (reply, answer) = oneshot::channel();
         let broke = || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
-        if self.0.send(Call { to, said }).await.is_err() {
+        if self.0.send(Call { to, reply }).await.is_err() {
             return Err(broke());
         }
         answer.await.unwrap_or_else(|_| Err(broke()))
@@ -98,8 +99,8 @@ impl Replicas {
 /// Whether the user may call `WAIT`. Asks for no replicas, so that the answer comes at once; better now than at the
 /// first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
-    let said: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
-    match said.map_err(sort) {
+    let reply: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
+    match reply.map_err(sort) {
         Ok(_) => Ok(true),
         Err(error) if error.fault == Fault::Denied => Ok(false),
         Err(error) => Err(error),
@@ -110,16 +111,16 @@ impl Asker {
     async fn run(self, mut waiting: mpsc::Receiver<Call>) {
         let mut calls = Vec::new();
         while waiting.recv_many(&mut calls, ROOM).await > 0 {
-            let said = self.ask(calls[0].to).await;
+            let reply = self.ask(calls[0].to).await;
             for call in calls.drain(..) {
-                let said = said.as_ref().copied().map_err(EngineError::again);
-                let _ = call.said.send(said);
+                let reply = reply.as_ref().copied().map_err(EngineError::again);
+                let _ = call.reply.send(reply);
             }
         }
     }
 
     /// `WAIT` covers the last write of this connection: without a write of its own it would succeed at once.
-    async fn ask(&self, to: To) -> Result<(), EngineError> {
+    async fn ask(&self, to: Destination) -> Result<(), EngineError> {
         let wanted = self.wanted;
         let mut both = redis::pipe();
         both.cmd("SET")
@@ -129,8 +130,8 @@ impl Asker {
             .arg(ECHO_LIFE.as_millis() as u64)
             .ignore();
         both.cmd("WAIT").arg(wanted).arg(PATIENCE.as_millis() as u64);
-        let said: RedisResult<(u32,)> = both.query_async(&mut self.mux.clone()).await;
-        let (have,) = said.map_err(sort)?;
+        let reply: RedisResult<(u32,)> = both.query_async(&mut self.mux.clone()).await;
+        let (have,) = reply.map_err(sort)?;
         if have >= wanted {
             return Ok(());
         }

@@ -23,7 +23,7 @@ pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> Running {
     Running(alive)
 }
 
-/// Runs `work` to its end, even if nobody waits for it.
+/// Runs `work` to its end, even if no caller waits for it.
 pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));
 }

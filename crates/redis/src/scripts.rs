@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::{
     keys::{COUNTER_OF_ALL, Keys, RESERVED},
     layout::Layout,
-    outbox::To,
+    outbox::Destination,
     texts,
 };
 
@@ -27,8 +27,8 @@ pub(crate) enum Script {
     RenewLock,
     ReleaseLock,
     /// The same for a shared hold or permits, by the lock and the set of the holds.
-    RenewSeat,
-    ReleaseSeat,
+    RenewShared,
+    ReleaseShared,
     /// For free names, and for names without waiters, on one server.
     ClaimFree,
     ReleaseFree,
@@ -55,8 +55,8 @@ pub(crate) const TEXTS: [&str; 21] = [
     texts::FENCE,
     texts::RENEW_LOCK,
     texts::RELEASE_LOCK,
-    texts::RENEW_SEAT,
-    texts::RELEASE_SEAT,
+    texts::RENEW_SHARED,
+    texts::RELEASE_SHARED,
     texts::CLAIM_FREE,
     texts::RELEASE_FREE,
     texts::CLAIM_NODE,
@@ -237,18 +237,18 @@ impl Script {
                 | Self::WriteToken
                 | Self::RenewNode
                 | Self::ReleaseVote
-        ) || self.is_short()
+        ) || self.is_fast_path()
     }
 
     /// Whether it leaves every case that is not plain to the whole script. It takes names in any slots, and declares
     /// none of their keys.
-    pub(crate) const fn is_short(self) -> bool {
+    pub(crate) const fn is_fast_path(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
     }
 
     /// Whether its success makes holds last longer.
     pub(crate) const fn renews(self) -> bool {
-        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat)
+        matches!(self, Self::Renew | Self::RenewLock | Self::RenewShared)
     }
 
     pub(crate) const fn text(self) -> &'static str {
@@ -257,9 +257,9 @@ impl Script {
 
     /// The keys that it declares besides the locks of its items, where servers share the slots: all keys that it may
     /// touch.
-    const fn side_keys(self, to: To, layout: Layout) -> &'static [u8] {
+    const fn side_keys(self, to: Destination, layout: Layout) -> &'static [u8] {
         match self {
-            Self::RenewSeat | Self::ReleaseSeat => b"h",
+            Self::RenewShared | Self::ReleaseShared => b"h",
             Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
                 if layout.looks_at_more() {
                     SIDE_KEYS_AND_NONE
@@ -281,13 +281,13 @@ impl Script {
     pub(crate) fn call<'a>(
         self,
         layout: Layout,
-        to: To,
+        to: Destination,
         counter: &str,
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
-        if self.is_short() {
-            return self.call_short(counter, floor, items);
+        if self.is_fast_path() {
+            return self.call_fast_path(counter, floor, items);
         }
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
@@ -321,7 +321,12 @@ impl Script {
     }
 
     /// The call of a short script.
-    fn call_short<'a>(self, counter: &str, floor: u64, items: impl Iterator<Item = &'a Item> + Clone) -> Cmd {
+    fn call_fast_path<'a>(
+        self,
+        counter: &str,
+        floor: u64,
+        items: impl Iterator<Item = &'a Item> + Clone,
+    ) -> Cmd {
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
         let mut command = Cmd::with_capacity(count * 2 + 6, bytes + 128);
@@ -375,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_stands_however_slow_the_script_is() {
+    fn grants_hold_in_a_slow_script() {
         let server = RedisServer::start(&[]);
         // Before Redis 7.2 the clock goes on while a script runs.
         let spin = "return each(function(at) for _ = 1, 100000 do call('TIME') end return one(at) end)";
@@ -384,8 +389,8 @@ mod tests {
             let wants = format!("create p {wants} 60000 60000 60000 1 1 news owner");
             eval(&server, TEXTS[Script::Claim as usize], &[(&id.repeat(32), &wants)]).remove(0)
         };
-        let mut ear = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        ear.write_all(b"SUBSCRIBE news\r\n").unwrap();
+        let mut subscriber = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        subscriber.write_all(b"SUBSCRIBE news\r\n").unwrap();
         while server.command(&["PUBSUB", "CHANNELS"]) != ["news"] {}
 
         assert!(claim("a", "1 3").starts_with("held"));
@@ -396,6 +401,6 @@ mod tests {
         // begin.
         let freed = eval(&server, &release, &[(&a, "c 5 0 0"), (&b, "c 0 0 0")]);
         assert_eq!(freed, ["freed", "freed"]);
-        assert!(claim("d", "2 3").starts_with("waiting"), "two were granted to the one in line");
+        assert!(claim("d", "2 3").starts_with("waiting"), "two permits were granted to the waiter");
     }
 }

@@ -6,7 +6,7 @@ use leasehold_core::{Endpoint, Error};
 
 use crate::server::{Address, Login};
 
-/// The servers that keep the locks, and how the one that has them now is found.
+/// The servers that store the locks, and how the server that has them now is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Servers {
@@ -18,10 +18,10 @@ pub enum Servers {
     Cluster(Vec<Endpoint>),
 }
 
-/// Sentinels, and their name for the group whose master keeps the locks. Its `Debug` shows no password.
+/// Sentinels, and their name for the group whose master stores the locks. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Sentinels {
-    pub(crate) places: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) master: String,
     /// The login at the Sentinels: never that at the servers which they watch.
     pub(crate) login: Login,
@@ -39,9 +39,9 @@ const ANY_PORT: u16 = 0;
 impl Sentinels {
     /// Sentinels without a password.
     #[must_use]
-    pub fn new(places: Vec<Endpoint>, master: &str) -> Self {
+    pub fn new(endpoints: Vec<Endpoint>, master: &str) -> Self {
         Self {
-            places,
+            endpoints,
             master: master.to_owned(),
             login: Login::default(),
             #[cfg(feature = "tls")]
@@ -61,13 +61,13 @@ impl AddressMap {
                 "the map of addresses is malformed: write it like 10.0.0.5:6379=db.example:16379,10.0.0.6=db2.example",
             )
         };
-        let place = |text: &str| match Endpoint::split(text, ANY_PORT) {
+        let endpoint = |text: &str| match Endpoint::split(text, ANY_PORT) {
             Some((host, port)) if !host.is_empty() => Ok(Endpoint { host: host.to_owned(), port }),
             _ => Err(malformed()),
         };
         let pair = |pair: &str| {
             let (announced, reachable) = pair.split_once('=').ok_or_else(malformed)?;
-            let (announced, reachable) = (place(announced)?, place(reachable)?);
+            let (announced, reachable) = (endpoint(announced)?, endpoint(reachable)?);
             if announced.port == ANY_PORT && reachable.port != ANY_PORT {
                 return Err(malformed());
             }
@@ -83,10 +83,10 @@ impl AddressMap {
             self.0.get(&any)
         });
         match found {
-            Some(place) if place.port == ANY_PORT => {
-                Endpoint { host: place.host.clone(), port: announced.port }
+            Some(endpoint) if endpoint.port == ANY_PORT => {
+                Endpoint { host: endpoint.host.clone(), port: announced.port }
             }
-            Some(place) => place.clone(),
+            Some(endpoint) => endpoint.clone(),
             None => announced,
         }
     }
@@ -95,7 +95,7 @@ impl AddressMap {
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sentinels")
-            .field("places", &self.places)
+            .field("places", &self.endpoints)
             .field("master", &self.master)
             .field("user", &self.login.user)
             .finish_non_exhaustive()
@@ -107,9 +107,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_leads_from_what_is_announced_to_what_can_be_reached() {
+    fn a_map_turns_announced_into_reachable_addresses() {
         let map = AddressMap::parse("10.0.0.5:1=a:2,10.0.0.5:3=b,10.0.0.6=[::1],[fe80::1]:7=c:8").unwrap();
-        let place = |host: &str, port| Endpoint { host: host.to_owned(), port };
+        let endpoint = |host: &str, port| Endpoint { host: host.to_owned(), port };
         for (announced, reachable) in [
             (("10.0.0.5", 1), ("a", 2)),
             (("10.0.0.5", 3), ("b", 3)),
@@ -117,8 +117,8 @@ mod tests {
             (("10.0.0.6", 9), ("::1", 9)),
             (("fe80::1", 7), ("c", 8)),
         ] {
-            let found = map.reachable(place(announced.0, announced.1));
-            assert_eq!(found, place(reachable.0, reachable.1));
+            let found = map.reachable(endpoint(announced.0, announced.1));
+            assert_eq!(found, endpoint(reachable.0, reachable.1));
         }
         for wrong in ["", "a", "a:1", "a:1=", "=b", "a:x=b", "a=b:1", "a:1=b:2,"] {
             assert!(AddressMap::parse(wrong).is_err(), "{wrong:?}");

@@ -1,5 +1,6 @@
-//! Polls a connection: its task does it, or a thread that has just queued a call while nobody else polls. A request
-//! thus leaves from the thread that asks, and the keeper's thread is woken only for the answer.
+//! The task of a connection, which the thread of a caller can poll too: after it has queued a call, and while no other
+//! thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for the
+//! answer.
 
 use std::{
     cell::Cell,
@@ -101,7 +102,7 @@ impl Inner {
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
         let is_done = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(polled) => polled.is_ready(),
-            // As a runtime does: the unfinished work is dropped, which tells its waiters.
+            // As a runtime does: the unfinished work is dropped, which ends the waits for it.
             Err(_) => true,
         };
         if is_done {
@@ -190,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_a_call_does_what_it_wakes_and_the_task_sleeps_on() {
-        let kept = Arc::new(Mutex::new(None::<Waker>));
-        let keep = Arc::clone(&kept);
+    fn a_caller_does_the_woken_work_and_the_task_sleeps() {
+        let stored = Arc::new(Mutex::new(None::<Waker>));
+        let store = Arc::clone(&stored);
         let (shared, mut task, polls) = work(move |before, waker| {
-            *keep.lock().unwrap() = Some(waker.clone());
+            *store.lock().unwrap() = Some(waker.clone());
             // The second poll wakes another part of the connection.
             if before == 1 {
                 waker.wake_by_ref();
@@ -203,7 +204,7 @@ mod tests {
         });
         let woken = Arc::new(Woken::default());
         assert!(!poll(&mut task, &woken));
-        let wake = || kept.lock().unwrap().clone().unwrap().wake();
+        let wake = || stored.lock().unwrap().clone().unwrap().wake();
         shared.poll_after(wake);
         assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (3, 0));
         // A later answer wakes the task.
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_finds_it_being_polled_does_not_wait_and_is_woken_afterwards() {
+    fn a_task_does_not_wait_for_a_polling_caller() {
         let (shared, mut task, polls) = work(|_, _| false);
         let woken = Arc::new(Woken::default());
         let polled = shared.0.try_work().unwrap();
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_it_being_polled_wakes_the_task() {
+    fn a_caller_that_cannot_poll_wakes_the_task() {
         let (shared, mut task, polls) = work(|_, _| false);
         let woken = Arc::new(Woken::default());
         assert!(!poll(&mut task, &woken));
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_ends_or_panics_while_it_is_polled_ends_the_task() {
+    fn work_that_ends_or_panics_in_a_caller_ends_the_task() {
         for panics in [false, true] {
             let (shared, mut task, _) = work(move |before, _| {
                 assert!(before == 0 || !panics, "as a bug would");
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_goes_with_its_task() {
+    fn the_work_is_dropped_with_its_task() {
         let (shared, task, _) = work(|_, _| false);
         drop(task);
         assert!(shared.0.try_work().unwrap().is_none());

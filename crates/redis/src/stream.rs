@@ -19,7 +19,7 @@ pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
-/// Connects. The stream keeps the bound on the size of replies.
+/// Connects. The stream enforces the bound on the size of replies.
 pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| unreachable(&server.address, &error);
     match &server.address {

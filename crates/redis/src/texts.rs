@@ -16,8 +16,8 @@ pub(crate) const NAMES: &str = text!("head", "names");
 pub(crate) const FENCE: &str = text!("fence");
 pub(crate) const RENEW_LOCK: &str = text!("head", "renew_lock");
 pub(crate) const RELEASE_LOCK: &str = text!("head", "release_lock");
-pub(crate) const RENEW_SEAT: &str = text!("head", "renew_shared");
-pub(crate) const RELEASE_SEAT: &str = text!("head", "release_shared");
+pub(crate) const RENEW_SHARED: &str = text!("head", "renew_shared");
+pub(crate) const RELEASE_SHARED: &str = text!("head", "release_shared");
 pub(crate) const CLAIM_FREE: &str = text!("claim_lone", "claim_free_head", "claim_free");
 pub(crate) const RELEASE_FREE: &str = text!("release_free");
 pub(crate) const CLAIM_NODE: &str = text!("claim_lone", "claim_free_head", "claim_node");
@@ -33,8 +33,8 @@ pub(crate) mod redisson {
     pub(crate) const RENEW_LOCK: &str = text!("head", "lock_redisson", "renew_lock_redisson");
     pub(crate) const RELEASE_LOCK: &str =
         text!("head", "lock_redisson", "wake_redisson", "release_lock_redisson");
-    pub(crate) const RENEW_SEAT: &str = text!("head", "lock_redisson", "renew_shared_redisson");
-    pub(crate) const RELEASE_SEAT: &str =
+    pub(crate) const RENEW_SHARED: &str = text!("head", "lock_redisson", "renew_shared_redisson");
+    pub(crate) const RELEASE_SHARED: &str =
         text!("head", "lock_redisson", "wake_redisson", "release_shared_redisson");
 }
 

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_read() {
+    fn urls_are_parsed() {
         let read = |scheme: &str, rest: &str| Config::from_url(scheme, rest).unwrap();
         let servers = |scheme: &str, rest: &str| format!("{:?}", read(scheme, rest).servers);
         assert_eq!(servers("redis", "//db.example"), tcp("db.example", 6379));
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn urls_of_several_servers_are_read() {
+    fn urls_of_several_servers_are_parsed() {
         let places = |list: &[(&str, u16)]| -> Vec<Endpoint> {
             list.iter().map(|&(host, port)| Endpoint { host: host.to_owned(), port }).collect()
         };
         let config = Config::from_url("redis+sentinel", "//u:p@a:1,b,[::1]:3/my%2Dmaster/2").unwrap();
         let Servers::Sentinel(sentinels) = &config.servers else { panic!("{config:?}") };
-        assert_eq!(sentinels.places, places(&[("a", 1), ("b", 26379), ("::1", 3)]));
+        assert_eq!(sentinels.endpoints, places(&[("a", 1), ("b", 26379), ("::1", 3)]));
         assert_eq!((sentinels.master.as_str(), config.db), ("my-master", 2));
         assert!(config.login.password.is_some() && sentinels.login.password.is_none());
         for path in ["", "/", "/0"] {
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_without_showing_a_password() {
-        for (scheme, rest, said) in [
+    fn a_malformed_url_is_refused_without_its_password() {
+        for (scheme, rest, expected) in [
             ("redis", "h:6379", "no //"),
             ("redis", "//", "no host"),
             ("redis", "//u:hunter2@", "no host"),
@@ -151,7 +151,7 @@ mod tests {
             let error = Config::from_url(scheme, rest).unwrap_err();
             assert!(error.is_misconfigured());
             let text = error.to_string();
-            assert!(!text.contains("hunter2") && text.contains(said), "{rest}: {text}");
+            assert!(!text.contains("hunter2") && text.contains(expected), "{rest}: {text}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Wakes waiters of other programs that sleep until they get a wake-up, in place of polling: a release of ours wakes
-//! them as theirs does.
+//! Wakes waiters of other programs that sleep until a wake-up, instead of polling: a release of ours wakes them as a
+//! release of their program does.
 
 use std::str::FromStr;
 
@@ -31,19 +31,19 @@ impl FromStr for Wake {
             "walrus" => Ok(Self::Walrus),
             "spring" => Ok(Self::Spring),
             // The value is not shown: in a URL it may be a part of the password.
-            _ => Err(Error::misconfigured(
-                "the URL option bell is none that is known: use prl, walrus or spring",
-            )),
+            _ => {
+                Err(Error::misconfigured("the URL option wake is unknown: prl, walrus and spring are known"))
+            }
         }
     }
 }
 
 impl Wake {
-    /// The description for the scripts, for locks with this prefix. See `ring()` in `lua/wake.lua`.
-    pub(crate) fn words(self, prefix: &str) -> Result<String, Error> {
+    /// The description for the scripts, for locks with this prefix. See `wake_waiters()` in `lua/wake.lua`.
+    pub(crate) fn script_words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(
-                "this bell belongs to keys that begin with {wanted}: choose that prefix"
+                "this value of wake= is for keys that begin with {wanted}: choose that prefix"
             ))
         };
         match self {
@@ -59,14 +59,14 @@ impl Wake {
 
     /// Refuses programs whose wake-up is a key in another slot than the lock, because no script can write it. A message
     /// reaches all nodes.
-    pub(crate) fn in_a_cluster(self) -> Result<(), Error> {
+    pub(crate) fn check_cluster(self) -> Result<(), Error> {
         let program = match self {
             Self::PythonRedisLock => "python-redis-lock",
             Self::Walrus => "walrus",
             Self::Spring => return Ok(()),
         };
         Err(Error::misconfigured(format!(
-            "{program} does not run on a Redis Cluster, for its bell is a key in another slot than the lock: leave the option bell out"
+            "{program} does not run on a Redis Cluster, because its wake-up is a key in another slot than the lock: leave the option wake out"
         )))
     }
 }
@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wake_belongs_to_the_keys_of_its_program() {
-        let words = |wake: &str, prefix: &str| wake.parse::<Wake>().unwrap().words(prefix);
-        assert_eq!(words("prl", "lock:").unwrap(), "prl");
-        assert_eq!(words("walrus", "lock:team:").unwrap(), "walrus");
-        assert_eq!(words("spring", "my registry:").unwrap(), "spring my registry");
+    fn each_wake_needs_the_prefix_of_its_program() {
+        let script_words = |wake: &str, prefix: &str| wake.parse::<Wake>().unwrap().script_words(prefix);
+        assert_eq!(script_words("prl", "lock:").unwrap(), "prl");
+        assert_eq!(script_words("walrus", "lock:team:").unwrap(), "walrus");
+        assert_eq!(script_words("spring", "my registry:").unwrap(), "spring my registry");
         for (wake, prefix) in [("prl", ""), ("walrus", "app:"), ("spring", "registry"), ("spring", ":")] {
-            assert!(words(wake, prefix).unwrap_err().is_misconfigured(), "{wake} {prefix}");
+            assert!(script_words(wake, prefix).unwrap_err().is_misconfigured(), "{wake} {prefix}");
         }
         assert!("gong".parse::<Wake>().unwrap_err().is_misconfigured());
     }

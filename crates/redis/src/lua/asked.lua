@@ -6,10 +6,9 @@ local function asked(at)
   local a = asks[text]
   if not a then
     a = {}
-    a.how, a.mode, a.count, a.limit, a.ttl, a.claim, a.place, a.may_queue, a.tokens, a.speaker = text:match(
+    a.how, a.mode, a.count, a.limit, a.ttl, a.claim, a.entry_life, a.may_queue, a.tokens, a.client = text:match(
       '^(%l+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (.*)$')
     a.record_life = int(a.ttl + ENDED_LIFE)
-    a.first, a.rest, a.said = ' ' .. a.tokens .. ' ', ' - ' .. a.speaker, ' ' .. a.tokens .. ' ' .. a.ttl .. ' c'
     asks[text] = a
   end
   return a

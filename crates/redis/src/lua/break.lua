@@ -18,9 +18,9 @@ local function carries(h)
   return h.token <= number and number < h.token + h.tokens
 end
 
-local function tell(id, h)
+local function notify_holder(id, h)
   if h.channel then
-    heard(h.channel, { 'broken', id, s.lock })
+    notify(h.channel, { 'broken', id, s.lock })
   end
 end
 
@@ -28,21 +28,21 @@ local function break_alone(h)
   s.dirty = true
   local id = h.id
   call('HDEL', s.entries, id)
-  call('ZREM', s.places, id)
+  call('ZREM', s.entry_ends, id)
   if h.state == 'kept' or force then
     drop_lock(s)
     c.mode, c.holder = nil, nil
     if h.state ~= 'kept' then
       note_end(s, h.token, 'b')
-      mark_dead(s, id)
-      tell(id, h)
+      add_tombstone(s, id)
+      notify_holder(id, h)
     end
     return
   end
   h.state = '!'
   s.value = value_of(h)
-  keep_lock(s)
-  tell(id, h)
+  write_lock(s)
+  notify_holder(id, h)
 end
 
 local function break_shared(id, h)
@@ -51,8 +51,8 @@ local function break_shared(id, h)
     remove_holder(s, id, h)
     if h.state ~= 'kept' then
       note_end(s, h.token, 'b')
-      mark_dead(s, id)
-      tell(id, h)
+      add_tombstone(s, id)
+      notify_holder(id, h)
     end
     shrink(s)
     return
@@ -60,7 +60,7 @@ local function break_shared(id, h)
   call('HDEL', s.entries, id)
   h.state = '!'
   put(s, id, h)
-  tell(id, h)
+  notify_holder(id, h)
 end
 
 local function find()
@@ -81,10 +81,10 @@ local function find()
   return 'absent'
 end
 
-local told = find()
+local reply = find()
 settle(s)
 save(s)
-if told == 'done' and not s.value then
-  ring(s, ARGV[4])
+if reply == 'done' and not s.value then
+  wake_waiters(s, ARGV[4])
 end
-return { us, told }
+return { us, reply }

@@ -5,15 +5,15 @@
 --      ttl ms · claim time ms · lease of a queue entry, ms · may queue 1 or 0 · tokens · channel · owner; and at the
 --      end the server's microseconds when the connection was made
 -- Answers {server us, then for each claim one of:
---   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign>
+--   held <token> <tokens> <ttl ms> <how the previous hold ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
 -- foreign is 1 while another program holds, 2 while a value that is no lock is there without an expiry, 3 while
 -- leasehold holds the name in its other layout, else 0.
 -- Invariant: ask creates nothing; a dead claim is gone; no claim passes a live claim in the queue.
 local function one(at)
   local a, id = asked(at), ARGV[3 * at - 1]
-  local how, ttl, place_life = a.how, tonumber(a.ttl), tonumber(a.place)
-  speaker = id
+  local how, ttl, entry_life = a.how, tonumber(a.ttl), tonumber(a.entry_life)
+  requester = id
   local s = load(KEYS[at + 1], ARGV[3 * at - 2])
   if not s then
     return 'layout'
@@ -24,14 +24,14 @@ local function one(at)
   end
 
   local function hint(what, ahead)
-    local told = (what == 'taken' or ahead < WATCHERS) and frees_in(s) or -1
+    local free_in = (what == 'taken' or ahead < WATCHERS) and frees_in(s) or -1
     local foreign = is_foreign(s) and 1 or 0
     if foreign == 1 and is_other_layout(s) then
       foreign = 3
     elseif foreign == 1 and s.typed and call('PTTL', s.lock) == -1 then
       foreign = 2 -- probably no lock at all
     end
-    return table.concat({ what, ahead, told, foreign }, ' ')
+    return table.concat({ what, ahead, free_in, foreign }, ' ')
   end
 
   local function held(h)
@@ -55,10 +55,10 @@ local function one(at)
     return held(h)
   end
 
-  local channel, owner = a.speaker:match('^(%S+) (.*)$')
+  local channel, owner = a.client:match('^(%S+) (.*)$')
   local new = {
-    mode = a.mode, count = tonumber(a.count), limit = tonumber(a.limit), claim = tonumber(a.claim), tokens = tonumber(a.tokens),
-    channel = channel, owner = owner, since = us,
+    mode = a.mode, count = tonumber(a.count), limit = tonumber(a.limit), claim = tonumber(a.claim),
+    tokens = tonumber(a.tokens), channel = channel, owner = owner, since = us,
   }
 
   local function clash()
@@ -66,23 +66,23 @@ local function one(at)
   end
 
   -- Enqueues the claim, at the end.
-  local function stand(e)
-    local last = call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')[2]
+  local function enqueue(e)
+    local last = call('ZREVRANGE', s.queue, 0, 0, 'WITHSCORES')[2]
     e.state, e.channel = 'waiting', new.channel
     put(s, id, e)
-    call('ZADD', s.line, (tonumber(last) or 0) + 1, id)
-    call('ZADD', s.places, now + place_life, id)
+    call('ZADD', s.queue, (tonumber(last) or 0) + 1, id)
+    call('ZADD', s.entry_ends, now + entry_life, id)
     s.dirty = s.dirty or c.limit ~= new.limit
     c.limit = new.limit
   end
 
-  -- A request of a waiter came: its queue entry lives on, and notifications go to the channel of this request.
-  local function spoke(e)
+  -- A request of a waiter extends its queue entry; from now on its notifications go to the channel of this request.
+  local function refresh_entry(e)
     if e.channel ~= new.channel then
       e.channel = new.channel
       put(s, id, e)
     end
-    call('ZADD', s.places, now + place_life, id)
+    call('ZADD', s.entry_ends, now + entry_life, id)
   end
 
   local function answer()
@@ -96,12 +96,12 @@ local function one(at)
       return granted
     end
     local e = entry(s, id)
-    local ahead = e and call('ZRANK', s.line, id)
+    local ahead = e and call('ZRANK', s.queue, id)
     if ahead then
       if ahead == 0 and fits(s, e) and not newest_token(s) then
         return 'counter'
       end
-      spoke(e)
+      refresh_entry(e)
       return hint('waiting', ahead)
     elseif e then
       -- It missed its grant: to the end of the queue.
@@ -109,18 +109,18 @@ local function one(at)
       if refused then
         return refused
       end
-      stand(e)
+      enqueue(e)
       settle(s)
-      return answer_holder() or hint('waiting', call('ZRANK', s.line, id))
+      return answer_holder() or hint('waiting', call('ZRANK', s.queue, id))
     end
-    if how == 'ask' or is_dead(s, id) then
+    if how == 'ask' or has_tombstone(s, id) then
       return 'gone'
     end
     local refused = clash()
     if refused then
       return refused
     end
-    ahead = call('ZCARD', s.line)
+    ahead = call('ZCARD', s.queue)
     if ahead == 0 and fits(s, new) then
       if not newest_token(s) then
         return 'counter'
@@ -129,23 +129,23 @@ local function one(at)
       return held(new)
     elseif a.may_queue == '0' then
       return hint('taken', ahead)
-    elseif call('ZCARD', s.places) >= MAX_WAITERS then
+    elseif call('ZCARD', s.entry_ends) >= MAX_WAITERS then
       return 'full'
     end
-    stand(new)
+    enqueue(new)
     return hint('waiting', ahead)
   end
 
-  local told = answer()
+  local reply = answer()
   save(s, ttl)
-  if told:sub(1, 7) == 'waiting'
-    and math.min(call('PTTL', s.places), call('PTTL', s.line)) < LINE_LEAST
+  if reply:sub(1, 7) == 'waiting'
+    and math.min(call('PTTL', s.entry_ends), call('PTTL', s.queue)) < QUEUE_LEAST
   then
-    outlive(s.line, LINE_LIFE)
-    outlive(s.places, LINE_LIFE)
-    outlive(s.entries, LINE_LIFE)
+    outlive(s.queue, QUEUE_LIFE)
+    outlive(s.entry_ends, QUEUE_LIFE)
+    outlive(s.entries, QUEUE_LIFE)
   end
-  return told
+  return reply
 end
 
 return each(one)

@@ -13,7 +13,10 @@ local sub, format = string.sub, string.format
 -- The request of the claims that follow.
 local function asked(text)
   local ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
-  return { ttl = ttl, tokens = tonumber(tokens), some = ' ' .. tokens .. ' ', rest = ' - ' .. rest, life = int(ttl + ENDED_LIFE) }
+  return {
+    ttl = ttl, tokens = tonumber(tokens), some = ' ' .. tokens .. ' ', rest = ' - ' .. rest,
+    life = int(ttl + ENDED_LIFE),
+  }
 end
 
 for at = 3, #ARGV do

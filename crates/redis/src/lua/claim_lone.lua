@@ -1,7 +1,7 @@
 -- Claims a free name without waiters that is alone in its request. Precedes claim_free_head.lua and the file after it,
 -- and answers as they do; separate, because defining their functions costs more than this.
 if #ARGV == 4 then
-  local done, told = pcall(function()
+  local done, reply = pcall(function()
     local call, text, floor = redis.call, ARGV[4], tonumber(ARGV[1])
     local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
     local record = side .. 'c' .. lock
@@ -22,11 +22,11 @@ if #ARGV == 4 then
       return '0 0'
     end
     local tagged = rest:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
-    call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - ' .. tagged .. rest,
-      'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
+    call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - '
+      .. tagged .. rest, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
     return string.format('%.0f', us) .. ' ' .. token
   end)
-  if done and told then
-    return told
+  if done and reply then
+    return reply
   end
 end

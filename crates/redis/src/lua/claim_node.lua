@@ -29,8 +29,8 @@ local function take(text)
   if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
     return '0'
   end
-  local speaker = tagged and 'leasehold:{' .. text:sub(1, 4) .. rest or rest
-  call('SET', record, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. speaker, 'PX', life)
+  local client = tagged and 'leasehold:{' .. text:sub(1, 4) .. rest or rest
+  call('SET', record, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. client, 'PX', life)
   return minted == tokens and token or '-' .. token
 end
 
@@ -41,8 +41,8 @@ for at = 3, #ARGV do
     tokens = tonumber(tokens)
     life, tagged = int(ttl + ENDED_LIFE), rest:byte() == 125
   else
-    local done, told = pcall(take, text)
-    answers[#answers + 1] = done and told or '0'
+    local done, reply = pcall(take, text)
+    answers[#answers + 1] = done and reply or '0'
   end
 end
 return table.concat(answers, ' ')

@@ -2,7 +2,7 @@
 -- Precedes name.lua and claim.lua, which handle every other case; separate, because defining their functions costs more
 -- than this.
 -- Enqueues the claim if a claim of ours holds the name and its record is in words.
-local function stand_behind(at, record)
+local function enqueue_behind(at, record)
   local a, lock, side, id = asked(at), KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
   local words = string_at(record, call) or ''
   local token, holder = words:match('^1 %d+ %d+ (%d+) %d+ (%x+) ')
@@ -11,32 +11,32 @@ local function stand_behind(at, record)
   if not value or value ~= hold and value ~= hold .. '?' then
     return nil
   end
-  local line, entries, places = side .. 'q' .. lock, side .. 'e' .. lock, side .. 'z' .. lock
-  if call('HEXISTS', entries, id) == 1 or call('ZCARD', places) >= MAX_WAITERS then
+  local queue, entries, entry_ends = side .. 'q' .. lock, side .. 'e' .. lock, side .. 'z' .. lock
+  if call('HEXISTS', entries, id) == 1 or call('ZCARD', entry_ends) >= MAX_WAITERS then
     return nil
   end
-  local last = call('ZREVRANGE', line, 0, 0, 'WITHSCORES')[2]
-  call('HSET', entries, id, '1 ' .. int(us) .. ' ' .. a.claim .. ' ' .. a.tokens .. ' ' .. a.speaker)
-  call('ZADD', line, (tonumber(last) or 0) + 1, id)
-  call('ZADD', places, int(math.floor(us / 1000) + a.place), id)
-  if call('PTTL', line) < LINE_LEAST or call('PTTL', places) < LINE_LEAST then
-    call('PEXPIRE', line, LINE_LIFE)
-    outlive(places, LINE_LIFE)
-    outlive(entries, LINE_LIFE)
+  local last = call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  call('HSET', entries, id, '1 ' .. int(us) .. ' ' .. a.claim .. ' ' .. a.tokens .. ' ' .. a.client)
+  call('ZADD', queue, (tonumber(last) or 0) + 1, id)
+  call('ZADD', entry_ends, int(math.floor(us / 1000) + a.entry_life), id)
+  if call('PTTL', queue) < QUEUE_LEAST or call('PTTL', entry_ends) < QUEUE_LEAST then
+    call('PEXPIRE', queue, QUEUE_LIFE)
+    outlive(entry_ends, QUEUE_LIFE)
+    outlive(entries, QUEUE_LIFE)
   end
-  local ahead = last and call('ZCARD', line) - 1 or 0
+  local ahead = last and call('ZCARD', queue) - 1 or 0
   return 'waiting ' .. ahead .. ' ' .. (ahead < WATCHERS and call('PTTL', lock) or -1) .. ' 0'
 end
 
-local function quick()
+local function fast_path()
   local plain, known, tokens = {}, {}, 0
   for at = 1, ITEMS do
     local a, side = asked(at), ARGV[3 * at - 2]
     if a.how == 'create' and a.mode == 'x' then
-      local record, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1]
+      local record, tombstones = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1]
       local n = #plain
       plain[n + 1] = { at = at, a = a, record = record }
-      known[2 * n + 1], known[2 * n + 2] = record, dead
+      known[2 * n + 1], known[2 * n + 2] = record, tombstones
     end
   end
   if #plain == 0 then
@@ -51,7 +51,7 @@ local function quick()
         free[#free + 1] = item
       elseif found == 1 then
         -- A dead claim stays dead: a record is found here only if there are no tombstones.
-        answers[item.at + 1] = stand_behind(item.at, item.record)
+        answers[item.at + 1] = enqueue_behind(item.at, item.record)
       end
     end
   end
@@ -72,7 +72,7 @@ local function quick()
     local lock, id, token, count = KEYS[at + 1], ARGV[3 * at - 1], int(first), single and '1' or a.tokens
     first = first + count
     if call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
-      call('SET', item.record, since .. token .. ' ' .. count .. ' ' .. id .. ' - ' .. a.speaker, 'PX', a.record_life)
+      call('SET', item.record, since .. token .. ' ' .. count .. ' ' .. id .. ' - ' .. a.client, 'PX', a.record_life)
       answers[at + 1] = 'held ' .. token .. ' ' .. count .. ' ' .. a.ttl .. ' c'
     end
   end

@@ -5,8 +5,8 @@
 -- and a waiter of mode x:
 --   1 <since, server us> <claim time ms> <tokens> <channel> <owner>
 local ENDED_LIFE = 3600000   -- how long an unclean end is remembered, in ms; also the reserve of records and counters
-local LINE_LIFE = 70000      -- lifetime of the keys of a queue, in ms: longer than the longest lease of an entry
-local LINE_LEAST = 62000     -- with less left, the lifetime is renewed
+local QUEUE_LIFE = 70000     -- lifetime of the keys of a queue, in ms: longer than the longest lease of an entry
+local QUEUE_LEAST = 62000    -- with less left, the lifetime is renewed
 local WATCHERS = 3           -- this many waiters from the head learn when the lease runs out
 local MAX_WAITERS = 16384
 local LEAD = 10000           -- how far the token counter may be ahead of the clock, in us: less than a restart takes
@@ -52,13 +52,13 @@ local function all_may_listen()
 end
 
 -- Sends a notification, in a cluster to a channel of the slot; returns the number of listeners, or an error. Not sent
--- to replicas: a client that still listens there, at the former master, is not counted here, so its notification would
--- be void.
+-- to replicas: this server does not count a client that still listens at a replica, such as a former master, so a
+-- notification there would not belong to a valid grant.
 local function publish(channel, text)
   pcall(redis.set_repl, redis.REPL_NONE)
-  local said = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
+  local result = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
   pcall(redis.set_repl, redis.REPL_ALL)
-  return said
+  return result
 end
 
 -- The values of the locks of all items; of a single one no more than our own could have. For many items, one command

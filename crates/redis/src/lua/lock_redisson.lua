@@ -1,4 +1,4 @@
--- The lock of a name as Redisson stores it: a hash. Stands between head.lua and name.lua, in place of lock_string.lua.
+-- The lock of a name as Redisson stores it: a hash. Comes between head.lua and name.lua, in place of lock_string.lua.
 --
 -- Each value that name.lua uses is one field, beside `mode`:
 --   <uuid>:0<token>:write   1, 2 or 3   "<id>.<token>" and nothing, "?" or "!"; the id as a UUID
@@ -13,15 +13,15 @@
 --                                                                  entry there: OURS
 --   redisson_lock_token:{<lock>}                                   the newest token of a FencedLock
 local OWNER = '^(%x+)%-(%x+)%-(%x+)%-(%x+)%-(%x+):'
-local NOBODY = ('0'):rep(32)
+local NIL_ID = ('0'):rep(32)
 local COUNTS = { [''] = '1', ['?'] = '2', ['!'] = '3' }
 local STATES = { ['1'] = '', ['2'] = '?', ['3'] = '!' }
-local MOST_FIELDS = 1024  -- of more fields, only ours is read
-local MOST_ENTRIES = 1024 -- nobody enters a lock as often; a count is a number of keys to read
-local MOST_IN_LINE = 100  -- no more of Redisson's own queue is read
+local MAX_FIELDS = 1024    -- of more fields, only ours is read
+local MAX_ENTRIES = 1024   -- the most entries of one owner whose keys are read, one key for each
+local MAX_FAIR_QUEUE = 100 -- no more of Redisson's own queue is read
 local OURS = '00000000-0000-0000-0000-000000000000:0'
-local FAIR_LIFE = 300000  -- the wait that each waiter there expects after the one before, in ms
-local TURN_LIFE = 15000   -- how long our entry may be the head, in ms: many poll intervals of our first waiter
+local FAIR_LIFE = 300000   -- the wait that each waiter there expects after the one before, in ms
+local HEAD_LIFE = 15000    -- how long our entry may be the head, in ms: many poll intervals of our first waiter
 
 -- Builds the name of a key as Redisson's clients do.
 local function prefixed(what, lock)
@@ -35,11 +35,12 @@ end
 -- The field for a value of ours, and its content.
 local function field_of(value, mode)
   local function owner(id, number)
-    return table.concat({ id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }, '-') .. ':0' .. number
+    local parts = { id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }
+    return table.concat(parts, '-') .. ':0' .. number
   end
-  local kept, nonce = value:match('^kept%.(%d+)$'), value:match('^shared%.(%x+)$')
-  if kept then
-    return owner(NOBODY, kept) .. ':write', '1'
+  local blocked, nonce = value:match('^kept%.(%d+)$'), value:match('^shared%.(%x+)$')
+  if blocked then
+    return owner(NIL_ID, blocked) .. ':write', '1'
   elseif nonce then
     return owner(nonce, '0') .. (mode == 's' and '' or ':write'), '1'
   end
@@ -53,7 +54,7 @@ local function value_in(field, count)
   local id, state = a and a .. b .. c .. d .. e, STATES[count]
   if not id or #id ~= 32 or not state or write ~= ':write' and (write ~= '' or token ~= '0') then
     return nil
-  elseif token == '0' or id == NOBODY then
+  elseif token == '0' or id == NIL_ID then
     return count == '1' and (token == '0' and 'shared.' .. id or 'kept.' .. token) or nil
   end
   return id .. '.' .. token .. state
@@ -80,7 +81,7 @@ end
 -- Reads the hash under the key: our value, s.value and s.field; other holders, s.others: 'r' if all are readers of
 -- Redisson, 'x' otherwise; s.typed if it is no lock of Redisson.
 local function find_fields(s)
-  s.value, s.strangers = false, {}
+  s.value, s.foreign_fields = false, {}
   local size = redis.pcall('HLEN', s.lock)
   if type(size) == 'table' then
     if not size.err:find('WRONGTYPE', 1, true) then
@@ -88,7 +89,7 @@ local function find_fields(s)
     end
     s.others, s.typed = 'x', true
     return
-  elseif size > MOST_FIELDS then
+  elseif size > MAX_FIELDS then
     s.others = 'x'
     find_ours(s)
     return
@@ -106,10 +107,10 @@ local function find_fields(s)
       local owned = field:find(OWNER .. '%-?%d+$') or field:find(OWNER .. '%-?%d+:write$')
       known = known and owned and count:find('^%d+$')
       reads = reads and is_reader(field)
-      s.strangers[#s.strangers + 1] = { field, count }
+      s.foreign_fields[#s.foreign_fields + 1] = { field, count }
     end
   end
-  if #s.strangers > 0 then
+  if #s.foreign_fields > 0 then
     s.others = mode == 'read' and reads and known and 'r' or 'x'
     s.typed = not known
   elseif size > 0 and not s.value then
@@ -118,9 +119,9 @@ local function find_fields(s)
 end
 
 -- The waiters of a FairLock whose time has not ended: {owner, until when} each.
-local function fair_line(lock)
+local function fair_queue(lock)
   local now, waiting, till = math.floor(us / 1000), {}, prefixed('redisson_lock_timeout', lock)
-  for _, owner in ipairs(redis.pcall('LRANGE', prefixed('redisson_lock_queue', lock), 0, MOST_IN_LINE - 1)) do
+  for _, owner in ipairs(redis.pcall('LRANGE', prefixed('redisson_lock_queue', lock), 0, MAX_FAIR_QUEUE - 1)) do
     local over = redis.pcall('ZSCORE', till, owner)
     if type(over) == 'string' and tonumber(over) > now then
       waiting[#waiting + 1] = { owner, tonumber(over) }
@@ -132,17 +133,17 @@ end
 -- Reads the value under the key, and the head of Redisson's own queue, s.fair, if it is not ours.
 local function find_lock(s)
   find_fields(s)
-  s.fair_line = fair_line(s.lock)
-  local first = s.fair_line[1]
+  s.fair_queue = fair_queue(s.lock)
+  local first = s.fair_queue[1]
   s.fair = first and first[1] ~= OURS and first[1]
 end
 
 -- Removes our entry from Redisson's queue. Each waiter behind it expects a wait that is shorter by
 -- FAIR_LIFE.
-local function leave_fair_line(s)
+local function leave_fair_queue(s)
   local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
   local behind = false
-  for _, waiter in ipairs(s.fair_line) do
+  for _, waiter in ipairs(s.fair_queue) do
     if behind then
       call('ZINCRBY', till, -FAIR_LIFE, waiter[1])
     end
@@ -153,12 +154,12 @@ local function leave_fair_line(s)
 end
 
 -- Enters Redisson's queue at its end, while others wait there; or renews our entry.
-local function stand_in_fair_line(s)
+local function enter_fair_queue(s)
   local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
   local now, before = math.floor(us / 1000), nil
-  for at, waiter in ipairs(s.fair_line) do
+  for at, waiter in ipairs(s.fair_queue) do
     if waiter[1] == OURS then
-      call('ZADD', till, int(before and before + FAIR_LIFE or now + TURN_LIFE), OURS)
+      call('ZADD', till, int(before and before + FAIR_LIFE or now + HEAD_LIFE), OURS)
       return
     end
     before = waiter[2]
@@ -172,30 +173,30 @@ end
 
 -- After each verb: we have an entry in Redisson's queue while claims of ours wait, and a new one, at its end, after
 -- each grant.
-local function mind_others(s)
-  local stands = false
-  for _, waiter in ipairs(s.fair_line) do
-    stands = stands or waiter[1] == OURS
+local function update_others(s)
+  local is_queued = false
+  for _, waiter in ipairs(s.fair_queue) do
+    is_queued = is_queued or waiter[1] == OURS
   end
-  local wait = call('EXISTS', s.line) == 1
-  if stands and (s.took or not wait) then
-    leave_fair_line(s)
-    s.fair_line = fair_line(s.lock)
+  local wait = call('EXISTS', s.queue) == 1
+  if is_queued and (s.took or not wait) then
+    leave_fair_queue(s)
+    s.fair_queue = fair_queue(s.lock)
   end
   if wait then
-    stand_in_fair_line(s)
+    enter_fair_queue(s)
   end
 end
 
 -- How long Redisson's readers under the key still hold, in ms; nil if that is unknown.
-local function last_of_others(s)
+local function last_foreign_reader(s)
   if s.others ~= 'r' then
     return nil
   end
   local longest = 0
-  for _, stranger in ipairs(s.strangers) do
-    local owner, count = stranger[1], tonumber(stranger[2])
-    if count > MOST_ENTRIES then
+  for _, foreign in ipairs(s.foreign_fields) do
+    local owner, count = foreign[1], tonumber(foreign[2])
+    if count > MAX_ENTRIES then
       return nil
     end
     for entry = 1, count do
@@ -209,11 +210,11 @@ local function last_of_others(s)
   return longest
 end
 
--- Writes s.value for `ms`; without `ms` it keeps its time.
-local function keep_lock(s, ms)
+-- Writes s.value for `ms`; without `ms` the expiry does not change.
+local function write_lock(s, ms)
   local field, count = field_of(s.value, s.c.mode)
-  local stands = s.others and call('PTTL', s.lock) or 0
-  local life = ms and stands ~= -1 and int(math.max(stands, ms))
+  local left = s.others and call('PTTL', s.lock) or 0
+  local life = ms and left ~= -1 and int(math.max(left, ms))
   if ms and is_reader(field) then
     call('SET', timeout_key(s.lock, field, 1), '1', 'PX', int(ms))
   end
@@ -239,7 +240,7 @@ local function drop_lock(s)
       call('DEL', timeout_key(s.lock, s.field, 1))
     end
   end
-  local longest = last_of_others(s)
+  local longest = last_foreign_reader(s)
   if not s.others or longest == 0 then
     call('DEL', s.lock)
     s.others = nil
@@ -257,12 +258,12 @@ local function prolong_lock(s, ms)
   end
 end
 
--- Like keep_lock(), for a lock that exists.
-local function cut_lock(s, ms)
+-- Like write_lock(), for a lock that exists.
+local function shorten_lock(s, ms)
   if is_reader(s.field) then
     call('PEXPIRE', timeout_key(s.lock, s.field, 1), ms)
   end
-  local longest = last_of_others(s)
+  local longest = last_foreign_reader(s)
   if not s.others or longest then
     call('PEXPIRE', s.lock, int(math.max(tonumber(ms), longest or 0)))
   end
@@ -282,9 +283,9 @@ local function bars(s, e)
   return s.others and not (s.others == 'r' and e.mode == 's')
 end
 
--- Whether clients of Redisson may wait for a turn that their queue does not give them: 'listens' if one listens for the
--- end of the lock, and so would take its turn at once; true if one was seen.
-local function awaited(s, wake)
+-- Whether clients of Redisson may wait outside of every queue: 'listens' if one listens for the end of the lock, and so
+-- would take the lock at once; true if one was seen.
+local function others_may_wait(s, wake)
   local lock, read_write = prefixed('redisson_lock__channel', s.lock), prefixed('redisson_rwlock', s.lock)
   for _, which in ipairs(wake == 'redisson s' and { 'NUMSUB', 'SHARDNUMSUB' } or { 'NUMSUB' }) do
     local listening = redis.pcall('PUBSUB', which, lock, read_write)
@@ -298,22 +299,23 @@ end
 -- True if the value under the key is a lock of ours in the other layout: see lock_string.lua.
 local function is_other_layout(s)
   local text = s.typed and string_at(s.lock, redis.pcall)
-  return type(text) == 'string' and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
+  return type(text) == 'string'
+    and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
 end
 
 -- Other holders, in the form of look.lua; `ours`: our field under the key is a hold.
-local function strangers(s, ours)
+local function foreign_holders(s, ours)
   local rows, left = {}, call('PTTL', s.lock)
   if s.typed then
     local text, kind = string_at(s.lock, redis.pcall), redis.pcall('TYPE', s.lock)
     local shown = type(text) == 'string' and text or '(' .. (kind.ok or 'unknown') .. ')'
     local owner = is_other_layout(s) and 'leasehold without layout=redisson' or 'another program'
     return { { shown, 'x', left, owner } }
-  elseif s.others and #s.strangers == 0 then
+  elseif s.others and #s.foreign_fields == 0 then
     return { { '(hash)', 'x', left, 'another program' } }
   end
-  for _, stranger in ipairs(s.strangers) do
-    local field, count, till = stranger[1], tonumber(stranger[2]), left
+  for _, foreign in ipairs(s.foreign_fields) do
+    local field, count, till = foreign[1], tonumber(foreign[2]), left
     if s.others == 'r' then
       -- Its own time, if it entered once; the longest time is that of the lock.
       local own = count == 1 and call('PTTL', timeout_key(s.lock, field, 1)) or left
@@ -329,16 +331,16 @@ local function strangers(s, ours)
 end
 
 -- Other waiters, from Redisson's queue, in the form of look.lua.
-local function strangers_in_line(s)
+local function foreign_waiters(s)
   local owners = {}
-  for _, waiter in ipairs(s.fair_line) do
+  for _, waiter in ipairs(s.fair_queue) do
     owners[#owners + 1] = waiter[1] ~= OURS and waiter[1] or nil
   end
   return owners
 end
 
 -- The newest token of the FencedLock of this name: 0 without one; nil if its key holds no token.
-local function newest_of_others(s)
+local function newest_foreign_token(s)
   local text = string_at(prefixed('redisson_lock_token', s.lock), redis.pcall)
   if not text then
     return 0
@@ -347,7 +349,7 @@ local function newest_of_others(s)
 end
 
 -- If there is a FencedLock, it continues above our tokens.
-local function tell_others(s, newest)
+local function raise_foreign_token(s, newest)
   local token = prefixed('redisson_lock_token', s.lock)
   if call('EXISTS', token) == 1 then
     call('SET', token, int(newest), 'KEEPTTL')

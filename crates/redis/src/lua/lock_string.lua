@@ -1,4 +1,4 @@
--- The lock of a name as every other client stores it: a string. Stands between head.lua and name.lua, which lists its
+-- The lock of a name as every other client stores it: a string. Comes between head.lua and name.lua, which lists its
 -- values.
 
 local SEEN_TYPE_FIELDS = 16 -- a lock of the other layout alone has two fields
@@ -16,8 +16,8 @@ local function find_lock(s)
   end
 end
 
--- Writes s.value for `ms`; without `ms` it keeps its time.
-local function keep_lock(s, ms)
+-- Writes s.value for `ms`; without `ms` the expiry does not change.
+local function write_lock(s, ms)
   if ms then
     call('SET', s.lock, s.value, 'PX', ms)
   else
@@ -34,8 +34,8 @@ local function prolong_lock(s, ms)
   prolong(s.lock, ms)
 end
 
--- Like keep_lock(), for a lock that exists.
-local function cut_lock(s, ms)
+-- Like write_lock(), for a lock that exists.
+local function shorten_lock(s, ms)
   call('PEXPIRE', s.lock, ms)
 end
 
@@ -49,8 +49,8 @@ local function bars(s)
   return is_foreign(s)
 end
 
--- True if other programs may wait for a turn that our queue does not give them.
-local function awaited(s)
+-- True if other programs may wait outside of our queue.
+local function others_may_wait(s)
   return call('EXISTS', s.side .. 's' .. s.lock) == 1
 end
 
@@ -68,7 +68,7 @@ local function is_other_layout(s)
 end
 
 -- Other holders, in the form of look.lua; `ours`: the value under the key is a hold of ours.
-local function strangers(s, ours)
+local function foreign_holders(s, ours)
   if ours or not s.value then
     return {}
   end
@@ -77,15 +77,15 @@ local function strangers(s, ours)
 end
 
 -- Other waiters, in the form of look.lua: none that this layout knows of.
-local function strangers_in_line()
+local function foreign_waiters()
   return {}
 end
 
 -- The newest token of others, beside our counter.
-local function newest_of_others()
+local function newest_foreign_token()
   return 0
 end
 
-local function tell_others() end
+local function raise_foreign_token() end
 
-local function mind_others() end
+local function update_others() end

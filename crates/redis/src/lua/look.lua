@@ -35,31 +35,31 @@ elseif ours then
   end
 end
 
-for _, row in ipairs(strangers(s, ours)) do
+for _, row in ipairs(foreign_holders(s, ours)) do
   local id, mode, remaining, owner = unpack(row)
   table.insert(holders, { id:sub(1, SHOWN), mode, 1, 0, 0, 0, remaining, owner, 'foreign' })
 end
 
-for _, id in ipairs(strangers_in_line(s)) do
+for _, id in ipairs(foreign_waiters(s)) do
   table.insert(waiters, { id:sub(1, SHOWN), 'Redisson', 0 })
 end
 
 local function wait(id)
-  local e, till = entry(s, id), call('ZSCORE', s.places, id)
+  local e, till = entry(s, id), call('ZSCORE', s.entry_ends, id)
   if e and till and tonumber(till) > now then
     table.insert(waiters, { id, e.owner:sub(1, SHOWN), e.since })
   end
 end
 
-local line = call('ZRANGE', s.line, 0, MAX_WAITERS - 1)
-local standing = {}
-for _, id in ipairs(line) do
-  standing[id] = true
+local queue = call('ZRANGE', s.queue, 0, MAX_WAITERS - 1)
+local queued = {}
+for _, id in ipairs(queue) do
+  queued[id] = true
   wait(id)
 end
 -- After the queue, the claims that missed their grant.
-for _, id in ipairs(call('ZRANGE', s.places, 0, MAX_WAITERS - 1)) do
-  local e = not standing[id] and entry(s, id)
+for _, id in ipairs(call('ZRANGE', s.entry_ends, 0, MAX_WAITERS - 1)) do
+  local e = not queued[id] and entry(s, id)
   if e and e.state == 'silent' then
     wait(id)
   end

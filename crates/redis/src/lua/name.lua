@@ -1,13 +1,13 @@
 -- One name on the server: its holders, its queue, and how the last hold ended. Precedes the script of every verb.
 --
--- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one slot
--- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
+-- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one
+-- slot (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" during a minimum hold time; "shared.<id>" beside shared holds and permits.
 --                            Expires with the hold. Anything else, of any type, is a foreign lock, and never touched.
 --                            A STRING with lock_string.lua before this file, a HASH with lock_redisson.lua.
 --   <side>c<lock>    STRING  the record: layout version, kind, exclusive holder, how the last hold ended. Exists
---                            whenever somebody holds or waits (msgpack, or words: head.lua).
+--                            while a claim holds or waits (msgpack, or words: head.lua).
 --   <side>q<lock>    ZSET    the queue: claim id by order of arrival
 --   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack, or words)
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its entry ends, in server ms
@@ -15,7 +15,7 @@
 --   <side>d<lock>    ZSET    tombstones: no request of these claims may create anything; claim id -> end, in server ms
 --   <side>s<lock>    STRING  another program was seen under the lock in the last minutes
 -- and for all names of a prefix together
---   <counter>        STRING  the newest token; expires an hour after the time that it stands for
+--   <counter>        STRING  the newest token; expires an hour after the time that it equals in microseconds
 --
 -- Invariant: only settle() grants to the queue, or hand_over() in release_quick.lua where it would do the same, and
 -- every verb that may have freed the name runs it. Only the server's clock decides what has expired. Only new claims
@@ -33,7 +33,7 @@ local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned
 
 local counter = KEYS[1]
 local now = math.floor(us / 1000)
-local speaker -- the claim of this request: its answer replaces the notification
+local requester -- the claim of this request: its answer replaces the notification
 
 -- A value that another program wrote may be no table, or not msgpack.
 local function unpacked(raw)
@@ -72,8 +72,9 @@ end
 
 local function load(lock, side)
   local s = {
-    lock = lock, side = side, record = side .. 'c' .. lock, line = side .. 'q' .. lock,
-    entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock, dead = side .. 'd' .. lock,
+    lock = lock, side = side, record = side .. 'c' .. lock, queue = side .. 'q' .. lock,
+    entries = side .. 'e' .. lock, entry_ends = side .. 'z' .. lock, holds = side .. 'h' .. lock,
+    tombstones = side .. 'd' .. lock,
   }
   local record = string_at(s.record, call)
   s.c = record and read(record) or { v = VERSION }
@@ -81,9 +82,9 @@ local function load(lock, side)
     return nil
   end
   find_lock(s)
-  s.carded = record and true
+  s.has_record = record and true
   if s.value and not s.c.mode then
-    -- A hold of ours without its record: what the lock itself says still counts.
+    -- A hold of ours without its record: the value of the lock still counts.
     local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
     if id and #id == 32 then
       s.c.mode, s.c.limit, s.dirty = 'x', 0, true
@@ -101,8 +102,8 @@ local function entry(s, id)
     return raw and unpacked(raw) or nil
   end
   return {
-    mode = 'x', count = 1, limit = 0, claim = tonumber(claim), tokens = tonumber(tokens), channel = channel, owner = owner,
-    since = tonumber(since), state = 'waiting',
+    mode = 'x', count = 1, limit = 0, claim = tonumber(claim), tokens = tonumber(tokens), channel = channel,
+    owner = owner, since = tonumber(since), state = 'waiting',
   }
 end
 
@@ -128,14 +129,14 @@ local function note_foreign(s)
   end
 end
 
-local function has_line(s)
-  return call('EXISTS', s.line) == 1
+local function has_queue(s)
+  return call('EXISTS', s.queue) == 1
 end
 
 -- Writes the record if it changed (s.dirty), or removes it if it is no longer needed. A hold lasts at least `held` ms.
--- An unchanged record is kept alive for longer than its content is valid.
+-- The expiry of an unchanged record is extended, so that the record outlives its content.
 local function save(s, held)
-  mind_others(s)
+  update_others(s)
   local c, life = s.c, 0
   if not s.dirty then
     if c.mode then
@@ -143,14 +144,14 @@ local function save(s, held)
       if call('PTTL', s.record) < lasts + ENDED_LIFE / 2 then
         call('PEXPIRE', s.record, lasts + ENDED_LIFE)
       end
-    elseif s.carded and call('PTTL', s.record) < LINE_LEAST and has_line(s) then
-      call('PEXPIRE', s.record, LINE_LIFE)
+    elseif s.has_record and call('PTTL', s.record) < QUEUE_LEAST and has_queue(s) then
+      call('PEXPIRE', s.record, QUEUE_LIFE)
     end
     return
   elseif c.mode then
     life = math.max(held or 0, call('PTTL', s.lock)) + ENDED_LIFE
-  elseif has_line(s) then
-    life = LINE_LIFE
+  elseif has_queue(s) then
+    life = QUEUE_LIFE
   else
     c.limit = nil
   end
@@ -159,27 +160,27 @@ local function save(s, held)
   end
   if life > 0 then
     call('SET', s.record, in_words(c) or cmsgpack.pack(c), 'PX', life)
-  elseif s.carded then
+  elseif s.has_record then
     call('DEL', s.record)
   end
 end
 
--- The first write of a script that must not fail for lack of memory. It changes nothing; later writes are not refused
--- then.
+-- The first write of a script that must not fail for lack of memory. It changes nothing, and after it the server
+-- refuses no write.
 local function arm(s)
   call('HDEL', s.entries, '')
 end
 
-local function mark_dead(s, id)
-  for _, over in ipairs(call('ZRANGEBYSCORE', s.dead, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
-    call('ZREM', s.dead, over)
+local function add_tombstone(s, id)
+  for _, over in ipairs(call('ZRANGEBYSCORE', s.tombstones, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+    call('ZREM', s.tombstones, over)
   end
-  call('ZADD', s.dead, now + REQUEST_LIFE, id)
-  outlive(s.dead, REQUEST_LIFE)
+  call('ZADD', s.tombstones, now + REQUEST_LIFE, id)
+  outlive(s.tombstones, REQUEST_LIFE)
 end
 
-local function is_dead(s, id)
-  local till = call('ZSCORE', s.dead, id)
+local function has_tombstone(s, id)
+  local till = call('ZSCORE', s.tombstones, id)
   return till and tonumber(till) > now
 end
 
@@ -201,16 +202,16 @@ end
 -- The claim missed its grant: out of the queue until its next request, or until its entry ends.
 local function silence(s, id, e)
   e.state, e.token = 'silent', nil
-  local till = e.till or tonumber(call('ZSCORE', s.places, id) or 0)
+  local till = e.till or tonumber(call('ZSCORE', s.entry_ends, id) or 0)
   if till > now then
     e.till = nil
     put(s, id, e)
-    call('ZADD', s.places, till, id)
-    outlive(s.entries, LINE_LIFE)
-    outlive(s.places, LINE_LIFE)
+    call('ZADD', s.entry_ends, till, id)
+    outlive(s.entries, QUEUE_LIFE)
+    outlive(s.entry_ends, QUEUE_LIFE)
   else
     call('HDEL', s.entries, id)
-    call('ZREM', s.places, id)
+    call('ZREM', s.entry_ends, id)
   end
 end
 
@@ -221,13 +222,13 @@ local function lapse(s, id, h, e)
   end
   note_end(s, h.token, h.state == '!' and 'b' or 'l')
   if h.state == '?' then
-    -- Its client may have received the grant and worked until the deadline, so the next holder is told; the claim may
-    -- come back.
+    -- The client may have received the grant and worked until the deadline, so the grant is reported to the next
+    -- holder. The claim may ask again.
     if e then
       silence(s, id, e)
     end
   else
-    mark_dead(s, id)
+    add_tombstone(s, id)
   end
 end
 
@@ -245,12 +246,12 @@ end
 local function shrink(s)
   s.dirty = true
   local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
-  local stands = s.value == 'shared.' .. s.c.nonce
-  if longest and stands then
-    cut_lock(s, int(longest - now))
+  local is_intact = s.value == 'shared.' .. s.c.nonce
+  if longest and is_intact then
+    shorten_lock(s, int(longest - now))
     return
   end
-  if stands then
+  if is_intact then
     drop_lock(s)
   end
   s.c.mode = nil
@@ -278,10 +279,10 @@ local function prune(s)
       shrink(s)
     end
   end
-  for _, id in ipairs(call('ZRANGEBYSCORE', s.places, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', s.entry_ends, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
     s.dirty = true
-    call('ZREM', s.places, id)
-    call('ZREM', s.line, id)
+    call('ZREM', s.entry_ends, id)
+    call('ZREM', s.queue, id)
     call('HDEL', s.entries, id)
   end
 end
@@ -301,7 +302,7 @@ end
 -- The newest token. nil if its key holds a foreign value, or one that cannot be counted on from exactly: then nothing
 -- is granted, and the claim gets an error.
 local function newest_token(s)
-  local text, others = string_at(counter, redis.pcall) or '0', newest_of_others(s)
+  local text, others = string_at(counter, redis.pcall) or '0', newest_foreign_token(s)
   local newest = others and type(text) == 'string' and text:match('^%d+$') and math.max(tonumber(text), others)
   return newest and newest < LARGEST and newest or nil
 end
@@ -317,7 +318,7 @@ local function mint(s, e)
   end
   local newest = first + e.tokens - 1
   call('SET', counter, int(newest), 'PX', int(math.floor(newest / 1000) - now + ENDED_LIFE))
-  tell_others(s, newest)
+  raise_foreign_token(s, newest)
   return first
 end
 
@@ -335,7 +336,7 @@ local function grant(s, id, e, token, lasts, state)
       channel = e.channel,
     }
     s.value = value_of(c.holder)
-    keep_lock(s, lasts)
+    write_lock(s, lasts)
   else
     local first = not c.mode
     if first then
@@ -350,7 +351,7 @@ local function grant(s, id, e, token, lasts, state)
     outlive(s.entries, lasts + ENDED_LIFE)
     -- Last of all: if a step above fails, no lock is left behind.
     if first then
-      keep_lock(s, lasts)
+      write_lock(s, lasts)
     else
       prolong_lock(s, lasts)
     end
@@ -359,13 +360,13 @@ end
 
 -- How much longer the name is left to other programs, in ms; false if it is not: see leave_gap() in release.lua. A
 -- longer time than any gap was written before the clock was set back.
-local function resting(s)
+local function gap_left(s)
   local left = (s.c.rest or 0) - now
   return left > 0 and left <= LONGEST_GAP and left
 end
 
--- Sends a notification; false if nobody listens, or this user may not send it.
-local function heard(channel, words)
+-- Sends a notification; false if no client listens, or this user may not send it.
+local function notify(channel, words)
   local listeners = publish(channel, table.concat(words, ' '))
   return type(listeners) == 'number' and (listeners > 0 or all_may_listen())
 end
@@ -380,34 +381,34 @@ end
 -- nothing is granted, but a head whose client is gone leaves the queue: it would not learn when the other program is
 -- done.
 local function settle(s)
-  while s.c.mode ~= 'x' and not resting(s) do
-    local id = call('ZRANGE', s.line, 0, 0)[1]
+  while s.c.mode ~= 'x' and not gap_left(s) do
+    local id = call('ZRANGE', s.queue, 0, 0)[1]
     if not id then
       s.dirty = s.dirty or (s.c.limit and not s.c.mode)
       s.c.limit, s.c.run = s.c.mode and s.c.limit, s.c.mode and s.c.run
       return
     end
     local e = entry(s, id)
-    local gone = e and is_foreign(s) and id ~= speaker and not listens(e)
+    local gone = e and is_foreign(s) and id ~= requester and not listens(e)
     if e and not gone and not (fits(s, e) and newest_token(s)) then
       return
     end
-    call('ZREM', s.line, id)
+    call('ZREM', s.queue, id)
     if gone then
       silence(s, id, e)
     elseif e then
       local token = mint(s, e)
-      if id == speaker or heard(e.channel, {
+      if id == requester or notify(e.channel, {
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
       }) then
         if e.mode ~= 'x' then
           -- When its queue entry would have ended, in case the hold expires unconfirmed.
-          e.till = tonumber(call('ZSCORE', s.places, id) or 0)
-          call('ZREM', s.places, id)
+          e.till = tonumber(call('ZSCORE', s.entry_ends, id) or 0)
+          call('ZREM', s.entry_ends, id)
         end
         grant(s, id, e, token, e.claim, '?')
       else
-        silence(s, id, e) -- nobody listens there: the next one
+        silence(s, id, e) -- no client listens there: the next waiter
       end
     end
   end
@@ -419,7 +420,7 @@ local function frees_in(s)
     local first = call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
     return first and math.max(0, tonumber(first) - now) or -1
   end
-  return not s.value and resting(s) or math.max(-1, call('PTTL', s.lock))
+  return not s.value and gap_left(s) or math.max(-1, call('PTTL', s.lock))
 end
 
 -- The claim sent a request: its grant is confirmed, and lasts at least `ttl` ms from now.
@@ -430,9 +431,9 @@ local function confirm(s, id, ttl)
       local lasts = math.max(ttl, call('PTTL', s.lock))
       c.holder.state, s.dirty = '', true
       s.value = value_of(c.holder)
-      keep_lock(s, lasts)
+      write_lock(s, lasts)
       call('HDEL', s.entries, id)
-      call('ZREM', s.places, id)
+      call('ZREM', s.entry_ends, id)
     else
       prolong_lock(s, ttl)
     end
@@ -456,11 +457,11 @@ end
 local function each(one)
   for at = 1, ITEMS do
     if not answers[at + 1] then
-      local done, told = pcall(one, at)
+      local done, reply = pcall(one, at)
       if not done then
-        told = type(told) == 'table' and told.err or tostring(told)
+        reply = type(reply) == 'table' and reply.err or tostring(reply)
       end
-      answers[at + 1] = told
+      answers[at + 1] = reply
     end
   end
   return answers

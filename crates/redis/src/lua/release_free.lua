@@ -8,7 +8,7 @@ if #ARGV == 1 then
   local text = ARGV[1]
   local blank = find(text, ' ', 38, true)
   local tag, mine, lock = sub(text, 1, 4), sub(text, 5, blank - 1), sub(text, blank + 1)
-  local done, told = pcall(function()
+  local done, reply = pcall(function()
     -- No more is read than a string of ours may have, as in all_values() in head.lua.
     if call('GETRANGE', lock, '0', '4095') ~= mine or call('EXISTS', 'leasehold:{' .. tag .. '}q' .. lock) == 1 then
       return '0 0'
@@ -16,25 +16,25 @@ if #ARGV == 1 then
     call('DEL', lock, 'leasehold:{' .. tag .. '}c' .. lock)
     return '0 1'
   end)
-  return done and told or '0 0'
+  return done and reply or '0 0'
 end
 
-local answers, locks, mine, lines, records = { '0' }, {}, {}, {}, {}
+local answers, locks, mine, queues, records = { '0' }, {}, {}, {}, {}
 
 for at = 1, #ARGV do
   local text = ARGV[at]
   local blank = find(text, ' ', 38, true)
   local tag, lock = sub(text, 1, 4), sub(text, blank + 1)
   locks[at], mine[at], answers[at + 1] = lock, sub(text, 5, blank - 1), '0'
-  lines[at], records[at] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
+  queues[at], records[at] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
 end
 
 local function release()
   local values = call('MGET', unpack(locks))
-  local nobody_waits = call('EXISTS', unpack(lines)) == 0
+  local no_waiters = call('EXISTS', unpack(queues)) == 0
   local freed, keys, n = {}, {}, 0
   for at = 1, #locks do
-    if values[at] == mine[at] and (nobody_waits or call('EXISTS', lines[at]) == 0) then
+    if values[at] == mine[at] and (no_waiters or call('EXISTS', queues[at]) == 0) then
       n = n + 1
       freed[n], keys[2 * n - 1], keys[2 * n] = at, locks[at], records[at]
     end

@@ -6,18 +6,19 @@
 -- Invariant: only the own lock is touched. The next verb that sees all keys treats the hold as expired, and grants to
 -- the head of the queue.
 local lock, mine = KEYS[1], ARGV[2]
-local keep, marked_dead = ARGV[3]:match('^%a (%d+) (%d)')
+local min_hold, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then
   return { us, value.err }
 end
 local id, token = mine:match('^(%x+)%.(%d*)$')
-local ours = value and (token ~= '' and value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and value:sub(1, #mine) == mine)
+local ours = value
+  and (token ~= '' and value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and value:sub(1, #mine) == mine)
 if not ours then
   return { us, 'again' }
-elseif keep == '0' then
+elseif min_hold == '0' then
   call('DEL', lock)
 else
-  call('PEXPIRE', lock, keep)
+  call('PEXPIRE', lock, min_hold)
 end
-return { us, value == mine and marked_dead == '0' and 'freed' or 'again' }
+return { us, value == mine and wants_tombstone == '0' and 'freed' or 'again' }

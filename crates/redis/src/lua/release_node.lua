@@ -19,7 +19,7 @@ local function release(text)
 end
 
 for at = 1, #ARGV do
-  local done, told = pcall(release, ARGV[at])
-  answers[at + 1] = done and told or '0'
+  local done, reply = pcall(release, ARGV[at])
+  answers[at + 1] = done and reply or '0'
 end
 return table.concat(answers, ' ')

@@ -12,18 +12,19 @@ local function hand_over(at, value)
   if not pushed and value ~= mine then
     return nil
   end
-  local record, line, entries, places = side .. 'c' .. lock, side .. 'q' .. lock, side .. 'e' .. lock, side .. 'z' .. lock
-  local first = call('ZRANGE', line, 0, 0)[1]
+  local record, queue = side .. 'c' .. lock, side .. 'q' .. lock
+  local entries, entry_ends = side .. 'e' .. lock, side .. 'z' .. lock
+  local first = call('ZRANGE', queue, 0, 0)[1]
   if not first then
     call('DEL', lock, record)
     if pushed then
       call('HDEL', entries, mine:sub(1, 32))
-      call('ZREM', places, mine:sub(1, 32))
+      call('ZREM', entry_ends, mine:sub(1, 32))
     end
     return 'freed'
   end
   local claim, tokens, channel, owner = (call('HGET', entries, first) or ''):match('^1 %d+ (%d+) (%d+) (%S+) (.*)$')
-  local till = tonumber(call('ZSCORE', places, first) or 0)
+  local till = tonumber(call('ZSCORE', entry_ends, first) or 0)
   if not owner or till <= us / 1000 or ARGV[3 * at] == AUTOMATIC and call('EXISTS', side .. 's' .. lock) == 1 then
     return nil
   end
@@ -39,32 +40,32 @@ local function hand_over(at, value)
   if type(listeners) ~= 'number' or listeners == 0 and not all_may_listen() then
     return nil
   end
-  call('ZREM', line, first)
+  call('ZREM', queue, first)
   if pushed then
     call('HDEL', entries, mine:sub(1, 32))
-    call('ZREM', places, mine:sub(1, 32))
+    call('ZREM', entry_ends, mine:sub(1, 32))
   end
   call('SET', lock, first .. '.' .. token .. '?', 'PX', claim)
-  call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. first .. ' ? ' .. channel
-    .. ' ' .. owner, 'PX', int(claim + ENDED_LIFE))
+  call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. first .. ' ? '
+    .. channel .. ' ' .. owner, 'PX', int(claim + ENDED_LIFE))
   return 'freed'
 end
 
-local function quick()
+local function fast_path()
   local values, freed, keys = all_values(), {}, {}
-  local nobody_waits = false
+  local no_waiters = false
   if #values > 1 then
-    local lines = {}
+    local queues = {}
     for at = 1, #values do
-      lines[at] = ARGV[3 * at - 2] .. 'q' .. KEYS[at + 1]
+      queues[at] = ARGV[3 * at - 2] .. 'q' .. KEYS[at + 1]
     end
-    nobody_waits = call('EXISTS', unpack(lines)) == 0
+    no_waiters = call('EXISTS', unpack(queues)) == 0
   end
   for at, value in ipairs(values) do
     local lock, n = KEYS[at + 1], #freed
     if ARGV[3 * at] ~= AUTOMATIC and ARGV[3 * at] ~= 'c 0 0 0' then
       -- not simple
-    elseif nobody_waits and value == ARGV[3 * at - 1] then
+    elseif no_waiters and value == ARGV[3 * at - 1] then
       freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock
     else
       if #values > 1 then

@@ -6,7 +6,7 @@
 -- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
 -- removes it.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
-local keep, marked_dead = ARGV[3]:match('^%a (%d+) (%d)')
+local min_hold, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local now = math.floor(us / 1000)
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then
@@ -14,11 +14,11 @@ if type(value) == 'table' then
 elseif not value or value:sub(1, 7) ~= 'shared.' or not call('ZSCORE', holds, id) then
   return { us, 'again' }
 end
-call('ZADD', holds, now + keep, id)
+call('ZADD', holds, now + min_hold, id)
 local longest = tonumber(call('ZREVRANGE', holds, 0, 0, 'WITHSCORES')[2])
 if longest > now then
   call('PEXPIRE', lock, int(longest - now))
 else
   call('DEL', lock)
 end
-return { us, token ~= '' and marked_dead == '0' and 'freed' or 'again' }
+return { us, token ~= '' and wants_tombstone == '0' and 'freed' or 'again' }

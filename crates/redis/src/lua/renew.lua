@@ -2,12 +2,12 @@
 --
 -- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, <id>.<token>, ttl ms
--- Answers {server us, then for each hold: kept, gone, broken, layout, or the server's error}.
+-- Answers {server us, then for each hold: extended, gone, broken, layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function one(at)
   local mine, ttl = ARGV[3 * at - 1], tonumber(ARGV[3 * at])
   local id, token = mine:match('^(%x+)%.(%d+)$')
-  speaker = id
+  requester = id
   local s = load(KEYS[at + 1], ARGV[3 * at - 2])
   if not s then
     return 'layout'
@@ -24,16 +24,16 @@ local function one(at)
   elseif s.c.mode and call('ZSCORE', s.holds, id) then
     h = entry(s, id)
   end
-  local told = 'gone'
+  local reply = 'gone'
   if h and int(h.token) == token then
-    told = h.state == '!' and 'broken' or 'kept'
+    reply = h.state == '!' and 'broken' or 'extended'
   end
-  if told == 'kept' then
+  if reply == 'extended' then
     confirm(s, id, ttl)
   end
   settle(s)
   save(s, ttl)
-  return told
+  return reply
 end
 
 return each(one)

@@ -3,7 +3,7 @@
 --
 -- KEYS 1 lock
 -- ARGV as in renew.lua, for one hold
--- Answers {server us, kept, gone, broken, or the server's error}.
+-- Answers {server us, extended, gone, broken, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. The record of the hold
 -- stays true, so that later verbs continue from it: a pushed grant stays unconfirmed.
 local lock, mine, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
@@ -12,6 +12,6 @@ if type(value) == 'table' then
   return { us, value.err }
 elseif value == mine or value == mine .. '?' then
   prolong(lock, ttl)
-  return { us, 'kept' }
+  return { us, 'extended' }
 end
 return { us, value == mine .. '!' and 'broken' or 'gone' }

@@ -5,6 +5,6 @@ if type(count) == 'table' then
   return { us, count.err }
 elseif count == COUNTS[''] or count == COUNTS['?'] then
   prolong(lock, ttl)
-  return { us, 'kept' }
+  return { us, 'extended' }
 end
 return { us, count == COUNTS['!'] and 'broken' or 'gone' }

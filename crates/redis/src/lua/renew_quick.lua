@@ -1,6 +1,6 @@
 -- Extends confirmed exclusive holds: most renewals. Precedes name.lua and renew.lua, which handle every other case;
 -- separate, because defining their functions costs more than this.
-local function quick()
+local function fast_path()
   local values = all_values()
   for at = 1, ITEMS do
     if values[at] == ARGV[3 * at - 1] then
@@ -10,7 +10,7 @@ local function quick()
       if call('PTTL', record) < ttl + ENDED_LIFE / 2 then
         call('PEXPIRE', record, int(ttl + ENDED_LIFE))
       end
-      answers[at + 1] = 'kept'
+      answers[at + 1] = 'extended'
     end
   end
 end

@@ -9,12 +9,12 @@ if not till or till <= now then
 end
 local longest = math.max(ttl, call('PTTL', s.lock))
 if is_reader(s.field) then
-  local said = redis.pcall('SET', timeout_key(s.lock, s.field, 1), '1', 'PX', int(longest))
-  if said.err then
-    return { us, 'TRYAGAIN ' .. said.err }
+  local result = redis.pcall('SET', timeout_key(s.lock, s.field, 1), '1', 'PX', int(longest))
+  if result.err then
+    return { us, 'TRYAGAIN ' .. result.err }
   end
 end
 prolong(s.lock, ttl)
 call('ZADD', holds, math.max(till, now + ttl), id)
 outlive(holds, ttl + ENDED_LIFE)
-return { us, 'kept' }
+return { us, 'extended' }

@@ -1,21 +1,21 @@
 -- The lock is free: wakes waiters of another program, as the release of that program does. Other programs have no
 -- queue: waking one waiter is enough. False if that failed.
-local function ring(s, wake)
+local function wake_waiters(s, wake)
   local kind, registry = wake:match('^(%l*) ?(.*)$')
   local name, steps = s.lock:sub(#'lock:' + 1), {}
   if kind == 'prl' then
     local signal = 'lock-signal:' .. name
     steps = { { 'DEL', signal }, { 'LPUSH', signal, '1' }, { 'PEXPIRE', signal, '1000' } }
   elseif kind == 'walrus' then
-    -- Its own releases set no expiry. With one, an unused event wakes nobody later.
+    -- The releases of walrus set no expiry. With an expiry, an unused event wakes no later waiter.
     local event = 'lock.event:' .. name
     steps = { { 'LPUSH', event, '1' }, { 'LTRIM', event, '0', '0' }, { 'PEXPIRE', event, int(ENDED_LIFE) } }
   elseif kind == 'spring' then
     steps = { { 'PUBLISH', registry .. '-channel:' .. s.lock, s.lock } }
   end
   for _, step in ipairs(steps) do
-    local said = redis.pcall(unpack(step))
-    if type(said) == 'table' and said.err then
+    local result = redis.pcall(unpack(step))
+    if type(result) == 'table' and result.err then
       return false
     end
   end

@@ -14,14 +14,14 @@ use super::{
     Client,
     map_task::MapTask,
     node::Node,
-    routed_request::{Home, Via},
-    slots::{self, NodeInfo, Range},
-    waiting::Waiting,
+    routed_request::{ClusterNode, Route},
+    slots::{self, NodeInfo, SlotRange},
+    waiting::SlotWaiters,
 };
-use crate::{keys::SLOTS, outbox::To};
+use crate::{keys::SLOTS, outbox::Destination};
 
-/// For this long after a slot was found at a node, waiters of the slot may not listen there yet: their clients learn of
-/// the move when we do, or a moment later. During this time a waiter is not passed over because nobody listens.
+/// For this long after a slot was found at a node, the clients of its waiters may not listen there yet: they learn of
+/// the move at about the same time as we do. During this time a waiter is not passed over for a missing listener.
 const UNSETTLED: Duration = Duration::from_secs(5);
 
 /// The cluster of a URL.
@@ -31,25 +31,25 @@ pub(crate) struct Inner {
     me: Weak<Inner>,
     pub(crate) client: Arc<Client>,
     contact: Contact,
-    pub(crate) waiting: Waiting,
-    known: Mutex<Known>,
+    pub(crate) slot_waiters: SlotWaiters,
+    map: Mutex<ClusterMap>,
     /// Notified when an attempt to learn the owners of the slots has ended.
-    pub(crate) told: Notify,
+    pub(crate) map_read: Notify,
     /// Notified when the set of nodes changes.
     regrouped: Notify,
 }
 
 /// What is known of the cluster.
-pub(crate) struct Known {
+pub(crate) struct ClusterMap {
     /// The owner of each slot; `None` before a node reported it.
-    slots: Vec<Option<Owned>>,
+    slots: Vec<Option<Owner>>,
     /// Nodes that lost slots since the owners were last reported.
     left: Vec<Arc<Node>>,
     /// Nodes that own slots, or to which others redirected us.
     nodes: Vec<Arc<Node>>,
     /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
-    /// The node to ask first: it knows of the newest change.
+    /// The node to ask first: it reported the newest change.
     witness: Option<Arc<Node>>,
     /// The node to ask last: it does not answer.
     suspect: Option<Arc<Node>>,
@@ -58,7 +58,7 @@ pub(crate) struct Known {
 
 /// The owner of a slot, and since when it is known.
 #[derive(Clone)]
-struct Owned {
+struct Owner {
     node: Arc<Node>,
     since: Instant,
 }
@@ -66,8 +66,8 @@ struct Owned {
 impl Cluster {
     pub(crate) fn new(client: &Arc<Client>, seeds: &[Endpoint], contact: Contact) -> Self {
         Self(Arc::new_cyclic(|me| {
-            let node = |place: &Endpoint| Node::new(me, client, place.clone(), seeds.len());
-            let known = Known {
+            let node = |endpoint: &Endpoint| Node::new(me, client, endpoint.clone(), seeds.len());
+            let map = ClusterMap {
                 slots: vec![None; SLOTS],
                 left: Vec::new(),
                 nodes: Vec::new(),
@@ -80,61 +80,65 @@ impl Cluster {
                 me: Weak::clone(me),
                 client: Arc::clone(client),
                 contact,
-                waiting: Waiting::default(),
-                known: Mutex::new(known),
-                told: Notify::new(),
+                slot_waiters: SlotWaiters::default(),
+                map: Mutex::new(map),
+                map_read: Notify::new(),
                 regrouped: Notify::new(),
             }
         }))
     }
 
     /// The connection to the node that has this slot.
-    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
-        let owned = match self.0.owned(slot) {
-            Some(owned) => owned,
+    pub(crate) async fn route(&self, slot: u16) -> Result<Route, EngineError> {
+        let owner = match self.0.owner(slot) {
+            Some(owner) => owner,
             None => {
-                self.0.look().await?;
-                self.0.owned(slot).ok_or_else(|| nobody_has(slot))?
+                self.0.wait_for_map().await?;
+                self.0.owner(slot).ok_or_else(|| slot_without_owner(slot))?
             }
         };
-        let met = match self.go(&owned.node, self.to(slot, &owned)).await {
-            Ok(via) => return Ok(via),
+        let failure = match self.connect(&owner.node, self.to(slot, &owner)).await {
+            Ok(route) => return Ok(route),
             Err(error) => error,
         };
-        // Nothing was sent: if another node has its place by now, that one is asked.
-        if met.fault != Fault::Retry || self.0.look().await.is_err() {
-            return Err(met);
+        // Nothing was sent: if another node has the slot by now, that node is asked.
+        if failure.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
+            return Err(failure);
         }
-        match self.0.owned(slot) {
-            Some(now) if !Arc::ptr_eq(&now.node, &owned.node) => {
-                self.go(&now.node, self.to(slot, &now)).await
+        match self.0.owner(slot) {
+            Some(now) if !Arc::ptr_eq(&now.node, &owner.node) => {
+                self.connect(&now.node, self.to(slot, &now)).await
             }
-            _ => Err(met),
+            _ => Err(failure),
         }
     }
 
     /// The same connection, if it is made and nothing must be asked there first.
-    pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
-        let owned = self.0.owned(slot)?;
-        let (conn, to) = (owned.node.made()?, self.to(slot, &owned));
-        Some(Via { conn, to, home: Some(Home { cluster: Arc::clone(&self.0), node: owned.node }) })
+    pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
+        let owner = self.0.owner(slot)?;
+        let (conn, to) = (owner.node.made()?, self.to(slot, &owner));
+        Some(Route {
+            conn,
+            to,
+            cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: owner.node }),
+        })
     }
 
-    fn to(&self, slot: u16, owned: &Owned) -> To {
-        let unsettled = self.0.client.clock.now().since(owned.since) < UNSETTLED;
-        To { slot: Some(slot), asking: false, unsettled }
+    fn to(&self, slot: u16, owner: &Owner) -> Destination {
+        let unsettled = self.0.client.clock.now().since(owner.since) < UNSETTLED;
+        Destination { slot: Some(slot), asking: false, unsettled }
     }
 
     /// The connection to this node.
-    pub(crate) async fn go(&self, node: &Arc<Node>, to: To) -> Result<Via, EngineError> {
+    pub(crate) async fn connect(&self, node: &Arc<Node>, to: Destination) -> Result<Route, EngineError> {
         match node.conn().await {
             Ok(conn) => {
                 self.0.contact.made();
                 node.take_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
-                Ok(Via {
+                Ok(Route {
                     conn,
                     to,
-                    home: Some(Home { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
+                    cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
                 })
             }
             Err(mut error) => {
@@ -149,36 +153,36 @@ impl Cluster {
     }
 
     /// A connection to each node that has slots.
-    pub(crate) async fn owners(&self) -> Result<Vec<Via>, EngineError> {
+    pub(crate) async fn owners(&self) -> Result<Vec<Route>, EngineError> {
         let mut owners = self.0.lock().owners();
         if owners.is_empty() {
-            self.0.look().await?;
+            self.0.wait_for_map().await?;
             owners = self.0.lock().owners();
         }
-        let mut vias = Vec::new();
+        let mut routes = Vec::new();
         for node in owners {
-            vias.push(self.go(&node, To::default()).await?);
+            routes.push(self.connect(&node, Destination::default()).await?);
         }
-        Ok(vias)
+        Ok(routes)
     }
 
-    /// The node `from` says that the slot is elsewhere: `to` is asked from now on.
+    /// The node `from` reports that the slot is at `to`, which is asked from now on.
     pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
         let node = self.0.node_at(to, from, slot)?;
         let now = self.0.client.clock.now();
         {
-            let mut known = self.0.lock();
-            known.settle(slot, &node, now);
-            known.witness = Some(node);
+            let mut map = self.0.lock();
+            map.set_owner(slot, &node, now);
+            map.witness = Some(node);
         }
-        self.0.waiting.ring(slot, &self.0.client.mailbox);
+        self.0.slot_waiters.recheck(slot, &self.0.client.mailbox);
         self.0.want_map();
         Ok(())
     }
 
     /// The node to which a slot is migrating.
     pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
-        self.0.node_at(to, from, slot).inspect(|node| node.keeps())
+        self.0.node_at(to, from, slot).inspect(|node| node.may_have_holds())
     }
 
     /// The claim no longer waits.
@@ -204,14 +208,14 @@ impl Cluster {
 impl Inner {
     /// The claim waits in this slot.
     pub(crate) fn waits(&self, slot: u16, claim: ClaimId, name: &Name) {
-        self.waiting.add(slot, claim, name);
+        self.slot_waiters.add(slot, claim, name);
     }
 
     /// The claim no longer waits at any node: its slot may have been at another node when it began to wait.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
-        if self.waiting.remove(slot, claim) {
+        if self.slot_waiters.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
-            nodes.iter().for_each(|node| node.listener().waits(claim, false));
+            nodes.iter().for_each(|node| node.listener().set_waiting(claim, false));
         }
     }
 
@@ -227,12 +231,12 @@ impl Inner {
     }
 
     /// Waits until a node has reported the owners of the slots.
-    async fn look(&self) -> Result<(), EngineError> {
-        let mut told = pin!(self.told.notified());
-        told.as_mut().enable();
+    async fn wait_for_map(&self) -> Result<(), EngineError> {
+        let mut map_read = pin!(self.map_read.notified());
+        map_read.as_mut().enable();
         self.want_map();
-        told.await;
-        match self.lock().task.failed() {
+        map_read.await;
+        match self.lock().task.last_error() {
             None => Ok(()),
             Some(error) => {
                 self.contact.failed(error.fault, &error.message);
@@ -244,10 +248,10 @@ impl Inner {
     /// The nodes to ask for the owners of the slots, in order: first the nodes that know of changes, then connected
     /// ones, and at the end the one that may be gone.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
-        let mut known = self.lock();
-        let (witness, suspect) = (known.witness.take(), known.suspect.take());
+        let mut map = self.lock();
+        let (witness, suspect) = (map.witness.take(), map.suspect.take());
         let mut all: Vec<Arc<Node>> = witness.into_iter().collect();
-        for node in known.nodes.iter().chain(&known.seeds) {
+        for node in map.nodes.iter().chain(&map.seeds) {
             if !all.iter().any(|other| Arc::ptr_eq(node, other)) {
                 all.push(Arc::clone(node));
             }
@@ -258,19 +262,19 @@ impl Inner {
     }
 
     /// Takes over the owners of the slots that `witness` reported.
-    pub(crate) fn adopt(&self, told: &[Range], witness: &Node) -> Result<(), EngineError> {
-        if told.is_empty() {
-            let message = format!("{} knows of nobody that has slots", witness.place);
+    pub(crate) fn adopt(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
+        if ranges.is_empty() {
+            let message = format!("{} knows no node that has slots", witness.endpoint);
             return Err(EngineError::new(Fault::Retry, message));
         }
         let now = self.client.clock.now();
-        let mut known = self.lock();
+        let mut map = self.lock();
         let mut moved = Vec::new();
         let mut nodes: Vec<Arc<Node>> = Vec::new();
-        for range in told {
-            let Some(node) = known.node(&range.owner, &nodes, self) else { continue };
+        for range in ranges {
+            let Some(node) = map.node(&range.owner, &nodes, self) else { continue };
             for slot in range.first..=range.last {
-                if known.settle(slot, &node, now) {
+                if map.set_owner(slot, &node, now) {
                     moved.push(slot);
                 }
             }
@@ -279,64 +283,64 @@ impl Inner {
             }
         }
         // A slot that no node has now stays where it was, and requests about it are refused there.
-        known.nodes = nodes;
-        let after = known.owners();
-        known.nodes.clone_from(&after);
-        let is_one = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
-        known.seeds.iter().filter(|seed| !is_one(&after, seed)).for_each(|seed| seed.hang_up());
-        let left = std::mem::take(&mut known.left);
-        drop(known);
+        map.nodes = nodes;
+        let after = map.owners();
+        map.nodes.clone_from(&after);
+        let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
+        map.seeds.iter().filter(|seed| !contains(&after, seed)).for_each(|seed| seed.hang_up());
+        let left = std::mem::take(&mut map.left);
+        drop(map);
         // A node without slots was replaced, perhaps by a node that lacks newer data.
-        if left.iter().any(|node| !is_one(&after, node)) {
+        if left.iter().any(|node| !contains(&after, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
-        moved.iter().for_each(|&slot| self.waiting.ring(slot, &self.client.mailbox));
+        moved.iter().for_each(|&slot| self.slot_waiters.recheck(slot, &self.client.mailbox));
         self.regrouped.notify_one();
         Ok(())
     }
 
-    fn owned(&self, slot: u16) -> Option<Owned> {
+    fn owner(&self, slot: u16) -> Option<Owner> {
         self.lock().slots[usize::from(slot)].clone()
     }
 
     fn is_seed(&self, node: &Arc<Node>) -> bool {
-        self.lock().seeds.iter().any(|seed| seed.place == node.place)
+        self.lock().seeds.iter().any(|seed| seed.endpoint == node.endpoint)
     }
 
     /// The node at the address that `from` reported.
-    fn node_at(&self, told: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
-        let place = slots::place(told, &from.place.host).ok_or_else(|| {
+    fn node_at(&self, address: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
+        let endpoint = slots::endpoint(address, &from.endpoint.host).ok_or_else(|| {
             let message = format!(
-                "slot {slot} is on a node whose address {} does not know ({told}): set cluster-announce-hostname or cluster-announce-ip there",
-                from.place
+                "slot {slot} is on a node whose address {} does not know ({address}): set cluster-announce-hostname or cluster-announce-ip there",
+                from.endpoint
             );
             EngineError::new(Fault::Retry, message)
         })?;
-        let mut known = self.lock();
-        let node = known.node(&NodeInfo { id: None, place: Some(place) }, &[], self);
-        let node = node.ok_or_else(|| nobody_has(slot))?;
-        if !known.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
-            known.nodes.push(Arc::clone(&node));
+        let mut map = self.lock();
+        let node = map.node(&NodeInfo { id: None, endpoint: Some(endpoint) }, &[], self);
+        let node = node.ok_or_else(|| slot_without_owner(slot))?;
+        if !map.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
+            map.nodes.push(Arc::clone(&node));
             self.regrouped.notify_one();
         }
         Ok(node)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterMap> {
         // No panic under this lock can leave a change half done.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl ClusterMap {
     /// Records that the slot is at this node from now on. True if it was at another.
-    fn settle(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
-        let owned = &mut self.slots[usize::from(slot)];
-        if owned.as_ref().is_some_and(|owned| Arc::ptr_eq(&owned.node, node)) {
+    fn set_owner(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
+        let owner = &mut self.slots[usize::from(slot)];
+        if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(&owner.node, node)) {
             return false;
         }
-        node.keeps();
-        let Some(before) = owned.replace(Owned { node: Arc::clone(node), since }) else { return false };
+        node.may_have_holds();
+        let Some(before) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
         if !self.left.iter().any(|left| Arc::ptr_eq(left, &before.node)) {
             self.left.push(before.node);
         }
@@ -346,21 +350,21 @@ impl Known {
 
     /// The reported node: found by its id, which outlasts its address, or by its address. A node with a new address
     /// counts as a new node. `None` if its address is unknown.
-    fn node(&self, told: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
+    fn node(&self, report: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
         let all = || self.nodes.iter().chain(new).chain(&self.seeds);
-        let is_called = |node: &&Arc<Node>| told.id.is_some() && node.id.get() == told.id.as_ref();
-        let Some(place) = &told.place else { return all().find(is_called).cloned() };
-        let place = cluster.client.config.map.reachable(place.clone());
+        let is_called = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
+        let Some(endpoint) = &report.endpoint else { return all().find(is_called).cloned() };
+        let endpoint = cluster.client.config.map.reachable(endpoint.clone());
         let is_there = |node: &&Arc<Node>| {
-            node.place == place
-                && (told.id.is_none() || node.id.get().is_none() || node.id.get() == told.id.as_ref())
+            node.endpoint == endpoint
+                && (report.id.is_none() || node.id.get().is_none() || node.id.get() == report.id.as_ref())
         };
         let found = all().find(is_there).cloned();
         let node = found.unwrap_or_else(|| {
             let nodes = self.nodes.len().max(self.seeds.len());
-            Node::new(&cluster.me, &cluster.client, place, nodes)
+            Node::new(&cluster.me, &cluster.client, endpoint, nodes)
         });
-        if let Some(id) = &told.id {
+        if let Some(id) = &report.id {
             let _ = node.id.set(id.clone());
         }
         Some(node)
@@ -369,18 +373,18 @@ impl Known {
     /// The nodes that have slots.
     fn owners(&self) -> Vec<Arc<Node>> {
         let mut owners: Vec<Arc<Node>> = Vec::new();
-        for owned in self.slots.iter().flatten() {
+        for owner in self.slots.iter().flatten() {
             // Neighbouring slots mostly have the same owner.
-            let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owned.node);
+            let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owner.node);
             if !owners.iter().rev().any(is_known) {
-                owners.push(Arc::clone(&owned.node));
+                owners.push(Arc::clone(&owner.node));
             }
         }
         owners
     }
 }
 
-fn nobody_has(slot: u16) -> EngineError {
+fn slot_without_owner(slot: u16) -> EngineError {
     let message = format!(
         "no node of the Redis Cluster has slot {slot} now (see CLUSTER INFO there), or it announces no address (cluster-announce-hostname, cluster-announce-ip)"
     );

@@ -1,5 +1,5 @@
-//! The ways to reach Redis. They differ in which server has a slot now, and in the reaction to a change; scripts,
-//! outbox, listener and records are the same for all.
+//! The kinds of setup of Redis: one server, Sentinels, a cluster. They differ in how the server of a slot is found, and
+//! in the reaction to a change. Scripts, outbox, listener and records are the same for all.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -19,16 +19,17 @@ mod verdict;
 mod waiting;
 
 pub(crate) use one::{Dialer, One};
-pub(crate) use routed_request::{RoutedRequest, Via};
+pub(crate) use routed_request::{Route, RoutedRequest};
 
 use crate::{
     config::Config,
     error::Refused,
     keys::channel,
-    outbox::{Items, To, Values},
+    outbox::{Destination, Items, Values},
     push_listener::PushListener,
     scripts::Script,
     servers::Servers,
+    token_counter::TokenCounter,
 };
 use cluster::Cluster;
 use sentinel::Sentinel;
@@ -40,6 +41,7 @@ pub(crate) struct Client {
     pub(crate) channel: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) token_counter: TokenCounter,
     /// Counts connections, including failed attempts.
     connections: AtomicU64,
 }
@@ -56,33 +58,35 @@ pub(crate) enum Reach {
 
 impl Client {
     pub(crate) fn new(config: Config, id: ClaimId, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Self::hearing(config, id, clock, Arc::default())
+        Self::with_mailbox(config, id, clock, Arc::default())
     }
 
     /// A client whose notifications go to this mailbox.
-    pub(crate) fn hearing(
+    pub(crate) fn with_mailbox(
         config: Config,
         id: ClaimId,
         clock: Arc<dyn Clock>,
         mailbox: Arc<Mailbox>,
     ) -> Arc<Self> {
-        Arc::new(Self { config, channel: channel(id), clock, mailbox, connections: AtomicU64::new(1) })
+        let (channel, token_counter) = (channel(id), TokenCounter::new(&config.prefix));
+        let connections = AtomicU64::new(1);
+        Arc::new(Self { config, channel, clock, mailbox, token_counter, connections })
     }
 
     /// A listener for one server.
     pub(crate) fn listener(&self) -> Arc<PushListener> {
-        self.asking(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.confirming(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// A listener for one of several servers that pass published messages on to each other.
     pub(crate) fn listener_of_many(&self) -> Arc<PushListener> {
-        self.asking(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.confirming(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
-    /// If replicas are waited for, a pushed grant proves too little: it is sent before any replica has it.
-    fn asking(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
+    /// If replicas are waited for, pushed grants are confirmed: a pushed grant is sent before any replica has it.
+    fn confirming(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
-            listener.ask_before_believing();
+            listener.time.confirm_grants();
         }
         listener
     }
@@ -98,25 +102,27 @@ impl Reach {
     }
 
     /// The connection to the server that has the keys of this slot.
-    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
+    pub(crate) async fn route(&self, slot: u16) -> Result<Route, EngineError> {
         match self {
-            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default(), home: None }),
-            Self::Sentinel(sentinel) => {
-                Ok(Via { conn: sentinel.conn().await?, to: To::default(), home: None })
+            Self::One(one) => {
+                Ok(Route { conn: one.conn().await?, to: Destination::default(), cluster_node: None })
             }
-            Self::Cluster(cluster) => cluster.via(slot).await,
+            Self::Sentinel(sentinel) => {
+                Ok(Route { conn: sentinel.conn().await?, to: Destination::default(), cluster_node: None })
+            }
+            Self::Cluster(cluster) => cluster.route(slot).await,
         }
     }
 
     /// The connection to the server that has the keys of this slot, if it is made and nothing must be asked there
     /// first.
-    pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
+    pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let conn = match self {
             Self::One(one) => one.live()?,
             Self::Sentinel(sentinel) => sentinel.made()?,
-            Self::Cluster(cluster) => return cluster.via_made(slot),
+            Self::Cluster(cluster) => return cluster.ready_route(slot),
         };
-        Some(Via { conn, to: To::default(), home: None })
+        Some(Route { conn, to: Destination::default(), cluster_node: None })
     }
 
     /// Whether one request can be about keys of one slot only.
@@ -125,29 +131,29 @@ impl Reach {
     }
 
     /// Begins a request about keys of this slot.
-    pub(crate) const fn way(&self, slot: u16) -> RoutedRequest<'_> {
+    pub(crate) const fn request(&self, slot: u16) -> RoutedRequest<'_> {
         RoutedRequest::new(self, slot)
     }
 
-    /// Runs a script where the keys of this slot are. The items are built anew for each server that is asked.
+    /// Runs a script where the keys of this slot are. The items are built for each server that is asked.
     pub(crate) async fn run(
         &self,
         slot: u16,
         script: Script,
-        items: impl Fn(&Via) -> Result<Items, EngineError>,
+        items: impl Fn(&Route) -> Result<Items, EngineError>,
     ) -> Result<Values, Refused> {
-        let mut way = self.way(slot);
+        let mut request = self.request(slot);
         loop {
-            let via = way.via().await.map_err(Refused::Failed)?;
-            match via.run(script, items(&via).map_err(Refused::Failed)?).await {
-                Ok(said) => return Ok(said),
-                Err(refused) => way.again(refused).await?,
+            let route = request.route().await.map_err(Refused::Failed)?;
+            match route.run(script, items(&route).map_err(Refused::Failed)?).await {
+                Ok(reply) => return Ok(reply),
+                Err(refused) => request.retry(refused).await?,
             }
         }
     }
 
-    /// The server at the end of this connection says that it does not have the locks. Returns the error, if no other
-    /// server is known to have them.
+    /// The server of this connection reports that it does not have the locks. Returns the error, if no other server is
+    /// known to have them.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
             Self::One(one) => Err(one.demoted(connection, error)),
@@ -169,26 +175,28 @@ impl Reach {
     }
 
     /// The connections to all servers that have keys.
-    pub(crate) async fn servers(&self) -> Result<Vec<Via>, EngineError> {
+    pub(crate) async fn servers(&self) -> Result<Vec<Route>, EngineError> {
         match self {
-            Self::One(_) | Self::Sentinel(_) => Ok(vec![self.via(0).await?]),
+            Self::One(_) | Self::Sentinel(_) => Ok(vec![self.route(0).await?]),
             Self::Cluster(cluster) => cluster.owners().await,
         }
     }
 
     /// A connection to the same server; the last one may have broken.
-    pub(crate) async fn anew(&self, via: &Via) -> Result<Via, EngineError> {
-        match (self, &via.home) {
-            (Self::Cluster(cluster), Some(home)) => cluster.go(&home.node, To::default()).await,
-            _ => self.via(0).await,
+    pub(crate) async fn reconnect(&self, route: &Route) -> Result<Route, EngineError> {
+        match (self, &route.cluster_node) {
+            (Self::Cluster(cluster), Some(cluster_node)) => {
+                cluster.connect(&cluster_node.node, Destination::default()).await
+            }
+            _ => self.route(0).await,
         }
     }
 
     /// The claim, of a name in this slot, no longer waits at any server.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
-            Self::One(one) => one.listener().waits(claim, false),
-            Self::Sentinel(sentinel) => sentinel.listener().waits(claim, false),
+            Self::One(one) => one.listener().set_waiting(claim, false),
+            Self::Sentinel(sentinel) => sentinel.listener().set_waiting(claim, false),
             Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
         }
     }

@@ -30,7 +30,7 @@ const MOST_TRUST: Duration = Duration::from_secs(5);
 /// A node, as long as its address stays the same.
 pub(crate) struct Node {
     /// The address at which it is reached.
-    pub(crate) place: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// Its id in the cluster, once known.
     pub(crate) id: OnceLock<String>,
     link: Link<NodeDialer>,
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     /// How often slots came to it.
     arrivals: AtomicU64,
     /// For how many of these arrivals its time was asked for.
-    floored: AtomicU64,
+    floored_arrivals: AtomicU64,
 }
 
 /// Connects to a node, again and again.
@@ -55,20 +55,22 @@ impl Node {
     pub(crate) fn new(
         cluster: &Weak<Inner>,
         client: &Arc<Client>,
-        place: Endpoint,
+        endpoint: Endpoint,
         nodes: usize,
     ) -> Arc<Self> {
-        let server = client.config.server(Address::Tcp(place.clone()), nodes.max(2));
+        let server = client.config.server(Address::Tcp(endpoint.clone()), nodes.max(2));
         let listener = client.listener_of_many();
-        listener.trust(MOST_TRUST);
-        let dialer =
-            Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&listener)) };
+        listener.process.trust(MOST_TRUST);
+        let dialer = Dialer {
+            evidence_limit: Some(MOST_TRUST),
+            ..Dialer::with_listener(client, server.clone(), Arc::clone(&listener))
+        };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
         // The cluster records whether any node was reached.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
         let shards = Shards::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
-        let (id, has_shards, arrivals, floored) = Default::default();
-        Arc::new(Self { place, id, link, shards, has_shards, arrivals, floored })
+        let (id, has_shards, arrivals, floored_arrivals) = Default::default();
+        Arc::new(Self { endpoint, id, link, shards, has_shards, arrivals, floored_arrivals })
     }
 
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
@@ -97,8 +99,8 @@ impl Node {
     }
 
     /// The node has slots, or some are migrating to it.
-    pub(crate) fn keeps(&self) {
-        self.listener().keeps();
+    pub(crate) fn may_have_holds(&self) {
+        self.listener().process.may_have_holds();
     }
 
     /// Slots came to it from another.
@@ -114,14 +116,14 @@ impl Node {
         }
         let arrivals = self.arrivals.load(Ordering::Acquire);
         let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_asked)?;
-        self.listener().raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
-        self.floored.fetch_max(arrivals, Ordering::AcqRel);
+        self.listener().time.raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
+        self.floored_arrivals.fetch_max(arrivals, Ordering::AcqRel);
         Ok(())
     }
 
     fn has_floor(&self) -> bool {
         let arrivals = self.arrivals.load(Ordering::Acquire);
-        self.floored.load(Ordering::Acquire) >= arrivals
+        self.floored_arrivals.load(Ordering::Acquire) >= arrivals
     }
 
     /// Whether it has channels of slots (Redis 7.0). Calls the command without arguments, which does nothing.
@@ -142,8 +144,8 @@ impl Node {
 async fn node_timeout(conn: &Conn) -> Option<Duration> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg("cluster-node-timeout");
-    let said: HashMap<String, u64> = from_redis_value(conn.ask(&command).await.ok()?).ok()?;
-    said.into_values().next().map(Duration::from_millis)
+    let reply: HashMap<String, u64> = from_redis_value(conn.ask(&command).await.ok()?).ok()?;
+    reply.into_values().next().map(Duration::from_millis)
 }
 
 /// The error of a preparation: the request itself was not sent.
@@ -169,7 +171,7 @@ impl Dial for NodeDialer {
             if let Some(timeout) = runtime::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
                 let trust = (timeout / 2).min(MOST_TRUST);
                 conn.trust(trust);
-                self.dialer.listener.trust(trust);
+                self.dialer.listener.process.trust(trust);
             }
             Ok(conn)
         })

@@ -28,7 +28,7 @@ pub(crate) struct Dialer {
     pub(crate) listener: Arc<PushListener>,
     pub(crate) wanted: Wanted,
     /// An answer that took longer is no evidence.
-    pub(crate) slow: Option<Duration>,
+    pub(crate) evidence_limit: Option<Duration>,
 }
 
 impl One {
@@ -60,10 +60,10 @@ impl One {
         self.0.mend().await;
     }
 
-    /// The server at the end of this connection is no master: the next request connects to the server that is behind
-    /// the name by then. Returns the error for the refused request.
+    /// The server of this connection is no master: the next request connects to the server that has the name by then.
+    /// Returns the error for the refused request.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
-        let was_master = self.listener().was_master();
+        let was_master = self.listener().process.was_master();
         hang_up(&self.0, connection, was_master.then_some(self.listener()));
         if was_master { EngineError::new(Fault::Retry, error.message) } else { error }
     }
@@ -81,17 +81,17 @@ pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, dou
 
 impl Dialer {
     pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
-        Self::heard(client, server, client.listener())
+        Self::with_listener(client, server, client.listener())
     }
 
     /// The same with this listener.
-    pub(crate) fn heard(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
+    pub(crate) fn with_listener(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
             Servers::One(_) => Wanted::Alone,
             Servers::Sentinel(_) => Wanted::Master,
             Servers::Cluster(_) => Wanted::Node,
         };
-        Self { client: Arc::clone(client), server, listener, wanted, slow: None }
+        Self { client: Arc::clone(client), server, listener, wanted, evidence_limit: None }
     }
 }
 

@@ -12,7 +12,7 @@ use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant};
 use redis::{FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use tokio::sync::{Notify, watch};
 
-use super::verdict::{Named, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
+use super::verdict::{NamedMaster, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
 use crate::{
     error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
@@ -24,13 +24,13 @@ use crate::{
 };
 
 /// The poll interval of a Sentinel. Its announcements in between lead to a question at once, and may be lost.
-const PACE: Duration = Duration::from_secs(1);
-/// A Sentinel that says nothing for this long is connected to again.
-const SILENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// After this time without an answer, a new connection to the Sentinel is made.
+const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// The pause after a failed or broken connection.
 const PAUSE: Duration = Duration::from_millis(250);
 /// For this long a Sentinel that names another master by a later fail-over counts against the majority: Sentinels
-/// inform each other within 2 s. After that it is ignored: epochs begin anew where a group is removed and added again.
+/// inform each other within 2 s. After that it is ignored: epochs restart where a group is removed and added again.
 const VETO: Duration = Duration::from_secs(5);
 /// The channel on which Sentinels announce a new master.
 const CHANNEL: &str = "+switch-master";
@@ -48,25 +48,25 @@ pub(crate) struct Panel {
 
 /// One Sentinel.
 struct SentinelState {
-    place: Endpoint,
+    endpoint: Endpoint,
     server: Server,
     master: String,
     clock: Arc<dyn Clock>,
-    told: Mutex<Answer>,
+    report: Mutex<LastReport>,
     changed: watch::Sender<()>,
     /// Notified when it is to be asked at once.
     kick: Notify,
 }
 
-/// Its report, and when it was asked.
-struct Answer {
-    told: SentinelReport,
+/// The last report of a Sentinel, and when the Sentinel was asked for it.
+struct LastReport {
+    report: SentinelReport,
     asked: Instant,
 }
 
-impl Answer {
+impl LastReport {
     fn since(&self, since: Instant) -> &SentinelReport {
-        if self.asked < since { &SentinelReport::Nothing } else { &self.told }
+        if self.asked < since { &SentinelReport::Nothing } else { &self.report }
     }
 }
 
@@ -74,20 +74,23 @@ impl Panel {
     /// Starts the tasks. Must be called within a runtime.
     pub(crate) fn new(servers: Vec<(Endpoint, Server)>, master: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let changed = watch::Sender::new(());
-        let state = |(place, server)| {
+        let state = |(endpoint, server)| {
             Arc::new(SentinelState {
-                place,
+                endpoint,
                 server,
                 master: master.to_owned(),
-                told: Mutex::new(Answer { told: SentinelReport::Nothing, asked: Instant::from_nanos(0) }),
+                report: Mutex::new(LastReport {
+                    report: SentinelReport::Nothing,
+                    asked: Instant::from_nanos(0),
+                }),
                 clock: Arc::clone(clock),
                 changed: changed.clone(),
                 kick: Notify::new(),
             })
         };
         let states: Vec<_> = servers.into_iter().map(state).collect();
-        let sit = |state: &Arc<SentinelState>| runtime::run(Arc::clone(state).sit());
-        let running = states.iter().map(sit).collect();
+        let poll = |state: &Arc<SentinelState>| runtime::run(Arc::clone(state).poll());
+        let running = states.iter().map(poll).collect();
         let (master, clock, disputed) = (master.to_owned(), Arc::clone(clock), Mutex::default());
         Arc::new(Self { master, clock, states, changed, disputed, _running: running })
     }
@@ -99,7 +102,7 @@ impl Panel {
 
     /// The same by the reports of the Sentinels that were asked at this instant or later.
     pub(crate) fn verdict_since(&self, since: Instant) -> Verdict {
-        let verdict = self.heard(since, |heard| judge(heard, &self.master));
+        let verdict = self.with_answers(since, |answers| judge(answers, &self.master));
         let mut disputed = lock_of(&self.disputed);
         match verdict {
             Verdict::Disputed(named, other) => {
@@ -118,8 +121,8 @@ impl Panel {
 
     /// Whether any Sentinel knows of a later fail-over to another server than `mine`.
     pub(crate) fn contradicts(&self, mine: &Endpoint) -> bool {
-        let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.place == *mine);
-        vetoed && self.heard(Instant::from_nanos(0), |heard| contradicts(heard, mine))
+        let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.endpoint == *mine);
+        vetoed && self.with_answers(Instant::from_nanos(0), |answers| contradicts(answers, mine))
     }
 
     /// Changes with each report.
@@ -132,16 +135,17 @@ impl Panel {
         self.states.iter().for_each(|state| state.kick.notify_one());
     }
 
-    fn heard<T>(&self, since: Instant, judge: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
-        let answers: Vec<_> = self.states.iter().map(|state| (&state.place, lock_of(&state.told))).collect();
-        let heard = answers.iter().map(|(place, answer)| (*place, answer.since(since)));
-        let heard: Vec<SentinelAnswer<'_>> = heard.collect();
-        judge(&heard)
+    fn with_answers<T>(&self, since: Instant, judge: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
+        let reports: Vec<_> =
+            self.states.iter().map(|state| (&state.endpoint, lock_of(&state.report))).collect();
+        let answers = reports.iter().map(|(endpoint, report)| (*endpoint, report.since(since)));
+        let answers: Vec<SentinelAnswer<'_>> = answers.collect();
+        judge(&answers)
     }
 }
 
 impl SentinelState {
-    async fn sit(self: Arc<Self>) {
+    async fn poll(self: Arc<Self>) {
         loop {
             let (limit, asked) = (self.server.limit, self.clock.now());
             let address = &self.server.address;
@@ -156,13 +160,13 @@ impl SentinelState {
                     EngineError::new(Fault::Retry, message)
                 }
             };
-            self.says(asked, SentinelReport::Silent(error));
+            self.set_report(asked, SentinelReport::Silent(error));
             runtime::within(PAUSE, std::future::pending::<()>()).await;
         }
     }
 
-    fn says(&self, asked: Instant, told: SentinelReport) {
-        *lock_of(&self.told) = Answer { told, asked };
+    fn set_report(&self, asked: Instant, report: SentinelReport) {
+        *lock_of(&self.report) = LastReport { report, asked };
         let _ = self.changed.send(());
     }
 
@@ -193,25 +197,26 @@ impl SentinelState {
     /// Asks until the connection breaks, and returns the reason.
     async fn ask_on(&self, dialed: Dialed) -> EngineError {
         let address = &self.server.address;
-        let gone = || EngineError::new(Fault::Retry, format!("the Sentinel at {address} hung up"));
+        let hung_up =
+            || EngineError::new(Fault::Retry, format!("the Sentinel at {address} closed the connection"));
         let Dialed { mux, driver, notification: _notifications } = dialed;
         let asking = async {
             loop {
                 let asked = self.clock.now();
-                match runtime::within(SILENCE, self.ask(&mux)).await {
-                    Some(Ok(told)) => self.says(asked, told),
+                match runtime::within(MAX_SILENCE, self.ask(&mux)).await {
+                    Some(Ok(report)) => self.set_report(asked, report),
                     Some(Err(error)) => return self.of_sentinel(error),
                     None => {
-                        let message = format!("the Sentinel at {address} said nothing for {SILENCE:?}");
+                        let message = format!("the Sentinel at {address} did not answer for {MAX_SILENCE:?}");
                         return EngineError::new(Fault::Retry, message);
                     }
                 }
-                let _ = runtime::within(PACE, self.kick.notified()).await;
+                let _ = runtime::within(POLL_INTERVAL, self.kick.notified()).await;
             }
         };
         tokio::select! {
             error = asking => error,
-            () = driver => gone(),
+            () = driver => hung_up(),
         }
     }
 
@@ -230,15 +235,20 @@ impl SentinelState {
         let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
         let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
-        Ok(SentinelReport::Named(Named { place: Endpoint { host, port }, epoch, sentinels, down_after }))
+        Ok(SentinelReport::Named(NamedMaster {
+            endpoint: Endpoint { host, port },
+            epoch,
+            sentinels,
+            down_after,
+        }))
     }
 
-    /// Marks the error as one of a Sentinel; of a refused login, says which login was refused.
+    /// Marks the error as one of a Sentinel. For a refused login the message names the login.
     fn of_sentinel(&self, error: EngineError) -> EngineError {
         let address = &self.server.address;
         let message = match error.fault {
             Fault::Denied => format!(
-                "the Sentinel at {address} refuses us: it wants the user and password of the URL options sentinel_user and sentinel_password_file, which are its own ({})",
+                "the Sentinel at {address} refuses the login: it needs the user and password of the URL options sentinel_user and sentinel_password_file, which are its own ({})",
                 error.message
             ),
             _ => format!("the Sentinel at {address}: {}", error.message),
@@ -249,7 +259,7 @@ impl SentinelState {
 
 impl PushHandler for SentinelState {
     /// Reads `<name> <old host> <old port> <new host> <new port>`, also of other groups.
-    fn hear(&self, message: &[u8]) {
+    fn receive(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
             self.kick.notify_one();
         }
@@ -263,8 +273,8 @@ fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
 }
 
 /// Where a Sentinel listens.
-pub(crate) fn at(place: &Endpoint) -> Address {
-    Address::Tcp(place.clone())
+pub(crate) fn at(endpoint: &Endpoint) -> Address {
+    Address::Tcp(endpoint.clone())
 }
 
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -279,28 +289,28 @@ mod tests {
     use super::*;
     use crate::server::Login;
 
-    /// Sentinels announce what happens to all groups that they watch.
+    /// Sentinels announce changes of all groups that they watch.
     #[test]
-    fn only_what_is_announced_of_the_own_group_is_a_reason_to_ask() {
-        let place = Endpoint { host: "h".to_owned(), port: 1 };
+    fn only_announcements_of_the_own_group_trigger_a_poll() {
+        let endpoint = Endpoint { host: "h".to_owned(), port: 1 };
         let state = SentinelState {
-            server: Server::new(at(&place), Login::default(), Duration::ZERO, 3),
-            place,
+            server: Server::new(at(&endpoint), Login::default(), Duration::ZERO, 3),
+            endpoint,
             master: "mymaster".to_owned(),
             clock: Env::system().clock,
-            told: Mutex::new(Answer { told: SentinelReport::Nothing, asked: Instant::from_nanos(0) }),
+            report: Mutex::new(LastReport { report: SentinelReport::Nothing, asked: Instant::from_nanos(0) }),
             changed: watch::Sender::new(()),
             kick: Notify::new(),
         };
-        for (said, asks) in [
+        for (message, is_asked) in [
             ("mymaster 127.0.0.1 1 127.0.0.1 2", true),
             ("other 127.0.0.1 1 127.0.0.1 2", false),
             ("mymaster2 127.0.0.1 1 127.0.0.1 2", false),
             ("other mymaster 1 127.0.0.1 2", false),
             ("", false),
         ] {
-            state.hear(said.as_bytes());
-            assert_eq!(state.kick.notified().now_or_never().is_some(), asks, "{said}");
+            state.receive(message.as_bytes());
+            assert_eq!(state.kick.notified().now_or_never().is_some(), is_asked, "{message}");
         }
     }
 }

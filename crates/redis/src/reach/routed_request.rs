@@ -9,7 +9,7 @@ use crate::{
     conn::Conn,
     error::Refused,
     keys::channel_of,
-    outbox::{Items, To, Values},
+    outbox::{Destination, Items, Values},
     scripts::Script,
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct RoutedRequest<'a> {
     slot: u16,
     /// The connection that it last used.
     last: u64,
-    /// How many servers said that they do not have the locks.
+    /// How many servers reported that they do not have the locks.
     demoted: u32,
     redirections: u32,
     /// The node that was asked last.
@@ -39,16 +39,16 @@ const MOST_DEMOTED: u32 = 3;
 
 /// The connection for a request, and the destination there.
 #[derive(Clone)]
-pub(crate) struct Via {
+pub(crate) struct Route {
     pub(crate) conn: Arc<Conn>,
-    pub(crate) to: To,
+    pub(crate) to: Destination,
     /// Its node, where servers share the slots.
-    pub(crate) home: Option<Home>,
+    pub(crate) cluster_node: Option<ClusterNode>,
 }
 
 /// The node of a connection.
 #[derive(Clone)]
-pub(crate) struct Home {
+pub(crate) struct ClusterNode {
     pub(crate) cluster: Arc<Inner>,
     pub(crate) node: Arc<Node>,
 }
@@ -59,21 +59,21 @@ impl<'a> RoutedRequest<'a> {
     }
 
     /// The connection to the server that is to be asked next.
-    pub(crate) async fn via(&mut self) -> Result<Via, EngineError> {
-        let via = match (self.reach, self.importer.take()) {
+    pub(crate) async fn route(&mut self) -> Result<Route, EngineError> {
+        let route = match (self.reach, self.importer.take()) {
             (Reach::Cluster(cluster), Some(importer)) => {
-                let to = To { slot: Some(self.slot), asking: true, unsettled: true };
-                cluster.go(&importer, to).await?
+                let to = Destination { slot: Some(self.slot), asking: true, unsettled: true };
+                cluster.connect(&importer, to).await?
             }
-            _ => self.reach.via(self.slot).await?,
+            _ => self.reach.route(self.slot).await?,
         };
-        self.last = via.conn.number;
-        self.asked = via.home.as_ref().map(|home| Arc::clone(&home.node));
-        Ok(via)
+        self.last = route.conn.number;
+        self.asked = route.cluster_node.as_ref().map(|cluster_node| Arc::clone(&cluster_node.node));
+        Ok(route)
     }
 
     /// The server refused the request. Returns the reason, if no other server is to be asked.
-    pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), Refused> {
+    pub(crate) async fn retry(&mut self, refused: Refused) -> Result<(), Refused> {
         match refused {
             Refused::Demoted(error) => {
                 self.demoted += 1;
@@ -87,21 +87,21 @@ impl<'a> RoutedRequest<'a> {
                 let message = format!("slot {} is moving between two servers ({})", self.slot, error.message);
                 Err(Refused::Split(EngineError::new(Fault::Retry, message)))
             }
-            Refused::Moved { .. } | Refused::Ask { .. } => self.sent_on(refused),
+            Refused::Moved { .. } | Refused::Ask { .. } => self.redirect(refused),
             Refused::Failed(error) => Err(Refused::Failed(error)),
         }
     }
 
     /// Redirects to another node of the cluster.
-    fn sent_on(&mut self, refused: Refused) -> Result<(), Refused> {
+    fn redirect(&mut self, refused: Refused) -> Result<(), Refused> {
         let (Reach::Cluster(cluster), Some(asked)) = (self.reach, &self.asked) else { return Err(refused) };
         let slot = self.slot;
         self.redirections += 1;
         match refused {
             Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MOST_REDIRECTIONS => {
                 let message = format!(
-                    "the nodes of the Redis Cluster do not agree who has slot {slot}: {} says {to}",
-                    asked.place
+                    "the nodes of the Redis Cluster do not agree which node has slot {slot}: {} names {to}",
+                    asked.endpoint
                 );
                 Err(Refused::Failed(EngineError::new(Fault::Retry, message)))
             }
@@ -115,27 +115,28 @@ impl<'a> RoutedRequest<'a> {
     }
 }
 
-impl Via {
+impl Route {
     /// Runs a script for these items.
     pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, Refused> {
-        let mut overdue = self.home.as_ref().map(Overdue::new);
-        let to = if script.is_short() { To::default() } else { self.to };
-        let said = self.conn.run(to, script, items).await;
+        let mut overdue = self.cluster_node.as_ref().map(Overdue::new);
+        let to = if script.is_fast_path() { Destination::default() } else { self.to };
+        let reply = self.conn.run(to, script, items).await;
         if let Some(overdue) = &mut overdue {
-            overdue.home = None;
+            overdue.cluster_node = None;
         }
-        if let (Err(Refused::Failed(error) | Refused::Demoted(error)), Some(home)) = (&said, &self.home)
+        if let (Err(Refused::Failed(error) | Refused::Demoted(error)), Some(cluster_node)) =
+            (&reply, &self.cluster_node)
             && matches!(error.fault, Fault::Retry | Fault::Unknown)
         {
-            home.cluster.suspect(&home.node);
+            cluster_node.cluster.suspect(&cluster_node.node);
         }
-        said
+        reply
     }
 
     /// The channel for notifications to a claim in this slot.
     pub(crate) async fn channel<'c>(&self, client: &'c Client) -> Result<Cow<'c, str>, EngineError> {
-        match (&self.home, self.to.slot) {
-            (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
+        match (&self.cluster_node, self.to.slot) {
+            (Some(cluster_node), Some(slot)) if cluster_node.node.has_shards(&self.conn).await? => {
                 Ok(channel_of(&client.channel, slot).into())
             }
             _ => Ok(Cow::Borrowed(&client.channel)),
@@ -143,11 +144,11 @@ impl Via {
     }
 
     /// Whether the client listens to notifications of the slot from this server. While the slot is migrating to the
-    /// server, nobody can listen, and no claim is passed over.
-    pub(crate) async fn hears(&self) -> Result<bool, EngineError> {
-        match (&self.home, self.to.slot) {
-            (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
-                Ok(self.to.asking || home.node.shards.hears(slot))
+    /// server, no client can listen there, and no claim is passed over.
+    pub(crate) async fn is_listening(&self) -> Result<bool, EngineError> {
+        match (&self.cluster_node, self.to.slot) {
+            (Some(cluster_node), Some(slot)) if cluster_node.node.has_shards(&self.conn).await? => {
+                Ok(self.to.asking || cluster_node.node.shards.is_subscribed(slot))
             }
             // They come on this connection.
             _ => Ok(true),
@@ -156,22 +157,22 @@ impl Via {
 
     /// Subscribes to notifications of the slot.
     pub(crate) async fn listen(&self) -> Result<(), Refused> {
-        match (&self.home, self.to.slot) {
-            (Some(home), Some(slot)) => home.node.shards.listen(slot).await,
+        match (&self.cluster_node, self.to.slot) {
+            (Some(cluster_node), Some(slot)) => cluster_node.node.shards.listen(slot).await,
             _ => Ok(()),
         }
     }
 
     /// Records whether the claim waits at this server.
     pub(crate) fn waits(&self, claim: ClaimId, name: &Name, waits: bool) {
-        let (Some(home), Some(slot)) = (&self.home, self.to.slot) else {
-            return self.conn.listener.waits(claim, waits);
+        let (Some(cluster_node), Some(slot)) = (&self.cluster_node, self.to.slot) else {
+            return self.conn.listener.set_waiting(claim, waits);
         };
         if waits {
-            home.cluster.waits(slot, claim, name);
-            self.conn.listener.waits(claim, true);
+            cluster_node.cluster.waits(slot, claim, name);
+            self.conn.listener.set_waiting(claim, true);
         } else {
-            home.cluster.waits_no_more(slot, claim);
+            cluster_node.cluster.waits_no_more(slot, claim);
         }
     }
 }
@@ -179,22 +180,22 @@ impl Via {
 /// A request in flight. If its caller gives it up after a while, the node may be stuck: such a node sends no
 /// redirection.
 struct Overdue<'a> {
-    home: Option<&'a Home>,
+    cluster_node: Option<&'a ClusterNode>,
     sent: Instant,
 }
 
 impl<'a> Overdue<'a> {
-    fn new(home: &'a Home) -> Self {
-        Self { home: Some(home), sent: home.cluster.client.clock.now() }
+    fn new(cluster_node: &'a ClusterNode) -> Self {
+        Self { cluster_node: Some(cluster_node), sent: cluster_node.cluster.client.clock.now() }
     }
 }
 
 impl Drop for Overdue<'_> {
     fn drop(&mut self) {
-        if let Some(home) = self.home
-            && home.cluster.client.clock.now().since(self.sent).as_millis() >= u128::from(OVERDUE_MS)
+        if let Some(cluster_node) = self.cluster_node
+            && cluster_node.cluster.client.clock.now().since(self.sent).as_millis() >= u128::from(OVERDUE_MS)
         {
-            home.cluster.suspect(&home.node);
+            cluster_node.cluster.suspect(&cluster_node.node);
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
     Client,
     one::{Dialer, hang_up},
     panel::{Panel, at},
-    verdict::{Named, Verdict},
+    verdict::{NamedMaster, Verdict},
 };
 use crate::{
     conn::Conn,
@@ -29,9 +29,9 @@ use crate::{
 };
 
 /// The interval at which the reports of the Sentinels are judged, even without a new report.
-const LOOK: Duration = Duration::from_millis(250);
+const JUDGE_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a request waits for a connection at least.
-const WAIT: Duration = Duration::from_millis(300);
+const CONN_WAIT: Duration = Duration::from_millis(300);
 /// Sentinels cannot have promoted another server within half of the time after which they take a master for down. For
 /// this time a master is trusted without a majority that names it; a slower answer proves nothing.
 const SHORTEST_TRUST: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ struct MasterDialer {
     /// Created at the first connection, because it needs the runtime.
     panel: OnceLock<Arc<Panel>>,
     /// The reason while there is no connection.
-    why: Mutex<Option<EngineError>>,
+    last_error: Mutex<Option<EngineError>>,
     /// How many Sentinels exist, by their own reports.
     known: AtomicU32,
 }
@@ -61,7 +61,7 @@ impl Sentinel {
             listener: client.listener(),
             sentinels: sentinels.clone(),
             panel: OnceLock::new(),
-            why: Mutex::default(),
+            last_error: Mutex::default(),
             known: AtomicU32::new(0),
         };
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
@@ -71,11 +71,11 @@ impl Sentinel {
     /// attempts continue in the background.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         loop {
-            if let Some(conn) = runtime::within(WAIT, self.0.conn()).await {
+            if let Some(conn) = runtime::within(CONN_WAIT, self.0.conn()).await {
                 return conn;
             }
-            if let Some(why) = &*lock_of(&self.0.dialer().why) {
-                return Err(why.again());
+            if let Some(last_error) = &*lock_of(&self.0.dialer().last_error) {
+                return Err(last_error.again());
             }
         }
     }
@@ -93,7 +93,7 @@ impl Sentinel {
         self.0.mend().await;
     }
 
-    /// The server at the end of this connection says that it is no master.
+    /// The server of this connection reports that it is no master.
     pub(crate) fn demoted(&self, connection: u64) {
         hang_up(&self.0, connection, Some(self.listener()));
         if let Some(panel) = self.0.dialer().panel.get() {
@@ -104,45 +104,47 @@ impl Sentinel {
     /// How many Sentinels the URL names, and how many exist by their own reports.
     pub(crate) fn counted(&self) -> (usize, u32) {
         let dialer = self.0.dialer();
-        (dialer.sentinels.places.len(), dialer.known.load(Ordering::Relaxed))
+        (dialer.sentinels.endpoints.len(), dialer.known.load(Ordering::Relaxed))
     }
 }
 
 impl MasterDialer {
     fn panel(&self) -> &Arc<Panel> {
         self.panel.get_or_init(|| {
-            let Sentinels { places, master, login, .. } = &self.sentinels;
+            let Sentinels { endpoints, master, login, .. } = &self.sentinels;
             let server = |place: &Endpoint| {
                 let timeout = self.client.config.connect_timeout;
-                let server = Server::new(at(place), login.clone(), timeout, places.len().max(2));
+                let server = Server::new(at(place), login.clone(), timeout, endpoints.len().max(2));
                 #[cfg(feature = "tls")]
                 let server = Server { tls: self.sentinels.tls.clone(), ..server };
                 (place.clone(), server)
             };
-            Panel::new(places.iter().map(server).collect(), master, &self.client.clock)
+            Panel::new(endpoints.iter().map(server).collect(), master, &self.client.clock)
         })
     }
 
-    /// Connects to the named server. It must itself say that it is the master, and Sentinels that are asked after that
-    /// must still name it: a server that was stopped and replaced meanwhile does not know it.
-    async fn open(&self, named: &Named, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    /// Connects to the named server. The server itself must report that it is the master, and Sentinels that are asked
+    /// after that must still name it: a server that was stopped and replaced does not know that.
+    async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
-        let reachable = config.map.reachable(named.place.clone());
+        let reachable = config.map.reachable(named.endpoint.clone());
         let server = config.server(Address::Tcp(reachable), 1);
         let trust = trust(named.down_after);
         self.known.store(named.sentinels, Ordering::Relaxed);
-        let dialer =
-            Dialer { slow: Some(trust), ..Dialer::heard(&self.client, server, Arc::clone(&self.listener)) };
+        let dialer = Dialer {
+            evidence_limit: Some(trust),
+            ..Dialer::with_listener(&self.client, server, Arc::clone(&self.listener))
+        };
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
         let watching =
-            || watch(Arc::clone(self.panel()), named.place.clone(), trust, Arc::clone(&self.client.clock));
+            || watch(Arc::clone(self.panel()), named.endpoint.clone(), trust, Arc::clone(&self.client.clock));
         let replaced = |other: &str| {
-            EngineError::new(Fault::Retry, format!("the Sentinels named {}, and now {other}", named.place))
+            EngineError::new(Fault::Retry, format!("the Sentinels named {}, and now {other}", named.endpoint))
         };
         let conn = tokio::select! {
             conn = Conn::open(&dialer, number, broken, Box::pin(watching())) => conn.map_err(|mut error| {
                 if error.fault == Fault::Retry && error.message.starts_with("cannot connect") {
-                    error.message += ": the Sentinels name it, until another has its place";
+                    error.message += ": the Sentinels name this server until they name another";
                 }
                 error
             })?,
@@ -154,17 +156,17 @@ impl MasterDialer {
         panel.kick();
         loop {
             match panel.verdict_since(now) {
-                Verdict::Master(master) if master.place == named.place => return Ok(conn),
+                Verdict::Master(master) if master.endpoint == named.endpoint => return Ok(conn),
                 Verdict::Open => drop(answers.changed().await),
-                Verdict::Nobody(error) => return Err(error),
-                Verdict::Master(Named { place: other, .. }) | Verdict::Disputed(_, other) => {
+                Verdict::NoMaster(error) => return Err(error),
+                Verdict::Master(NamedMaster { endpoint: other, .. }) | Verdict::Disputed(_, other) => {
                     return Err(replaced(&other.to_string()));
                 }
             }
         }
     }
 
-    /// Tries until there is a master, and keeps the reason why there is none.
+    /// Tries until there is a master. Until then the reason is stored.
     async fn find(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let panel = self.panel();
         let mut answers = panel.listen();
@@ -176,23 +178,25 @@ impl MasterDialer {
                     Err(error) => Some(error),
                 },
                 Verdict::Disputed(named, other) => {
-                    let message =
-                        format!("most Sentinels name {}, and one {other} by a later fail-over", named.place);
+                    let message = format!(
+                        "most Sentinels name {}, and one {other} by a later fail-over",
+                        named.endpoint
+                    );
                     Some(EngineError::new(Fault::Retry, message))
                 }
                 Verdict::Open => None,
-                Verdict::Nobody(error) => Some(error),
+                Verdict::NoMaster(error) => Some(error),
             };
             match error {
                 Some(error) if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) => {
                     return Err(error);
                 }
-                Some(error) => *lock_of(&self.why) = Some(error),
+                Some(error) => *lock_of(&self.last_error) = Some(error),
                 None => {}
             }
             // A lost server stays named until it has been down for long enough: attempts to connect to it have pauses.
-            let _ = runtime::within(LOOK, answers.changed()).await;
-            let _ = runtime::within(LOOK / 2, std::future::pending::<()>()).await;
+            let _ = runtime::within(JUDGE_INTERVAL, answers.changed()).await;
+            let _ = runtime::within(JUDGE_INTERVAL / 2, std::future::pending::<()>()).await;
         }
     }
 
@@ -200,7 +204,7 @@ impl MasterDialer {
         let none = || {
             EngineError::new(Fault::Retry, format!("no majority of the Sentinels answered within {limit:?}"))
         };
-        lock_of(&self.why).as_ref().map_or_else(none, EngineError::again)
+        lock_of(&self.last_error).as_ref().map_or_else(none, EngineError::again)
     }
 }
 
@@ -212,7 +216,7 @@ impl Dial for MasterDialer {
             let limit = dial_limit(self.client.config.connect_timeout, 1);
             let found = runtime::within(limit, self.find(broken)).await;
             let found = found.unwrap_or_else(|| Err(self.no_answer(limit)));
-            *lock_of(&self.why) = found.as_ref().err().map(EngineError::again);
+            *lock_of(&self.last_error) = found.as_ref().err().map(EngineError::again);
             found
         })
     }
@@ -242,9 +246,9 @@ async fn watch(panel: Arc<Panel>, mine: Endpoint, trust: Duration, clock: Arc<dy
     let (mut answers, mut named) = (panel.listen(), clock.now());
     loop {
         match panel.verdict() {
-            Verdict::Master(master) if master.place == mine => named = clock.now(),
+            Verdict::Master(master) if master.endpoint == mine => named = clock.now(),
             Verdict::Master(other) => {
-                tracing::info!(%mine, other = %other.place, "the Sentinels name another master");
+                tracing::info!(%mine, other = %other.endpoint, "the Sentinels name another master");
                 return;
             }
             _ if panel.contradicts(&mine) => {
@@ -257,7 +261,7 @@ async fn watch(panel: Arc<Panel>, mine: Endpoint, trust: Duration, clock: Arc<dy
             }
             _ => {}
         }
-        let _ = runtime::within(LOOK, answers.changed()).await;
+        let _ = runtime::within(JUDGE_INTERVAL, answers.changed()).await;
     }
 }
 
@@ -270,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_master_is_believed_in_for_less_than_it_takes_to_make_another() {
+    fn a_master_is_trusted_for_less_than_a_promotion_takes() {
         for (down_after, expected) in [(30_000, 5000), (6000, 3000), (1000, 2000)] {
             assert_eq!(trust(Duration::from_millis(down_after)), Duration::from_millis(expected));
         }

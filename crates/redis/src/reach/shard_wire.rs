@@ -1,12 +1,12 @@
-//! A connection for notifications of slots, with its own writer and parser: the client library takes the unasked
-//! `sunsubscribe` of a slot that moved for the answer to a command. It speaks the old protocol, in which every
-//! notification names its kind.
+//! A connection for notifications of slots, with its own writer and parser: the client library takes the unrequested
+//! `sunsubscribe` of a slot that moved for the answer to a command. The connection uses the old protocol (RESP2), in
+//! which every notification names its kind.
 
 use leasehold_core::EngineError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    error::{said_in_script, unreachable},
+    error::{script_error, unreachable},
     server::Server,
     stream,
 };
@@ -26,25 +26,25 @@ pub(crate) enum Frame {
 pub(crate) struct Wire {
     stream: Box<dyn stream::Bytes>,
     /// Bytes that were received and not read yet.
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 /// The bytes are not of the Redis protocol.
 #[derive(Debug)]
-pub(crate) struct Nonsense;
+pub(crate) struct Malformed;
 
 impl Wire {
     /// Connects and logs in.
     pub(crate) async fn open(server: &Server) -> Result<Self, EngineError> {
-        let mut wire = Self { stream: stream::open(server).await?, came: Vec::new() };
+        let mut wire = Self { stream: stream::open(server).await?, received: Vec::new() };
         if let Some(password) = &server.login.password {
             let password = password.read().await?;
             let user = server.login.user.as_deref();
             let words: Vec<&str> = ["AUTH"].into_iter().chain(user).chain([password.as_str()]).collect();
             let broke = |error| unreachable(&server.address, &error);
             wire.send(&words).await.map_err(broke)?;
-            if let Frame::Error(said) = wire.next().await.map_err(broke)? {
-                return Err(said_in_script(&said));
+            if let Frame::Error(content) = wire.next().await.map_err(broke)? {
+                return Err(script_error(&content));
             }
         }
         Ok(wire)
@@ -65,51 +65,51 @@ impl Wire {
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> std::io::Result<Frame> {
         loop {
-            match read(&self.came) {
+            match read(&self.received) {
                 Ok(Some((frame, length))) => {
-                    self.came.drain(..length);
+                    self.received.drain(..length);
                     return Ok(frame);
                 }
-                Ok(None) if self.stream.read_buf(&mut self.came).await? == 0 => {
+                Ok(None) if self.stream.read_buf(&mut self.received).await? == 0 => {
                     return Err(std::io::ErrorKind::UnexpectedEof.into());
                 }
                 Ok(None) => {}
-                Err(Nonsense) => return Err(std::io::ErrorKind::InvalidData.into()),
+                Err(Malformed) => return Err(std::io::ErrorKind::InvalidData.into()),
             }
         }
     }
 }
 
 /// The first frame and its length in bytes; `None` if its end has not come yet.
-pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Nonsense> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malformed> {
     let mut rest = bytes;
     let frame = frame(&mut rest, 0)?;
     Ok(frame.map(|frame| (frame, bytes.len() - rest.len())))
 }
 
 /// Notifications are lists of texts: a deeper nesting is none.
-const DEEPEST: u32 = 4;
+const MAX_DEPTH: u32 = 4;
 
-fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Nonsense> {
+fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
     let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
     let (line, after) = (&rest[..end], &rest[end + 2..]);
-    let Some((kind, line)) = line.split_first() else { return Err(Nonsense) };
-    let text = || std::str::from_utf8(line).map_err(|_| Nonsense);
+    let Some((kind, line)) = line.split_first() else { return Err(Malformed) };
+    let text = || std::str::from_utf8(line).map_err(|_| Malformed);
     *rest = after;
     Ok(Some(match kind {
         b'+' | b':' => Frame::Word(text()?.to_owned()),
         b'-' => Frame::Error(text()?.to_owned()),
         b'$' => {
-            let Ok(length) = usize::try_from(text()?.parse::<i64>().map_err(|_| Nonsense)?) else {
+            let Ok(length) = usize::try_from(text()?.parse::<i64>().map_err(|_| Malformed)?) else {
                 return Ok(Some(Frame::Nothing));
             };
-            let Some(end) = length.checked_add(2) else { return Err(Nonsense) };
-            let Some((said, after)) = rest.split_at_checked(end) else { return Ok(None) };
+            let Some(end) = length.checked_add(2) else { return Err(Malformed) };
+            let Some((content, after)) = rest.split_at_checked(end) else { return Ok(None) };
             *rest = after;
-            Frame::Bytes(said[..length].to_vec())
+            Frame::Bytes(content[..length].to_vec())
         }
-        b'*' if depth < DEEPEST => {
-            let count = text()?.parse::<i64>().map_err(|_| Nonsense)?;
+        b'*' if depth < MAX_DEPTH => {
+            let count = text()?.parse::<i64>().map_err(|_| Malformed)?;
             let mut list = Vec::new();
             for _ in 0..count {
                 let Some(part) = frame(rest, depth + 1)? else { return Ok(None) };
@@ -117,7 +117,7 @@ fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Nonsense> {
             }
             Frame::List(list)
         }
-        _ => return Err(Nonsense),
+        _ => return Err(Malformed),
     }))
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_when_their_end_has_come_however_they_were_cut() {
+    fn frames_are_read_in_any_pieces() {
         let notification = b"*3\r\n$8\r\nsmessage\r\n$3\r\na\r\n\r\n:-1\r\n";
         let whole = Frame::List(vec![
             Frame::Bytes(b"smessage".to_vec()),
@@ -143,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
-        for nonsense in
+    fn malformed_frames_are_refused() {
+        for malformed in
             ["\r\n", "x\r\n", "$x\r\n", "*x\r\n", "$9223372036854775808\r\n", &"*1\r\n".repeat(9), ">1\r\n"]
         {
-            assert!(read(nonsense.as_bytes()).is_err(), "{nonsense:?}");
+            assert!(read(malformed.as_bytes()).is_err(), "{malformed:?}");
         }
     }
 }

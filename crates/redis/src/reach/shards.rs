@@ -29,7 +29,7 @@ use crate::{
 
 /// The interval of pings, and the silence after which the server counts as gone: as on the other connection.
 const PULSE: Duration = Duration::from_millis(500);
-const SILENCE: Duration = Duration::from_secs(3);
+const MAX_SILENCE: Duration = Duration::from_secs(3);
 /// How long the connection stays without waiters: a client that waits once is likely to wait again.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -47,27 +47,27 @@ pub(crate) struct ShardDialer {
 /// One such connection. Dropping it closes it.
 pub(crate) struct ShardConn {
     place: String,
-    heard: Arc<Heard>,
+    subscriptions: Arc<Subscriptions>,
     _running: Running,
 }
 
-/// The channels of one connection, and the pending subscriptions. Callers that wait for an answer keep it alive after
-/// the connection.
-struct Heard {
+/// The channels of one connection, and the pending subscriptions. Lives longer than the connection while callers wait
+/// for an answer.
+struct Subscriptions {
     channels: Mutex<Channels>,
-    orders: mpsc::UnboundedSender<u16>,
+    requests: mpsc::UnboundedSender<u16>,
     dead: AtomicBool,
 }
 
-/// Receives the server's answer to a subscription.
-type Tell = oneshot::Sender<Result<(), Refused>>;
+/// Passes the answer of the server to the caller that waits for a subscription.
+type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 
 #[derive(Default)]
 struct Channels {
     listening: HashSet<u16>,
     /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer. Bounded by
     /// the slots.
-    asked: VecDeque<(u16, Vec<Tell>)>,
+    pending: VecDeque<(u16, Vec<AnswerSender>)>,
     /// The slot of each requested channel.
     slots: HashMap<Vec<u8>, u16>,
 }
@@ -78,15 +78,16 @@ impl Shards {
     }
 
     /// Whether the slot is subscribed now.
-    pub(crate) fn hears(&self, slot: u16) -> bool {
-        self.0.live().is_some_and(|conn| conn.heard.lock().listening.contains(&slot))
+    pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
+        self.0.live().is_some_and(|conn| conn.subscriptions.lock().listening.contains(&slot))
     }
 
     /// Subscribes to notifications of the slot.
     pub(crate) async fn listen(&self, slot: u16) -> Result<(), Refused> {
         let conn = self.0.conn().await.map_err(Refused::Failed)?;
-        let broke = |_| Refused::Failed(EngineError::new(Fault::Retry, "the connection for news broke"));
-        let Some(answer) = conn.heard.ask(slot) else { return Ok(()) };
+        let broke =
+            |_| Refused::Failed(EngineError::new(Fault::Retry, "the connection for notifications broke"));
+        let Some(answer) = conn.subscriptions.request(slot) else { return Ok(()) };
         answer.await.map_err(broke)?
     }
 }
@@ -106,32 +107,32 @@ impl ShardDialer {
         let late = || {
             EngineError::new(
                 Fault::Retry,
-                format!("cannot connect to {address} for news: no answer within {limit:?}"),
+                format!("cannot connect to {address} for notifications: no answer within {limit:?}"),
             )
         };
         let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(late)??;
-        let (orders, ordered) = mpsc::unbounded_channel();
+        let (requests, requested) = mpsc::unbounded_channel();
         let (channels, dead) = Default::default();
-        let heard = Arc::new(Heard { channels, orders, dead });
-        let last_words = LastWords {
-            heard: Arc::clone(&heard),
+        let subscriptions = Arc::new(Subscriptions { channels, requests, dead });
+        let end_notice = EndNotice {
+            subscriptions: Arc::clone(&subscriptions),
             cluster: Weak::clone(&self.cluster),
             client: Arc::clone(&self.client),
             broken,
         };
-        let listener = PushHandler {
+        let task = ShardTask {
             wire,
-            ordered,
-            heard: Arc::clone(&heard),
+            requested,
+            subscriptions: Arc::clone(&subscriptions),
             listener: Arc::clone(&self.listener),
             client: Arc::clone(&self.client),
             cluster: Weak::clone(&self.cluster),
         };
         let running = runtime::run(async move {
-            let _last_words = last_words;
-            listener.run().await;
+            let _end_notice = end_notice;
+            task.run().await;
         });
-        Ok(ShardConn { place: address.to_string(), heard, _running: running })
+        Ok(ShardConn { place: address.to_string(), subscriptions, _running: running })
     }
 }
 
@@ -143,7 +144,7 @@ impl Dial for ShardDialer {
     }
 
     fn is_dead(conn: &ShardConn) -> bool {
-        conn.heard.dead.load(Ordering::Acquire)
+        conn.subscriptions.dead.load(Ordering::Acquire)
     }
 
     fn place(conn: &ShardConn) -> String {
@@ -154,43 +155,43 @@ impl Dial for ShardDialer {
     fn connected(&self, _: &Arc<ShardConn>, _: bool) {}
 }
 
-impl Heard {
+impl Subscriptions {
     /// Requests a subscription of a slot, unless it is pending already; returns the receiver of the answer, or `None`
     /// if the slot is subscribed.
-    fn ask(&self, slot: u16) -> Option<oneshot::Receiver<Result<(), Refused>>> {
-        let (tell, told) = oneshot::channel();
+    fn request(&self, slot: u16) -> Option<oneshot::Receiver<Result<(), Refused>>> {
+        let (sender, answer) = oneshot::channel();
         let mut channels = self.lock();
         if channels.listening.contains(&slot) {
             return None;
         }
         // A connection that has ended never answers; its callers get an error.
         if !self.dead.load(Ordering::Acquire) {
-            match channels.asked.iter_mut().find(|(asked, _)| *asked == slot) {
-                Some((_, tells)) => tells.push(tell),
+            match channels.pending.iter_mut().find(|(pending, _)| *pending == slot) {
+                Some((_, senders)) => senders.push(sender),
                 None => {
-                    channels.asked.push_back((slot, vec![tell]));
-                    // Under the lock: requests leave in this order. If the connection has ended, `asked` is emptied.
-                    let _ = self.orders.send(slot);
+                    channels.pending.push_back((slot, vec![sender]));
+                    // Under the lock: requests leave in this order. If the connection has ended, `pending` is emptied.
+                    let _ = self.requests.send(slot);
                 }
             }
         }
-        Some(told)
+        Some(answer)
     }
 
     /// The oldest request was answered.
     fn answered(&self, answer: Result<(), Refused>) -> bool {
         let mut channels = self.lock();
-        let Some((slot, tells)) = channels.asked.pop_front() else { return false };
+        let Some((slot, senders)) = channels.pending.pop_front() else { return false };
         if answer.is_ok() {
             channels.listening.insert(slot);
         }
         drop(channels);
-        for tell in tells {
-            let told = match &answer {
+        for sender in senders {
+            let copy = match &answer {
                 Ok(()) => Ok(()),
                 Err(refused) => Err(refused.again()),
             };
-            let _ = tell.send(told);
+            let _ = sender.send(copy);
         }
         true
     }
@@ -206,40 +207,40 @@ impl Heard {
 }
 
 /// The task of a connection.
-struct PushHandler {
+struct ShardTask {
     wire: Wire,
-    ordered: mpsc::UnboundedReceiver<u16>,
-    heard: Arc<Heard>,
+    requested: mpsc::UnboundedReceiver<u16>,
+    subscriptions: Arc<Subscriptions>,
     listener: Arc<PushListener>,
     client: Arc<Client>,
     cluster: Weak<Inner>,
 }
 
-impl PushHandler {
+impl ShardTask {
     /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for a while.
     async fn run(mut self) -> Option<()> {
         let now = || self.client.clock.now();
-        let (mut asked_for_life, mut wanted): (Option<Instant>, _) = (None, now());
+        let (mut pinged, mut wanted): (Option<Instant>, _) = (None, now());
         loop {
             tokio::select! {
                 frame = self.wire.next() => {
-                    asked_for_life = None;
-                    hear(&self.heard, &self.listener, &self.cluster, &self.client, frame.ok()?)?;
+                    pinged = None;
+                    handle_frame(&self.subscriptions, &self.listener, &self.cluster, &self.client, frame.ok()?)?;
                 }
-                slot = self.ordered.recv() => {
+                slot = self.requested.recv() => {
                     let (slot, channel) = slot.map(|slot| (slot, channel_of(&self.client.channel, slot)))?;
-                    self.heard.lock().slots.insert(channel.clone().into_bytes(), slot);
+                    self.subscriptions.lock().slots.insert(channel.clone().into_bytes(), slot);
                     self.wire.send(&["SSUBSCRIBE", &channel]).await.ok()?;
                 }
                 () = runtime::pause(PULSE) => {
                     let time = self.client.clock.now();
-                    if asked_for_life.is_some_and(|asked| time.since(asked) > SILENCE) {
+                    if pinged.is_some_and(|sent| time.since(sent) > MAX_SILENCE) {
                         return None;
                     }
-                    if self.listener.somebody_waits() || !self.heard.lock().asked.is_empty() {
+                    if !self.listener.claims.is_empty() || !self.subscriptions.lock().pending.is_empty() {
                         wanted = time;
-                        if asked_for_life.is_none() {
-                            asked_for_life = Some(time);
+                        if pinged.is_none() {
+                            pinged = Some(time);
                             self.wire.send(&["PING"]).await.ok()?;
                         }
                     } else if time.since(wanted) > IDLE {
@@ -251,9 +252,9 @@ impl PushHandler {
     }
 }
 
-/// `None` for a frame that has no meaning: then no later frame can be trusted.
-fn hear(
-    heard: &Heard,
+/// Handles one frame. Returns `None` for a frame without a meaning: later frames cannot be matched to requests then.
+fn handle_frame(
+    subscriptions: &Subscriptions,
     listener: &PushListener,
     cluster: &Weak<Inner>,
     client: &Client,
@@ -261,29 +262,29 @@ fn hear(
 ) -> Option<()> {
     let parts = match frame {
         Frame::List(parts) => parts,
-        Frame::Error(said) => return heard.answered(Err(Refused::said(&said))).then_some(()),
+        Frame::Error(text) => return subscriptions.answered(Err(Refused::parse(&text))).then_some(()),
         _ => return Some(()),
     };
     match parts.as_slice() {
         [Frame::Bytes(kind), Frame::Bytes(_), Frame::Bytes(message)] if kind == b"smessage" => {
-            listener.hear_own(message, client.clock.now());
+            listener.receive_own(message, client.clock.now());
         }
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
-            let asked = heard.lock().asked.front().map(|(slot, _)| *slot);
-            let told = heard.slot(channel);
+            let pending = subscriptions.lock().pending.front().map(|(slot, _)| *slot);
+            let answered_slot = subscriptions.slot(channel);
             // A different order would mean that answers and requests do not match.
-            if told.is_none() || told != asked {
+            if answered_slot.is_none() || answered_slot != pending {
                 return None;
             }
-            heard.answered(Ok(()));
+            subscriptions.answered(Ok(()));
         }
         // Unasked: the slot has moved to another node.
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"sunsubscribe" => {
-            let slot = heard.slot(channel)?;
-            heard.lock().listening.remove(&slot);
+            let slot = subscriptions.slot(channel)?;
+            subscriptions.lock().listening.remove(&slot);
             if let Some(cluster) = cluster.upgrade() {
                 cluster.want_map();
-                cluster.waiting.ring(slot, &client.mailbox);
+                cluster.slot_waiters.recheck(slot, &client.mailbox);
             }
         }
         _ => {}
@@ -292,23 +293,26 @@ fn hear(
 }
 
 /// However a connection ends, claims and callers that wait for it ask again.
-struct LastWords {
-    heard: Arc<Heard>,
+struct EndNotice {
+    subscriptions: Arc<Subscriptions>,
     cluster: Weak<Inner>,
     client: Arc<Client>,
     broken: Arc<Notify>,
 }
 
-impl Drop for LastWords {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         let channels = {
-            let mut channels = self.heard.lock();
-            self.heard.dead.store(true, Ordering::Release);
+            let mut channels = self.subscriptions.lock();
+            self.subscriptions.dead.store(true, Ordering::Release);
             mem::take(&mut *channels)
         };
         self.broken.notify_one();
         if let Some(cluster) = self.cluster.upgrade() {
-            channels.listening.iter().for_each(|&slot| cluster.waiting.ring(slot, &self.client.mailbox));
+            channels
+                .listening
+                .iter()
+                .for_each(|&slot| cluster.slot_waiters.recheck(slot, &self.client.mailbox));
         }
     }
 }
@@ -328,31 +332,32 @@ mod tests {
     /// The client library takes such a notification for the answer to the oldest request, and every later answer for
     /// the one before.
     #[test]
-    fn notifications_that_a_slot_has_left_are_the_answer_to_no_request() {
+    fn a_message_that_a_slot_has_left_answers_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
         let listener = client.listener_of_many();
-        let (orders, _ordered) = mpsc::unbounded_channel();
-        let heard = Heard { channels: Mutex::default(), orders, dead: AtomicBool::new(false) };
+        let (requests, _ordered) = mpsc::unbounded_channel();
+        let subscriptions =
+            Subscriptions { channels: Mutex::default(), requests, dead: AtomicBool::new(false) };
         let name = |slot: u16| channel_of(&client.channel, slot);
-        let said = |frame: Frame| hear(&heard, &listener, &Weak::new(), &client, frame);
-        let asked: Vec<_> = [7, 8, 9].map(|slot| heard.ask(slot).unwrap()).into();
+        let receive = |frame: Frame| handle_frame(&subscriptions, &listener, &Weak::new(), &client, frame);
+        let pending: Vec<_> = [7, 8, 9].map(|slot| subscriptions.request(slot).unwrap()).into();
         for slot in [7, 8, 9] {
-            heard.lock().slots.insert(name(slot).into_bytes(), slot);
+            subscriptions.lock().slots.insert(name(slot).into_bytes(), slot);
         }
-        let mut asked = asked.into_iter();
-        let mut answer = || asked.next().unwrap().try_recv();
-        assert!(said(frame("ssubscribe", &name(7))).is_some());
+        let mut pending = pending.into_iter();
+        let mut answer = || pending.next().unwrap().try_recv();
+        assert!(receive(frame("ssubscribe", &name(7))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
-        assert!(said(frame("sunsubscribe", &name(7))).is_some());
-        assert_eq!(heard.lock().listening.len(), 0);
-        assert!(said(Frame::Error("MOVED 8 10.0.0.1:7".to_owned())).is_some());
+        assert!(receive(frame("sunsubscribe", &name(7))).is_some());
+        assert_eq!(subscriptions.lock().listening.len(), 0);
+        assert!(receive(Frame::Error("MOVED 8 10.0.0.1:7".to_owned())).is_some());
         assert!(matches!(answer(), Ok(Err(Refused::Moved { to, .. })) if to == "10.0.0.1:7"));
-        assert!(said(frame("ssubscribe", &name(9))).is_some());
+        assert!(receive(frame("ssubscribe", &name(9))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
-        assert_eq!(heard.lock().listening, HashSet::from([9]));
+        assert_eq!(subscriptions.lock().listening, HashSet::from([9]));
         // After a frame that belongs to no request nothing can be understood.
-        assert!(said(Frame::Error("ERR what".to_owned())).is_none());
-        heard.ask(7).unwrap();
-        assert!(said(frame("ssubscribe", &name(8))).is_none());
+        assert!(receive(Frame::Error("ERR what".to_owned())).is_none());
+        subscriptions.request(7).unwrap();
+        assert!(receive(frame("ssubscribe", &name(8))).is_none());
     }
 }

@@ -8,7 +8,7 @@ use crate::{keys::SLOTS, reply::unreadable};
 
 /// Consecutive slots, and the master that has them.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct SlotRange {
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) owner: NodeInfo,
@@ -20,42 +20,42 @@ pub(crate) struct NodeInfo {
     /// Its id in the cluster; none before Redis 4.
     pub(crate) id: Option<String>,
     /// The address that it announces; `None` if the node that was asked does not know it.
-    pub(crate) place: Option<Endpoint>,
+    pub(crate) endpoint: Option<Endpoint>,
 }
 
 /// Reads the answer to `CLUSTER SLOTS` of the node that was asked at this host: all of it, or an error.
-pub(crate) fn read(said: Value, host: &str) -> Result<Vec<Range>, EngineError> {
-    let Value::Array(ranges) = said else { return Err(unreadable()) };
+pub(crate) fn read(reply: Value, host: &str) -> Result<Vec<SlotRange>, EngineError> {
+    let Value::Array(ranges) = reply else { return Err(unreadable()) };
     ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
 }
 
 /// Reads a host and port of a redirection. Without a host it is the host of the redirecting node; `None` for an unknown
 /// one.
-pub(crate) fn place(text: &str, host: &str) -> Option<Endpoint> {
+pub(crate) fn endpoint(text: &str, host: &str) -> Option<Endpoint> {
     // An IPv6 address is written without brackets.
-    let (told, port) = text.rsplit_once(':')?;
-    named(told, port.parse().ok()?, host)
+    let (host_text, port) = text.rsplit_once(':')?;
+    endpoint_of(host_text, port.parse().ok()?, host)
 }
 
-fn read_range(range: Value, host: &str) -> Option<Range> {
+fn read_range(range: Value, host: &str) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let [first, last, Value::Array(master), ..] = parts.as_slice() else { return None };
     let (first, last) = (slot(first)?, slot(last)?);
-    let [told, Value::Int(port), rest @ ..] = master.as_slice() else { return None };
-    let told = match told {
+    let [host_text, Value::Int(port), rest @ ..] = master.as_slice() else { return None };
+    let host_text = match host_text {
         Value::Nil => "",
-        told => text(told)?,
+        host_text => text(host_text)?,
     };
     let id = rest.first().and_then(text).filter(|id| !id.is_empty()).map(str::to_owned);
-    let owner = NodeInfo { id, place: named(told, u16::try_from(*port).ok()?, host) };
-    (first <= last).then_some(Range { first, last, owner })
+    let owner = NodeInfo { id, endpoint: endpoint_of(host_text, u16::try_from(*port).ok()?, host) };
+    (first <= last).then_some(SlotRange { first, last, owner })
 }
 
-fn named(told: &str, port: u16, host: &str) -> Option<Endpoint> {
-    match told {
+fn endpoint_of(host_text: &str, port: u16, host: &str) -> Option<Endpoint> {
+    match host_text {
         "?" => None,
         "" => Some(Endpoint { host: host.to_owned(), port }),
-        told => Some(Endpoint { host: told.trim_matches(['[', ']']).to_owned(), port }),
+        host_text => Some(Endpoint { host: host_text.trim_matches(['[', ']']).to_owned(), port }),
     }
 }
 
@@ -91,17 +91,17 @@ mod tests {
     }
 
     #[test]
-    fn a_master_without_an_address_is_where_the_asked_one_is_and_an_unknown_one_is_nowhere() {
+    fn an_endpoint_without_a_host_uses_the_host_of_the_asked_node() {
         let read = |host: Value| read(Value::Array(vec![range(0, 5, host, 7)]), "asked").unwrap().remove(0);
-        for (host, place) in [
+        for (host, endpoint) in [
             (bulk("10.0.0.1"), at("10.0.0.1", 7)),
             (bulk("fe80::1"), at("fe80::1", 7)),
             (Value::Nil, at("asked", 7)),
             (bulk(""), at("asked", 7)),
             (bulk("?"), None),
         ] {
-            let owner = NodeInfo { id: Some("a1".to_owned()), place };
-            assert_eq!(read(host), Range { first: 0, last: 5, owner });
+            let owner = NodeInfo { id: Some("a1".to_owned()), endpoint };
+            assert_eq!(read(host), SlotRange { first: 0, last: 5, owner });
         }
         for (text, found) in [
             ("10.0.0.1:6380", at("10.0.0.1", 6380)),
@@ -113,12 +113,12 @@ mod tests {
             ("10.0.0.1", None),
             ("10.0.0.1:99999", None),
         ] {
-            assert_eq!(place(text, "asked"), found, "{text}");
+            assert_eq!(endpoint(text, "asked"), found, "{text}");
         }
     }
 
     #[test]
-    fn what_is_read_in_part_is_not_read() {
+    fn a_partly_unreadable_answer_is_refused() {
         let good = || range(0, 5, bulk("a"), 1);
         assert_eq!(read(Value::Array(vec![good(), good()]), "h").unwrap().len(), 2);
         for bad in [

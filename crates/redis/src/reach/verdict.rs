@@ -11,7 +11,7 @@ pub(crate) enum SentinelReport {
     Nothing,
     /// The master. When a Sentinel has promoted a server, it names it at once, but still reports the old details of the
     /// group, except for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, and the rest from `MASTER`.
-    Named(Named),
+    Named(NamedMaster),
     /// It does not know the group; it knows these.
     NotKnown(Vec<String>),
     /// It does not answer, or its answer is no report.
@@ -20,8 +20,8 @@ pub(crate) enum SentinelReport {
 
 /// The master that a Sentinel names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
-    pub(crate) place: Endpoint,
+pub(crate) struct NamedMaster {
+    pub(crate) endpoint: Endpoint,
     /// Grows with each fail-over to which a majority of all Sentinels agreed.
     pub(crate) epoch: u64,
     /// How many Sentinels it knows, including itself.
@@ -34,52 +34,54 @@ pub(crate) struct Named {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// A majority of those Sentinels of the URL that know the group names this server.
-    Master(Named),
+    Master(NamedMaster),
     /// A majority names this server, but another Sentinel names another one, by a later fail-over.
-    Disputed(Named, Endpoint),
+    Disputed(NamedMaster, Endpoint),
     /// There is no majority yet: some Sentinels have not reported.
     Open,
     /// There is no master.
-    Nobody(EngineError),
+    NoMaster(EngineError),
 }
 
 /// One Sentinel and its report.
 pub(crate) type SentinelAnswer<'a> = (&'a Endpoint, &'a SentinelReport);
 
 /// The verdict about the group of this name.
-pub(crate) fn judge(heard: &[SentinelAnswer<'_>], master: &str) -> Verdict {
-    let strangers = heard.iter().filter(|(_, told)| matches!(told, SentinelReport::NotKnown(_))).count();
-    if strangers * 2 > heard.len() {
-        return Verdict::Nobody(unknown(heard, master));
+pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
+    let not_known =
+        answers.iter().filter(|(_, report)| matches!(report, SentinelReport::NotKnown(_))).count();
+    if not_known * 2 > answers.len() {
+        return Verdict::NoMaster(unknown(answers, master));
     }
-    let majority = (heard.len() - strangers) / 2 + 1;
-    let named = || {
-        heard
-            .iter()
-            .filter_map(|(_, told)| if let SentinelReport::Named(named) = told { Some(named) } else { None })
-    };
-    let votes = |place: &Endpoint| named().filter(|named| named.place == *place).count();
+    let majority = (answers.len() - not_known) / 2 + 1;
+    let named =
+        || {
+            answers.iter().filter_map(|(_, report)| {
+                if let SentinelReport::Named(named) = report { Some(named) } else { None }
+            })
+        };
+    let votes = |endpoint: &Endpoint| named().filter(|named| named.endpoint == *endpoint).count();
     if let Some(best) =
-        named().filter(|named| votes(&named.place) >= majority).max_by_key(|named| named.epoch)
+        named().filter(|named| votes(&named.endpoint) >= majority).max_by_key(|named| named.epoch)
     {
-        let later = named().find(|other| other.place != best.place && other.epoch > best.epoch);
+        let later = named().find(|other| other.endpoint != best.endpoint && other.epoch > best.epoch);
         return match later {
-            Some(later) => Verdict::Disputed(best.clone(), later.place.clone()),
+            Some(later) => Verdict::Disputed(best.clone(), later.endpoint.clone()),
             None => Verdict::Master(best.clone()),
         };
     }
-    if heard.iter().any(|(_, told)| matches!(told, SentinelReport::Nothing)) {
+    if answers.iter().any(|(_, report)| matches!(report, SentinelReport::Nothing)) {
         return Verdict::Open;
     }
-    Verdict::Nobody(no_majority(heard, master, heard.len() - majority))
+    Verdict::NoMaster(no_majority(answers, master, answers.len() - majority))
 }
 
-/// Whether any report says that another server than `mine` was promoted: one Sentinel that knows of a later fail-over
-/// is enough to doubt, though not to follow it.
-pub(crate) fn contradicts(heard: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool {
+/// Whether any report names a later promotion of another server than `mine`: one Sentinel that knows of a later
+/// fail-over is enough to doubt, though not to follow it.
+pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool {
     let epochs = |is_mine: bool| {
-        let named = heard.iter().filter_map(move |(_, told)| match told {
-            SentinelReport::Named(named) if (named.place == *mine) == is_mine => Some(named.epoch),
+        let named = answers.iter().filter_map(move |(_, report)| match report {
+            SentinelReport::Named(named) if (named.endpoint == *mine) == is_mine => Some(named.epoch),
             _ => None,
         });
         named.max()
@@ -87,15 +89,15 @@ pub(crate) fn contradicts(heard: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool
     matches!((epochs(false), epochs(true)), (Some(other), Some(mine)) if other > mine)
 }
 
-fn unknown(heard: &[SentinelAnswer<'_>], master: &str) -> EngineError {
-    let mut known: Vec<&str> = heard
+fn unknown(answers: &[SentinelAnswer<'_>], master: &str) -> EngineError {
+    let mut known: Vec<&str> = answers
         .iter()
-        .flat_map(|(_, told)| if let SentinelReport::NotKnown(known) = told { &known[..] } else { &[] })
+        .flat_map(|(_, report)| if let SentinelReport::NotKnown(known) = report { &known[..] } else { &[] })
         .map(String::as_str)
         .collect();
     known.sort_unstable();
     known.dedup();
-    let known = if known.is_empty() { "none that they tell of".to_owned() } else { known.join(", ") };
+    let known = if known.is_empty() { "none that they report".to_owned() } else { known.join(", ") };
     EngineError::new(
         Fault::Misconfigured,
         format!("the Sentinels know no master {master:?}: they know {known}"),
@@ -104,25 +106,25 @@ fn unknown(heard: &[SentinelAnswer<'_>], master: &str) -> EngineError {
 
 /// A wrong password or URL is reported as such, because it stays wrong: with more than `spare` of them there will be no
 /// majority.
-fn no_majority(heard: &[SentinelAnswer<'_>], master: &str, spare: usize) -> EngineError {
+fn no_majority(answers: &[SentinelAnswer<'_>], master: &str, spare: usize) -> EngineError {
     let errors = || {
-        heard
-            .iter()
-            .filter_map(|(_, told)| if let SentinelReport::Silent(error) = told { Some(error) } else { None })
+        answers.iter().filter_map(
+            |(_, report)| if let SentinelReport::Silent(error) = report { Some(error) } else { None },
+        )
     };
-    let lasting: Vec<_> =
+    let permanent: Vec<_> =
         errors().filter(|error| matches!(error.fault, Fault::Denied | Fault::Misconfigured)).collect();
-    if lasting.len() > spare {
-        return lasting[0].again();
+    if permanent.len() > spare {
+        return permanent[0].again();
     }
-    let words = |(place, told): &SentinelAnswer<'_>| match told {
-        SentinelReport::Named(named) => format!("{place} names {}", named.place),
-        SentinelReport::NotKnown(_) => format!("{place} does not know it"),
-        SentinelReport::Nothing => format!("{place} was not asked"),
+    let describe = |(endpoint, report): &SentinelAnswer<'_>| match report {
+        SentinelReport::Named(named) => format!("{endpoint} names {}", named.endpoint),
+        SentinelReport::NotKnown(_) => format!("{endpoint} does not know it"),
+        SentinelReport::Nothing => format!("{endpoint} was not asked"),
         SentinelReport::Silent(error) => error.message.clone(),
     };
-    let said: Vec<_> = heard.iter().map(words).collect();
-    let message = format!("no majority of the Sentinels names one master {master:?}: {}", said.join("; "));
+    let reports: Vec<_> = answers.iter().map(describe).collect();
+    let message = format!("no majority of the Sentinels names one master {master:?}: {}", reports.join("; "));
     EngineError::new(Fault::Retry, message)
 }
 
@@ -130,20 +132,20 @@ fn no_majority(heard: &[SentinelAnswer<'_>], master: &str, spare: usize) -> Engi
 mod tests {
     use super::*;
 
-    fn place(host: &str) -> Endpoint {
+    fn endpoint(host: &str) -> Endpoint {
         Endpoint { host: host.to_owned(), port: 1 }
     }
 
     /// `a5`: names a, in epoch 5. `?x`: knows x only. `-`: cannot be reached. `!`: refuses us. `.`: was not asked.
-    fn told(word: &str) -> SentinelReport {
+    fn report(code: &str) -> SentinelReport {
         let error = |fault, message: &str| SentinelReport::Silent(EngineError::new(fault, message));
-        match word.split_at(1) {
+        match code.split_at(1) {
             ("?", known) => SentinelReport::NotKnown(vec![known.to_owned()]),
             ("-", _) => error(Fault::Retry, "cannot connect"),
             ("!", _) => error(Fault::Denied, "wants a password"),
             (".", _) => SentinelReport::Nothing,
-            (host, epoch) => SentinelReport::Named(Named {
-                place: place(host),
+            (host, epoch) => SentinelReport::Named(NamedMaster {
+                endpoint: endpoint(host),
                 epoch: epoch.parse().unwrap(),
                 sentinels: 3,
                 down_after: Duration::from_secs(30),
@@ -151,20 +153,20 @@ mod tests {
         }
     }
 
-    fn verdict(words: &str) -> String {
-        let told: Vec<_> = words.split(' ').map(|word| (place(word), told(word))).collect();
-        let heard: Vec<_> = told.iter().map(|(place, told)| (place, told)).collect();
-        match judge(&heard, "mymaster") {
-            Verdict::Master(named) => named.place.host,
-            Verdict::Disputed(named, other) => format!("{} or {}", named.place.host, other.host),
+    fn verdict(codes: &str) -> String {
+        let reports: Vec<_> = codes.split(' ').map(|code| (endpoint(code), report(code))).collect();
+        let answers: Vec<_> = reports.iter().map(|(endpoint, report)| (endpoint, report)).collect();
+        match judge(&answers, "mymaster") {
+            Verdict::Master(named) => named.endpoint.host,
+            Verdict::Disputed(named, other) => format!("{} or {}", named.endpoint.host, other.host),
             Verdict::Open => "open".to_owned(),
-            Verdict::Nobody(error) => format!("{:?}: {}", error.fault, error.message),
+            Verdict::NoMaster(error) => format!("{:?}: {}", error.fault, error.message),
         }
     }
 
     #[test]
-    fn a_majority_names_the_master_in_whatever_order_it_speaks() {
-        for (words, expected) in [
+    fn a_majority_names_the_master_in_any_order() {
+        for (codes, expected) in [
             ("a1", "a"),
             ("a1 a1 a1", "a"),
             // One Sentinel is stale.
@@ -179,7 +181,7 @@ mod tests {
             ("a2 a1 a1", "a"),
             ("b2 a1 a1", "a or b"),
             ("b2 b2 a2", "b"),
-            // Epochs begin anew where the group was removed and added again.
+            // Epochs restart where the group was removed and added again.
             ("b0 b0 a7", "b or a"),
             // A Sentinel that does not know the group has no vote; one that cannot be reached has one.
             ("a1 a1 ?x", "a"),
@@ -189,12 +191,12 @@ mod tests {
             ),
             ("a1 . .", "open"),
         ] {
-            assert_eq!(verdict(words), expected, "{words}");
+            assert_eq!(verdict(codes), expected, "{codes}");
         }
     }
 
     #[test]
-    fn who_names_nobody_is_told_of_with_the_reason() {
+    fn a_missing_majority_is_reported_with_its_reason() {
         assert_eq!(
             verdict("?y ?x ?x"),
             "Misconfigured: the Sentinels know no master \"mymaster\": they know x, y"
@@ -207,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn one_who_knows_of_a_later_fail_over_is_enough_to_doubt() {
-        for (words, mine, doubted) in [
+    fn one_report_of_a_later_fail_over_contradicts() {
+        for (codes, mine, doubted) in [
             ("a1 a1 a1", "a", false),
             ("b2 a1 a1", "a", true),
             ("b1 a1 a1", "a", false),
@@ -216,9 +218,9 @@ mod tests {
             ("- - -", "a", false),
             ("b2 - -", "a", false),
         ] {
-            let told: Vec<_> = words.split(' ').map(|word| (place(word), told(word))).collect();
-            let heard: Vec<_> = told.iter().map(|(place, told)| (place, told)).collect();
-            assert_eq!(contradicts(&heard, &place(mine)), doubted, "{words}");
+            let reports: Vec<_> = codes.split(' ').map(|code| (endpoint(code), report(code))).collect();
+            let answers: Vec<_> = reports.iter().map(|(endpoint, report)| (endpoint, report)).collect();
+            assert_eq!(contradicts(&answers, &endpoint(mine)), doubted, "{codes}");
         }
     }
 }

@@ -12,20 +12,20 @@ use leasehold_core::{ClaimId, Mailbox, Name, Notification};
 
 /// The waiting claims of one client, by the slot of their name. Bounded by their number.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct SlotWaiters {
     slots: Mutex<HashMap<u16, HashMap<ClaimId, Name>>>,
-    /// The number of slots with waiters: mostly none, and then nobody need look.
+    /// The number of slots with waiters. It is mostly 0, and then no caller needs the lock.
     count: AtomicUsize,
 }
 
-impl Waiting {
+impl SlotWaiters {
     pub(crate) fn add(&self, slot: u16, claim: ClaimId, name: &Name) {
         let mut slots = self.lock();
         slots.entry(slot).or_default().insert(claim, name.clone());
         self.count.store(slots.len(), Ordering::Release);
     }
 
-    /// Whether it waited.
+    /// The claim no longer waits. Returns whether it did.
     pub(crate) fn remove(&self, slot: u16, claim: ClaimId) -> bool {
         // A caller removes a claim only after the answer that added it, so it sees the count.
         if self.count.load(Ordering::Acquire) == 0 {
@@ -33,16 +33,16 @@ impl Waiting {
         }
         let mut slots = self.lock();
         let Some(claims) = slots.get_mut(&slot) else { return false };
-        let waited = claims.remove(&claim).is_some();
+        let was_waiting = claims.remove(&claim).is_some();
         if claims.is_empty() {
             slots.remove(&slot);
         }
         self.count.store(slots.len(), Ordering::Release);
-        waited
+        was_waiting
     }
 
-    /// Makes the claims of this slot ask.
-    pub(crate) fn ring(&self, slot: u16, mailbox: &Mailbox) {
+    /// Makes the waiting claims of this slot ask.
+    pub(crate) fn recheck(&self, slot: u16, mailbox: &Mailbox) {
         let slots = self.lock();
         for (&id, name) in slots.get(&slot).into_iter().flatten() {
             mailbox.push(Notification::Recheck { name: name.clone(), id });

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_set_that_agrees_for_certain_decides() {
+    fn the_largest_set_that_certainly_agrees_is_found() {
         let tolerance = Duration::from_micros(100);
         let largest = |clocks: &[Ahead]| {
             let clocks: Vec<_> = clocks.iter().copied().enumerate().collect();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_cannot_see_is_taken_off_the_lease() {
+    fn the_validity_is_shorter_by_twice_the_tolerance() {
         let millis = Duration::from_millis;
         for (ttl, valid) in [(100, 90), (1000, 900), (4000, 3600), (30_000, 29_600)] {
             assert_eq!(validity(millis(ttl)), millis(valid));

@@ -7,12 +7,12 @@ use leasehold_core::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instan
 use super::{
     agreement::{largest, tolerance, validity},
     engine::RedlockEngine,
-    node::{Node, Times},
-    round::{Asking, round},
+    node::{Node, RoundTrip},
+    round::{NodeRequest, round},
     tally::{Ballot, Decision, Tally, Vote},
-    words::{Asked, End, Locked, Waits, Word, read_locked, read_written, write_item},
+    words::{ClaimEnd, ClaimRequest, LockAnswer, LockOutcome, Waits, read_locked, read_written, write_item},
 };
-use crate::{keys::Keys, push_listener::LINEAGE, scripts::Script};
+use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 
 /// A guessed token is ahead of the nodes' clocks by this, in microseconds: it must be larger than their time when they
 /// are asked.
@@ -70,21 +70,21 @@ impl RedlockEngine {
     ) -> Result<Answer, EngineError> {
         let claim = attempt.claim;
         if let Decision::Held { first, tokens, previous } = decision {
-            self.waits(claim.id, false);
+            self.set_waiting(claim.id, false);
             let token = Token { lineage: LINEAGE, number: first };
             return Ok(Answer::Held(Grant { token, tokens, ttl: Some(validity(claim.ttl)), previous }));
         }
         if how == How::Create {
             let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
-            let end = End { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
+            let end = ClaimEnd { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
             let may_have =
                 |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
             let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
-            nodes.for_each(|(node, _)| node.clear(&claim.name, end));
+            nodes.for_each(|(node, _)| node.release_later(&claim.name, end));
         }
         match decision {
             Decision::Taken(ask_in) => {
-                self.waits(claim.id, claim.may_queue);
+                self.set_waiting(claim.id, claim.may_queue);
                 Ok(Answer::Taken(Hint { ask_in, ..Hint::default() }))
             }
             Decision::Gone => Ok(Answer::Gone),
@@ -123,31 +123,32 @@ impl RedlockEngine {
         };
         let asked = |node: &Node| {
             let (longest, channel) = (self.longest(), node.client.channel.as_str());
-            Asked { claim, how, attempt: attempt.number, guess, waits, longest, channel }.item(attempt.keys)
+            ClaimRequest { claim, how, attempt: attempt.number, guess, waits, longest, channel }
+                .item(attempt.keys)
         };
-        let mut asking = Vec::with_capacity(self.nodes.len());
+        let mut requests = Vec::with_capacity(self.nodes.len());
         let with_late = self.live() < self.quorum();
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.live().or_else(|| node.conn().filter(|_| with_late)) else {
-                tally.ballots[at] = Ballot::Failed(node.absent());
+                tally.ballots[at] = Ballot::Failed(node.unavailable());
                 continue;
             };
             let (item, id) = (asked(node), claim.id);
             let (this, to) = (Arc::clone(node), Arc::clone(&conn));
             let answer = Box::pin(async move {
                 let in_flight = this.in_flight.start(id, to.number, this.client.clock.now());
-                let said = this.ask(&to, Script::LockNode, [item].into()).await;
-                if !said.as_ref().is_err_and(|error| error.fault.may_be_applied()) {
+                let reply = this.ask(&to, Script::LockNode, [item].into()).await;
+                if !reply.as_ref().is_err_and(|error| error.fault.may_be_applied()) {
                     in_flight.complete();
                 }
-                said.and_then(|(said, times)| Ok((read_locked(said)?, times)))
+                reply.and_then(|(reply, round_trip)| Ok((read_locked(reply)?, round_trip)))
             });
-            asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+            requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
         }
-        let mut decision = tally.decide(asking.is_empty());
+        let mut decision = tally.decide(requests.is_empty());
         if matches!(decision, Decision::Open) {
-            round(asking, self.config.patience(claim.ttl), |at, said| {
-                tally.ballots[at] = self.ballot(at, said, how);
+            round(requests, self.config.patience(claim.ttl), |at, reply| {
+                tally.ballots[at] = self.ballot(at, reply, how);
                 decision = tally.decide(false);
                 !matches!(decision, Decision::Open)
             })
@@ -157,44 +158,44 @@ impl RedlockEngine {
     }
 
     /// The value of a node's answer.
-    fn ballot(&self, at: usize, said: Result<(Locked, Times), EngineError>, how: How) -> Ballot {
+    fn ballot(&self, at: usize, reply: Result<(LockAnswer, RoundTrip), EngineError>, how: How) -> Ballot {
         let node = &self.nodes[at];
-        let (locked, times) = match said {
-            Ok(said) => said,
+        let (locked, round_trip) = match reply {
+            Ok(reply) => reply,
             Err(error) => return Ballot::Failed(error),
         };
-        let ahead = node.learn(times, locked.micros);
-        self.lasts(locked.longest);
+        let ahead = node.learn(round_trip, locked.micros);
+        self.note_longest(locked.longest);
         match locked.word {
-            Word::Taken => return Ballot::Taken(locked.left),
-            Word::Absent => return Ballot::Absent,
-            Word::Dead => return Ballot::Dead,
-            Word::Typed => {
+            LockOutcome::Taken => return Ballot::Taken(locked.left),
+            LockOutcome::Absent => return Ballot::Absent,
+            LockOutcome::Dead => return Ballot::Dead,
+            LockOutcome::Typed => {
                 let message =
-                    "the key of this lock holds something else than a string: choose another name or prefix";
-                return Ballot::Failed(node.said(&EngineError::new(Fault::Misconfigured, message)));
+                    "the key of this lock has a value that is not a string: choose another name or prefix";
+                return Ballot::Failed(node.with_name(&EngineError::new(Fault::Misconfigured, message)));
             }
-            Word::Locked | Word::Stood => {}
+            LockOutcome::Locked | LockOutcome::Relocked => {}
         }
         let Some(ahead) = ahead else {
-            return Ballot::Failed(node.said(&EngineError::new(Fault::Retry, "its clock is not known")));
+            return Ballot::Failed(node.with_name(&EngineError::new(Fault::Retry, "its clock is not known")));
         };
-        // A lock that an ask found and kept needs no quarantine.
+        // A lock that an ask found and extended needs no quarantine.
         if how == How::Create
-            && let Some(error) = self.no_vote(node, &locked, times.came)
+            && let Some(error) = self.no_vote(node, &locked, round_trip.came)
         {
             return Ballot::Failed(error);
         }
-        let Locked { micros, newest, ended, first, tokens, born, .. } = locked;
-        let (stood, is_new) = (locked.word == Word::Stood, born < MEMORY);
-        Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood, is_new })
+        let LockAnswer { micros, newest, ended, first, tokens, born, .. } = locked;
+        let (was_locked, is_new) = (locked.word == LockOutcome::Relocked, born < MEMORY);
+        Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, was_locked, is_new })
     }
 
     /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid.
-    fn no_vote(&self, node: &Node, locked: &Locked, now: Instant) -> Option<EngineError> {
+    fn no_vote(&self, node: &Node, locked: &LockAnswer, now: Instant) -> Option<EngineError> {
         let Some((_, started)) = node.process() else {
-            let message = "may not be asked for INFO, without which nobody knows when it started: give the user the rights of docs/engines/redlock.md";
-            return Some(node.said(&EngineError::new(Fault::Denied, message)));
+            let message = "does not allow INFO to this user, and only INFO shows when the node started: give the user the rights of docs/engines/redlock.md";
+            return Some(node.with_name(&EngineError::new(Fault::Denied, message)));
         };
         let runs = Duration::from_micros(locked.micros.saturating_sub(started));
         let (has, wants) = (runs.min(locked.born), self.quarantine());
@@ -204,11 +205,11 @@ impl RedlockEngine {
             let message = format!(
                 "{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl"
             );
-            return Some(node.said(&EngineError::new(Fault::Full, message)));
+            return Some(node.with_name(&EngineError::new(Fault::Full, message)));
         }
         let left = node.stepped(now, self.quarantine())?;
         let message = format!("its clock was set forward, and it has no vote for {left:?} more");
-        Some(node.said(&EngineError::new(Fault::Full, message)))
+        Some(node.with_name(&EngineError::new(Fault::Full, message)))
     }
 
     /// How long a node has no vote after a restart. Longer than the longest lease on a clock that is faster by a
@@ -229,28 +230,28 @@ impl RedlockEngine {
         let claim = attempt.claim;
         for _ in 0..MOST_TOKENS {
             tally.writes(first, tokens);
-            let mut asking = Vec::with_capacity(self.nodes.len());
+            let mut requests = Vec::with_capacity(self.nodes.len());
             for (at, node) in self.nodes.iter().enumerate() {
                 if !matches!(tally.ballots[at], Ballot::Vote(_)) {
                     continue;
                 }
                 let Some(conn) = node.conn() else {
-                    tally.lost(at, node.absent());
+                    tally.lost(at, node.unavailable());
                     continue;
                 };
                 let item = write_item(attempt.keys, claim, attempt.number, first, tokens);
                 let (this, to) = (Arc::clone(node), Arc::clone(&conn));
                 let answer = Box::pin(async move {
-                    let (said, times) = this.ask(&to, Script::WriteToken, [item].into()).await?;
-                    Ok::<_, EngineError>((read_written(said)?, times))
+                    let (reply, round_trip) = this.ask(&to, Script::WriteToken, [item].into()).await?;
+                    Ok::<_, EngineError>((read_written(reply)?, round_trip))
                 });
-                asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+                requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
             }
             let mut decision = Decision::Open;
-            round(asking, self.config.patience(claim.ttl), |at, said| {
-                match said {
-                    Ok(((is_written, micros, newest), times)) => {
-                        let ahead = self.nodes[at].learn(times, micros);
+            round(requests, self.config.patience(claim.ttl), |at, reply| {
+                match reply {
+                    Ok(((is_written, micros, newest), round_trip)) => {
+                        let ahead = self.nodes[at].learn(round_trip, micros);
                         tally.wrote(at, is_written, ahead, newest);
                     }
                     Err(error) => tally.lost(at, error),
@@ -274,10 +275,10 @@ impl RedlockEngine {
 fn refused(mode: Mode) -> EngineError {
     let message = match mode {
         Mode::Permits { .. } => {
-            "permits cannot be had on a Redlock: each node counts its own, and a majority of the nodes can be found for more of them than there are; use one durable server (redis://) or another engine"
+            "a Redlock has no permits: each node counts alone, so majorities of the nodes can grant more permits than the limit; use one durable server (redis://) or another engine"
         }
         _ => {
-            "shared locks cannot be had on a Redlock: what other programs read on the nodes is one value of one holder; use one durable server (redis://) or another engine"
+            "a Redlock has no shared locks: the value that other programs read on the nodes names one holder; use one durable server (redis://) or another engine"
         }
     };
     EngineError::new(Fault::Misconfigured, message)

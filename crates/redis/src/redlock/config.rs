@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_has_a_twentieth_of_the_ttl_within_bounds() {
+    fn the_node_timeout_is_a_bounded_part_of_the_ttl() {
         let config = RedlockConfig::from_url("//a,b,c").unwrap();
         for (ttl, patience) in [(100, 20), (400, 20), (1000, 50), (4000, 200), (60_000, 200)] {
             assert_eq!(config.patience(Duration::from_millis(ttl)), Duration::from_millis(patience));

@@ -43,7 +43,7 @@ pub struct RedlockEngine {
     /// Counts attempts to claim: each attempt has its own value under the locks.
     pub(super) attempts: AtomicU32,
     /// A majority was connected at some time.
-    pub(super) met: AtomicBool,
+    pub(super) was_connected: AtomicBool,
     pub(super) contact: Contact,
     /// The longest ttl of any client of the nodes, in milliseconds.
     longest: AtomicU64,
@@ -62,13 +62,13 @@ impl RedlockEngine {
         let node = |node| Node::new(node, config.nodes.len(), id, &env.clock, &mailbox);
         let nodes = config.nodes.iter().map(node).collect();
         let contact = Contact::default();
-        let (attempts, met, waiting) = Default::default();
+        let (attempts, was_connected, waiting) = Default::default();
         Self {
             nodes,
             clock: Arc::clone(&env.clock),
             mailbox,
             attempts,
-            met,
+            was_connected,
             longest: AtomicU64::new(millis(config.longest)),
             waiting,
             profile: profile(&config, contact.clone()),
@@ -96,7 +96,7 @@ impl RedlockEngine {
     }
 
     /// Records the longest ttl of another client.
-    pub(super) fn lasts(&self, longest: Duration) {
+    pub(super) fn note_longest(&self, longest: Duration) {
         self.longest.fetch_max(millis(longest), Ordering::Relaxed);
     }
 
@@ -105,12 +105,12 @@ impl RedlockEngine {
     }
 
     /// Records whether the claim waits.
-    pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
+    pub(super) fn set_waiting(&self, claim: ClaimId, set_waiting: bool) {
         let mut waiting = lock_of(&self.waiting);
-        let changed = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
+        let changed = if set_waiting { waiting.insert(claim) } else { waiting.remove(&claim) };
         drop(waiting);
         if changed {
-            self.nodes.iter().for_each(|node| node.waits(claim, waits));
+            self.nodes.iter().for_each(|node| node.set_waiting(claim, set_waiting));
         }
     }
 }

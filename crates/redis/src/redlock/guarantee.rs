@@ -7,7 +7,7 @@ use leasehold_core::{EngineError, Guarantee, Level};
 use super::{
     agreement::tolerance,
     engine::RedlockEngine,
-    node::{Node, Times},
+    node::{Node, RoundTrip},
 };
 use crate::{
     guarantee::{self, Topology},
@@ -30,7 +30,7 @@ impl RedlockEngine {
         );
         for node in &self.nodes {
             match look(node).await {
-                Ok(said) => add(&mut all, node, said),
+                Ok(reply) => add(&mut all, node, reply),
                 Err(error) => all.lower(
                     &node.place,
                     &format!("not to be asked ({})", error.message),
@@ -58,23 +58,23 @@ impl RedlockEngine {
             "A node that was started or emptied has no vote for {quarantine:?}, which max_ttl makes: persistence is not needed, and does not shorten it."
         ));
         all.note("Tokens are written on a majority and grow while no more than a minority forgets at a time: the fence refuses what a lock cannot.");
-        all.note("Other programs with the plain lock are excluded, but compare no clocks, and wait for no node that started anew.");
+        all.note("Other programs with the plain lock are excluded, but compare no clocks, and do not wait for a restarted node.");
         Ok(all)
     }
 }
 
 async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
-    let conn = node.conn().ok_or_else(|| node.absent())?;
+    let conn = node.conn().ok_or_else(|| node.unavailable())?;
     let sent = node.client.clock.now();
-    let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.said(&error))?;
-    let times = Times { sent, came: node.client.clock.now() };
-    node.learn(times, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
+    let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.with_name(&error))?;
+    let round_trip = RoundTrip { sent, came: node.client.clock.now() };
+    node.learn(round_trip, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
     guarantee::look(&conn, Topology::default()).await
 }
 
 /// Adds the findings about one node, under its name.
-fn add(all: &mut Guarantee, node: &Node, said: Guarantee) {
-    for finding in said.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
+fn add(all: &mut Guarantee, node: &Node, reply: Guarantee) {
+    for finding in reply.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
         let what = format!("{} of {}", finding.what, node.place);
         all.lower(&what, &finding.found, &finding.wanted, &finding.risk);
     }

@@ -15,8 +15,8 @@ use super::{
     agreement::validity,
     engine::RedlockEngine,
     node::Node,
-    round::{Asking, round},
-    words::{End, renew_item},
+    round::{NodeRequest, round},
+    words::{ClaimEnd, renew_item},
 };
 use crate::{
     conn::Conn,
@@ -29,8 +29,8 @@ use crate::{
 };
 
 /// How long renewals and releases wait for the answers of a majority. Waiting loses nothing: the deadline of a hold
-/// stands, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the next
-/// one is not late.
+/// does not move, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the
+/// next one is not late.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RENEWAL_PART: u32 = 4;
 
@@ -47,20 +47,22 @@ impl RedlockEngine {
         let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
         let quarantine = self.quarantine();
         let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
-        let again: Arc<[Again]> =
-            holds.iter().map(|hold| Again { hold: hold.clone(), may: AtomicBool::new(false) }).collect();
-        let asking = self.all_nodes(|node, conn| {
+        let repairable: Arc<[RepairableHold]> = holds
+            .iter()
+            .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
+            .collect();
+        let requests = self.all_nodes(|node, conn| {
             let items =
                 holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
-            let said = asks(node, conn, Script::RenewNode, items.collect());
-            let said = counted(Arc::clone(node), quarantine, said);
-            repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&again), said)
+            let reply = ask_node(node, conn, Script::RenewNode, items.collect());
+            let reply = with_vote(Arc::clone(node), quarantine, reply);
+            with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, limit, |at, said: NodeReplies| {
-            for ((answers, said), again) in answers.iter_mut().zip(said).zip(&*again) {
-                answers.hear(at, said);
-                again.may.store(answers.ours >= quorum, Ordering::Release);
+        round(requests, limit, |at, reply: NodeReplies| {
+            for ((answers, reply), repairable) in answers.iter_mut().zip(reply).zip(&*repairable) {
+                answers.add(at, reply);
+                repairable.is_allowed.store(answers.ours >= quorum, Ordering::Release);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum))
         })
@@ -87,22 +89,22 @@ impl RedlockEngine {
             return Vec::new();
         }
         let _ = self.ready().await;
-        releases.iter().for_each(|release| self.waits(release.id, false));
-        let ends: Arc<[(Name, End)]> =
+        releases.iter().for_each(|release| self.set_waiting(release.id, false));
+        let ends: Arc<[(Name, ClaimEnd)]> =
             releases.iter().map(|release| (release.name.clone(), end(release))).collect();
         let quarantine = self.quarantine();
         let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
-        let asking = self.all_nodes(|node, conn| {
+        let requests = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
             let items = ends.iter().map(|(name, end)| {
                 let tombstone = node.in_flight.release(end.id, conn.number, now, until);
                 Some(end.item(&keys(node, name)?, tombstone, quarantine))
             });
-            let said = asks(node, conn, Script::ReleaseVote, items.collect());
-            owed(Arc::clone(node), Arc::clone(&ends), said)
+            let reply = ask_node(node, conn, Script::ReleaseVote, items.collect());
+            or_release_later(Arc::clone(node), Arc::clone(&ends), reply)
         });
         // Nodes that cannot be asked now get the release later.
-        let asked: Vec<usize> = asking.iter().map(|asking| asking.at).collect();
+        let asked: Vec<usize> = requests.iter().map(|request| request.at).collect();
         for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| !asked.contains(at)) {
             let now = self.clock.now();
             for (name, end) in &*ends {
@@ -110,13 +112,13 @@ impl RedlockEngine {
                 if at == 0 {
                     node.in_flight.release(end.id, 0, now, now.after(REQUEST_LIFE));
                 }
-                node.clear(name, *end);
+                node.release_later(name, *end);
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, PATIENCE, |at, said: NodeReplies| {
-            for (answers, said) in answers.iter_mut().zip(said) {
-                answers.hear(at, said);
+        round(requests, PATIENCE, |at, reply: NodeReplies| {
+            for (answers, reply) in answers.iter_mut().zip(reply) {
+                answers.add(at, reply);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum) || answers.is_freed(quorum))
         })
@@ -128,10 +130,10 @@ impl RedlockEngine {
     fn all_nodes(
         &self,
         request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
-    ) -> Vec<Asking<NodeReplies>> {
+    ) -> Vec<NodeRequest<NodeReplies>> {
         let all = self.nodes.iter().enumerate().filter_map(|(at, node)| {
             let conn = node.conn()?;
-            Some(Asking { at, node: Arc::clone(node), answer: request(node, &conn), conn })
+            Some(NodeRequest { at, node: Arc::clone(node), answer: request(node, &conn), conn })
         });
         all.collect()
     }
@@ -141,13 +143,13 @@ fn keys<'a>(node: &'a Node, name: &'a Name) -> Option<Keys<'a>> {
     Keys::of(&node.client.config.prefix, name).ok()
 }
 
-fn end(release: &Release) -> End {
+fn end(release: &Release) -> ClaimEnd {
     let token = release.token.map_or(0, |token| token.number);
-    End { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
+    ClaimEnd { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
 }
 
 /// Asks a node for all items, in batches. An item of a name that no claim can have is answered "absent".
-fn asks(
+fn ask_node(
     node: &Arc<Node>,
     conn: &Arc<Conn>,
     script: Script,
@@ -167,38 +169,42 @@ fn asks(
             let (node, conn, count) = (&node, &conn, items.len());
             async move {
                 match node.ask(conn, script, items).await {
-                    Ok((said, _)) => texts(said, count),
+                    Ok((values, _)) => texts(values, count),
                     Err(error) => (0..count).map(|_| Err(error.again())).collect(),
                 }
             }
         };
-        let mut said = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
+        let mut replies = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
         let one = |is_known: bool| {
-            if is_known { said.next().unwrap_or_else(|| Err(unreadable())) } else { Ok("absent".to_owned()) }
+            if is_known {
+                replies.next().unwrap_or_else(|| Err(unreadable()))
+            } else {
+                Ok("absent".to_owned())
+            }
         };
         known.into_iter().map(one).collect()
     })
 }
 
-fn texts(said: crate::outbox::Values, count: usize) -> NodeReplies {
-    let mut reply = Reply::new(said);
+fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
+    let mut reply = Reply::new(values);
     (0..count).map(|_| reply.text()).collect()
 }
 
-/// Counts a lock that a node has kept, unless the node was restarted: it may have forgotten a vote for another claim,
-/// and a repaired lock there would give two claims its vote.
-fn counted(
+/// Counts a lock that a node has extended, unless the node was restarted: the node may have forgotten a vote for
+/// another claim, and a repaired lock there would give its vote to two claims.
+fn with_vote(
     node: Arc<Node>,
     quarantine: Duration,
-    said: BoxFuture<'static, NodeReplies>,
+    replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let count = |said: String| match said.strip_prefix("kept ") {
-            Some(times) if has_vote(&node, times, quarantine) => "kept".to_owned(),
+        let count = |reply: String| match reply.strip_prefix("extended ") {
+            Some(times) if has_vote(&node, times, quarantine) => "extended".to_owned(),
             Some(_) => "new".to_owned(),
-            None => said,
+            None => reply,
         };
-        said.await.into_iter().map(|said| said.map(count)).collect()
+        replies.await.into_iter().map(|reply| reply.map(count)).collect()
     })
 }
 
@@ -214,27 +220,27 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
 }
 
 /// A hold, and whether its missing locks may be set again, because a majority has it.
-struct Again {
+struct RepairableHold {
     hold: Hold,
-    may: AtomicBool,
+    is_allowed: AtomicBool,
 }
 
-/// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs as kept.
+/// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs.
 /// Earlier reports are handled when all answers are counted.
-fn repairs(
+fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
-    again: Arc<[Again]>,
-    said: BoxFuture<'static, NodeReplies>,
+    repairable: Arc<[RepairableHold]>,
+    replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let said = said.await;
-        for (Again { hold, may }, said) in again.iter().zip(&said) {
-            if matches!(said.as_deref(), Ok("missing" | "young")) && may.load(Ordering::Acquire) {
+        let replies = replies.await;
+        for (RepairableHold { hold, is_allowed }, reply) in repairable.iter().zip(&replies) {
+            if matches!(reply.as_deref(), Ok("missing" | "young")) && is_allowed.load(Ordering::Acquire) {
                 repair(&node, Arc::clone(&conn), hold);
             }
         }
-        said
+        replies
     })
 }
 
@@ -253,32 +259,32 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     });
 }
 
-/// A release that a node did not answer becomes its debt.
-fn owed(
+/// A release that a node does not answer is sent again later.
+fn or_release_later(
     node: Arc<Node>,
-    ends: Arc<[(Name, End)]>,
-    said: BoxFuture<'static, NodeReplies>,
+    ends: Arc<[(Name, ClaimEnd)]>,
+    replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let said = said.await;
-        for ((name, end), said) in ends.iter().zip(&said) {
-            match said {
+        let replies = replies.await;
+        for ((name, end), reply) in ends.iter().zip(&replies) {
+            match reply {
                 Ok(_) => node.in_flight.settle(end.id),
-                Err(_) => node.clear(name, *end),
+                Err(_) => node.release_later(name, *end),
             }
         }
-        said
+        replies
     })
 }
 
 /// The nodes' answers for one hold or release.
 #[derive(Default)]
 struct Answers {
-    /// The lock was there: it is kept or released.
+    /// The lock was there: it was extended or released.
     ours: usize,
     /// The lock was not there.
-    not: usize,
-    /// The node may have forgotten the lock, or has it without a vote; it has voted for nobody else since.
+    absent: usize,
+    /// The node may have forgotten the lock, or has it without a vote; it has voted for no other claim since.
     young: usize,
     missing: Vec<usize>,
     broken: bool,
@@ -286,16 +292,16 @@ struct Answers {
 }
 
 impl Answers {
-    fn hear(&mut self, at: usize, said: Result<String, EngineError>) {
-        match said.as_deref() {
-            Ok("kept" | "freed") => self.ours += 1,
+    fn add(&mut self, at: usize, reply: Result<String, EngineError>) {
+        match reply.as_deref() {
+            Ok("extended" | "freed") => self.ours += 1,
             Ok("new") => self.young += 1,
             Ok("young") => {
                 self.young += 1;
                 self.missing.push(at);
             }
             Ok(word) => {
-                self.not += 1;
+                self.absent += 1;
                 self.broken |= word == "broken";
                 if word == "missing" {
                     self.missing.push(at);
@@ -307,10 +313,10 @@ impl Answers {
 
     /// Whether a majority has the lock, or certainly none can have it.
     fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
-        self.ours >= quorum || self.not > nodes - quorum
+        self.ours >= quorum || self.absent > nodes - quorum
     }
 
-    /// Whether the hold lasted until now, and nobody else can have had the name.
+    /// Whether the hold lasted until now, and no other claim can have had the name.
     fn is_freed(&self, quorum: usize) -> bool {
         self.ours > 0 && self.ours + self.young >= quorum
     }
@@ -324,17 +330,17 @@ impl Answers {
         if self.ours >= quorum {
             return Renewed::Kept { ttl: Some(validity(ttl)) };
         }
-        if self.not > nodes - quorum {
+        if self.absent > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
         }
-        // The hold stands until its deadline, and the next renewal may extend it.
+        // The hold lasts until its deadline, and the next renewal may extend it.
         Renewed::Unknown(self.unknown())
     }
 
     fn released(&self, nodes: usize, quorum: usize) -> Released {
         if self.is_freed(quorum) {
             Released::Freed
-        } else if self.not > nodes - quorum || self.ours == 0 && self.not + self.young == nodes {
+        } else if self.absent > nodes - quorum || self.ours == 0 && self.absent + self.young == nodes {
             Released::NotThere
         } else {
             Released::Unknown(self.unknown())
@@ -346,44 +352,44 @@ impl Answers {
 mod tests {
     use super::*;
 
-    fn told(words: &[&str]) -> Answers {
+    fn answers_of(words: &[&str]) -> Answers {
         let mut answers = Answers::default();
         for (at, word) in words.iter().enumerate() {
             match *word {
                 "-" => {}
-                "error" => answers.hear(at, Err(EngineError::new(Fault::Unknown, "broke"))),
-                word => answers.hear(at, Ok(word.to_owned())),
+                "error" => answers.add(at, Err(EngineError::new(Fault::Unknown, "broke"))),
+                word => answers.add(at, Ok(word.to_owned())),
             }
         }
         answers
     }
 
     #[test]
-    fn a_majority_keeps_a_hold_and_only_the_lack_of_one_loses_it() {
-        for (words, said) in [
-            (["kept", "kept", "-"], "Kept { ttl: Some(900ms) }"),
-            (["kept", "missing", "-"], "Unknown"),
-            (["kept", "error", "-"], "Unknown"),
+    fn a_hold_is_lost_only_without_a_possible_majority() {
+        for (words, expected) in [
+            (["extended", "extended", "-"], "Kept { ttl: Some(900ms) }"),
+            (["extended", "missing", "-"], "Unknown"),
+            (["extended", "error", "-"], "Unknown"),
             (["error", "error", "error"], "Unknown"),
-            (["kept", "missing", "kept"], "Kept { ttl: Some(900ms) }"),
+            (["extended", "missing", "extended"], "Kept { ttl: Some(900ms) }"),
             (["missing", "missing", "-"], "Lost(Gone)"),
-            (["kept", "gone", "gone"], "Lost(Gone)"),
+            (["extended", "gone", "gone"], "Lost(Gone)"),
             (["missing", "broken", "-"], "Lost(Broken)"),
-            // A node that forgot the lock votes for nobody else before the deadline.
-            (["kept", "young", "missing"], "Unknown"),
-            (["kept", "new", "-"], "Unknown"),
-            (["kept", "new", "kept"], "Kept"),
+            // A node that forgot the lock votes for no other claim before the deadline.
+            (["extended", "young", "missing"], "Unknown"),
+            (["extended", "new", "-"], "Unknown"),
+            (["extended", "new", "extended"], "Kept"),
             (["young", "young", "missing"], "Unknown"),
         ] {
-            let renewed = format!("{:?}", told(&words).renewed(3, 2, Duration::from_secs(1)));
-            assert!(renewed.starts_with(said), "{words:?}: {renewed}");
+            let renewed = format!("{:?}", answers_of(&words).renewed(3, 2, Duration::from_secs(1)));
+            assert!(renewed.starts_with(expected), "{words:?}: {renewed}");
         }
-        assert_eq!(told(&["kept", "missing", "kept"]).missing, [1]);
+        assert_eq!(answers_of(&["extended", "missing", "extended"]).missing, [1]);
     }
 
     #[test]
-    fn a_release_is_sure_only_by_a_majority() {
-        for (words, said) in [
+    fn a_release_is_certain_only_by_a_majority() {
+        for (words, expected) in [
             (["freed", "freed", "-"], "Freed"),
             (["freed", "absent", "-"], "Unknown"),
             (["freed", "absent", "other"], "NotThere"),
@@ -393,8 +399,8 @@ mod tests {
             (["young", "absent", "-"], "Unknown"),
             (["young", "absent", "young"], "NotThere"),
         ] {
-            let released = format!("{:?}", told(&words).released(3, 2));
-            assert!(released.starts_with(said), "{words:?}: {released}");
+            let released = format!("{:?}", answers_of(&words).released(3, 2));
+            assert!(released.starts_with(expected), "{words:?}: {released}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The operators' requests on the nodes: who holds, who waits, break a hold.
+//! The operators' requests on the nodes: ping, list, show and break.
 
 use std::{
     cmp::Reverse,
@@ -15,15 +15,15 @@ use super::{
     agreement::validity,
     engine::RedlockEngine,
     node::Node,
-    round::{Asking, round},
+    round::{NodeRequest, round},
 };
 use crate::{
     inspect::escape,
     outbox::{Items, Values},
-    push_listener::LINEAGE,
     reply::Reply,
     runtime,
     scripts::{Item, Script},
+    token_counter::LINEAGE,
 };
 
 /// How long a node is waited for.
@@ -33,7 +33,7 @@ const LIST_PATIENCE: Duration = Duration::from_secs(4);
 const SCAN_COUNT: u64 = 1000;
 
 /// A node's report about a name.
-struct Seen {
+struct NodeReport {
     /// The value of the lock key; empty if there is none.
     value: String,
     left: Option<Duration>,
@@ -53,53 +53,53 @@ impl RedlockEngine {
         items: impl Fn() -> Items,
     ) -> Result<Vec<(usize, Values)>, EngineError> {
         self.ready().await?;
-        let mut asking = Vec::new();
+        let mut requests = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.conn() else { continue };
             let (this, to, items) = (Arc::clone(node), Arc::clone(&conn), items());
             let answer = Box::pin(async move { this.ask(&to, script, items).await });
-            asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+            requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
         }
-        let (mut said, mut errors) = (Vec::new(), Vec::new());
-        round(asking, PATIENCE, |at, answer| {
+        let (mut reply, mut errors) = (Vec::new(), Vec::new());
+        round(requests, PATIENCE, |at, answer| {
             match answer {
-                Ok((values, _)) => said.push((at, values)),
+                Ok((values, _)) => reply.push((at, values)),
                 Err(error) => errors.push(error),
             }
             false
         })
         .await;
-        if said.len() >= self.quorum() {
-            return Ok(said);
+        if reply.len() >= self.quorum() {
+            return Ok(reply);
         }
         let fault = errors.first().map_or(Fault::Retry, |error| error.fault);
-        let (count, nodes) = (said.len(), self.nodes.len());
+        let (count, nodes) = (reply.len(), self.nodes.len());
         let why: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
         Err(EngineError::new(fault, format!("{count} of {nodes} nodes answered: {}", why.join("; "))))
     }
 
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
-        let said = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
+        let reply = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
         let quarantine = self.quarantine();
-        let seen = said.into_iter().map(|(at, values)| seen(&self.nodes[at], values, quarantine));
-        Ok(view(name, keys.lock(), seen.collect::<Result<_, _>>()?, self.nodes.len()))
+        let reports = reply.into_iter().map(|(at, values)| report(&self.nodes[at], values, quarantine));
+        Ok(view(name, keys.lock(), reports.collect::<Result<_, _>>()?, self.nodes.len()))
     }
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         self.ready().await?;
         let ours = &self.config.nodes[0].prefix;
         let pattern = format!("{}*", escape(&format!("{ours}{prefix}")));
-        let mut asking = Vec::new();
+        let mut requests = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.conn() else { continue };
             let (this, to, pattern) = (Arc::clone(node), Arc::clone(&conn), pattern.clone());
             let answer = Box::pin(async move { scan(&this, &to, &pattern).await });
-            asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+            requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
         }
         let (mut locks, mut nodes, mut error) = (BTreeSet::new(), 0, None);
-        let asked = asking.len();
-        round(asking, LIST_PATIENCE, |_, answer: Result<Vec<String>, EngineError>| {
+        let asked = requests.len();
+        round(requests, LIST_PATIENCE, |_, answer: Result<Vec<String>, EngineError>| {
             match answer {
                 Ok(keys) => {
                     locks.extend(keys);
@@ -136,9 +136,9 @@ impl RedlockEngine {
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let item = || [Item::new(&keys).number(token).number(force.into())].into();
-        let said = self.ask_all(Script::BreakNode, item).await?;
+        let reply = self.ask_all(Script::BreakNode, item).await?;
         let mut done = 0;
-        for (_, values) in said {
+        for (_, values) in reply {
             done += usize::from(Reply::new(values).text()? == "done");
         }
         match done {
@@ -159,14 +159,14 @@ impl RedlockEngine {
         let ask = |node: &Arc<Node>| {
             let node = Arc::clone(node);
             async move {
-                let conn = node.conn().ok_or_else(|| node.absent())?;
-                let said = runtime::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
-                said.unwrap_or_else(|| Err(node.absent())).map(drop)
+                let conn = node.conn().ok_or_else(|| node.unavailable())?;
+                let reply = runtime::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
+                reply.unwrap_or_else(|| Err(node.unavailable())).map(drop)
             }
         };
-        let said = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
-        let answered = said.iter().filter(|said| said.is_ok()).count();
-        match said.into_iter().find_map(Result::err) {
+        let reply = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
+        let answered = reply.iter().filter(|reply| reply.is_ok()).count();
+        match reply.into_iter().find_map(Result::err) {
             Some(error) if answered < self.quorum() => Err(error),
             _ => Ok(()),
         }
@@ -177,8 +177,8 @@ async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Ve
     let (mut keys, mut cursor) = (Vec::new(), 0);
     loop {
         let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(SCAN_COUNT);
-        let (said, _) = node.ask(conn, Script::Names, [item].into()).await?;
-        let mut reply = Reply::new(said);
+        let (reply, _) = node.ask(conn, Script::Names, [item].into()).await?;
+        let mut reply = Reply::new(reply);
         cursor = reply.count()?;
         keys.extend(reply.texts()?);
         if cursor == 0 {
@@ -187,7 +187,7 @@ async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Ve
     }
 }
 
-fn seen(node: &Node, values: Values, quarantine: Duration) -> Result<Seen, EngineError> {
+fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeReport, EngineError> {
     let mut reply = Reply::new(values);
     let (value, left) = (reply.text()?, reply.millis()?);
     let token = token(&reply.text()?);
@@ -204,7 +204,7 @@ fn seen(node: &Node, values: Values, quarantine: Duration) -> Result<Seen, Engin
     let now = node.client.clock.now();
     let ahead = node.ahead(now).map_or(0, |ahead| ahead.least);
     let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(ahead);
-    Ok(Seen { value, left, token, micros: u64::try_from(micros).unwrap_or(0), is_young, waiters })
+    Ok(NodeReport { value, left, token, micros: u64::try_from(micros).unwrap_or(0), is_young, waiters })
 }
 
 fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
@@ -216,22 +216,22 @@ fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
 }
 
 /// The holder by the votes of these nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds
-/// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: nobody else can
-/// be granted the name before its lease ends. If more than one claim may hold, all are shown: one of them was refused,
-/// and its lock and token are on nodes that say nothing about the other.
-fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
+/// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: no other claim
+/// can be granted the name before its lease ends. If more than one claim may hold, all are shown: one of them was
+/// refused, and its lock and token are on nodes that know nothing of the other.
+fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
     // Whatever lock is on a node that may have forgotten another: the node had no vote to give.
-    let open = nodes - seen.len() + seen.iter().filter(|seen| seen.is_young).count();
+    let open = nodes - reports.len() + reports.iter().filter(|report| report.is_young).count();
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
-    let mut votes: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
-    for seen in seen.iter().filter(|seen| !seen.value.is_empty()) {
-        votes.entry(holder_of(&seen.value)).or_default().push(seen);
+    let mut votes: BTreeMap<&str, Vec<&NodeReport>> = BTreeMap::new();
+    for report in reports.iter().filter(|report| !report.value.is_empty()) {
+        votes.entry(holder_of(&report.value)).or_default().push(report);
     }
     let may_hold = votes.iter().filter_map(|(id, votes)| {
-        let sure = votes.iter().filter(|seen| !seen.is_young || is_foreign(seen)).count();
-        let is_granted = votes.iter().any(|seen| seen.token.as_ref().is_some_and(|token| token.2 == *id));
+        let sure = votes.iter().filter(|report| !report.is_young || is_foreign(report)).count();
+        let is_granted = votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.2 == *id));
         let holds = sure >= quorum || sure + open >= quorum && is_granted;
         holds.then(|| (sure, holder(id, votes, quorum.min(votes.len()))))
     });
@@ -242,9 +242,9 @@ fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
     may_hold.truncate(if is_sure { 1 } else { nodes });
     may_hold.into_iter().for_each(|(_, holder)| view.add_holder(Mode::Exclusive, holder));
     let mut known = BTreeSet::new();
-    for (id, since, owner) in seen.iter().flat_map(|seen| &seen.waiters) {
+    for (id, since, owner) in reports.iter().flat_map(|report| &report.waiters) {
         if known.insert(id.clone()) {
-            let now = seen.iter().map(|seen| seen.micros).max().unwrap_or(0);
+            let now = reports.iter().map(|report| report.micros).max().unwrap_or(0);
             let waiting = Some(Duration::from_micros(now.saturating_sub(*since)));
             view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting });
         }
@@ -264,25 +264,25 @@ fn holder_of(value: &str) -> &str {
 }
 
 /// Whether the lock is another program's, which knows no quarantine.
-fn is_foreign(seen: &Seen) -> bool {
-    holder_of(&seen.value) == seen.value
+fn is_foreign(report: &NodeReport) -> bool {
+    holder_of(&report.value) == report.value
 }
 
-fn holder(id: &str, votes: &[&Seen], quorum: usize) -> HolderView {
+fn holder(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
     // The lock ends when so many of its votes have ended that no majority is left.
-    let mut left: Vec<_> = votes.iter().map(|seen| seen.left.unwrap_or(Duration::MAX)).collect();
+    let mut left: Vec<_> = votes.iter().map(|report| report.left.unwrap_or(Duration::MAX)).collect();
     left.sort_unstable_by(|one, other| other.cmp(one));
     // Counted as its holder counts it.
     let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX).map(validity);
-    let foreign = votes.iter().any(|seen| is_foreign(seen));
-    let known = votes.iter().filter_map(|seen| Some((seen, seen.token.as_ref()?)));
+    let foreign = votes.iter().any(|report| is_foreign(report));
+    let known = votes.iter().filter_map(|report| Some((report, report.token.as_ref()?)));
     let known: Vec<_> = known.filter(|(_, token)| token.2 == id).collect();
     // An attempt whose answers came too late may have written a token of its own, and a larger one, on a minority.
     let as_many = |first: u64| known.iter().filter(|(_, token)| token.1 == first).count();
     let granted = known.iter().max_by_key(|(_, token)| (as_many(token.1), token.1)).copied();
     let (token, held, owner) = match granted {
-        Some((seen, (_, first, _, since, owner))) => {
-            (Some(*first), Some(Duration::from_micros(seen.micros.saturating_sub(*since))), owner.clone())
+        Some((report, (_, first, _, since, owner))) => {
+            (Some(*first), Some(Duration::from_micros(report.micros.saturating_sub(*since))), owner.clone())
         }
         None if foreign => (None, None, "another program".to_owned()),
         None => (None, None, String::new()),
@@ -321,9 +321,9 @@ impl Inspect for RedlockEngine {
 mod tests {
     use super::*;
 
-    fn seen(value: &str, left: u64, token: &str) -> Seen {
+    fn report(value: &str, left: u64, token: &str) -> NodeReport {
         let left = Some(Duration::from_millis(left));
-        Seen {
+        NodeReport {
             value: value.to_owned(),
             left,
             token: super::token(token),
@@ -336,59 +336,59 @@ mod tests {
     #[test]
     fn a_majority_holds_and_a_minority_does_not() {
         let (name, id) = (Name::new("a").unwrap(), "0123456789abcdef0123456789abcdef");
-        let of = |nodes: Vec<Seen>| view(&name, "lock:a".to_owned(), nodes, 3);
-        let ours = |left| seen(&format!("{id}-3"), left, &format!("18 17 {id} - c 1000000 me at home"));
-        let shown = of(vec![ours(500), ours(900), seen("other", 70, "")]);
+        let of = |nodes: Vec<NodeReport>| view(&name, "lock:a".to_owned(), nodes, 3);
+        let ours = |left| report(&format!("{id}-3"), left, &format!("18 17 {id} - c 1000000 me at home"));
+        let shown = of(vec![ours(500), ours(900), report("other", 70, "")]);
         let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
         assert_eq!((holder.id.as_str(), holder.token, holder.foreign), (id, Some(17), false));
         assert_eq!((holder.owner.as_str(), holder.held), ("me at home", Some(Duration::from_secs(4))));
         assert_eq!(holder.remaining, Some(Duration::from_millis(450)));
-        assert!(of(vec![ours(500), seen("other", 70, ""), seen("", 0, "")]).holders.is_empty());
-        let shown = of(vec![seen("x", 500, ""), seen("x", 900, ""), ours(70)]);
+        assert!(of(vec![ours(500), report("other", 70, ""), report("", 0, "")]).holders.is_empty());
+        let shown = of(vec![report("x", 500, ""), report("x", 900, ""), ours(70)]);
         assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
-        // A node forgot the lock or does not answer: until the lease ends nobody else can be granted the name.
-        let forgot = Seen { is_young: true, ..seen("", 0, "") };
-        assert_eq!(of(vec![ours(500), forgot, seen("", 0, "")]).holders.len(), 1);
-        assert_eq!(of(vec![ours(500), seen("", 0, "")]).holders.len(), 1);
+        // A node forgot the lock or does not answer: until the lease ends no other claim can be granted the name.
+        let forgot = NodeReport { is_young: true, ..report("", 0, "") };
+        assert_eq!(of(vec![ours(500), forgot, report("", 0, "")]).holders.len(), 1);
+        assert_eq!(of(vec![ours(500), report("", 0, "")]).holders.len(), 1);
         assert!(
-            of(vec![seen(&format!("{id}-3"), 500, ""), seen("", 0, "")]).holders.is_empty(),
+            of(vec![report(&format!("{id}-3"), 500, ""), report("", 0, "")]).holders.is_empty(),
             "not granted yet"
         );
         // An attempt whose answers came too late wrote a token of its own; the token of the hold is the one on a
         // majority.
-        let later = seen(&format!("{id}-4"), 900, &format!("28 27 {id} - c 2000000 me at home"));
+        let later = report(&format!("{id}-4"), 900, &format!("28 27 {id} - c 2000000 me at home"));
         for nodes in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
             let node = |which: usize| {
                 if which == 0 {
-                    Seen { token: later.token.clone(), ..seen(&later.value, 900, "") }
+                    NodeReport { token: later.token.clone(), ..report(&later.value, 900, "") }
                 } else {
                     ours(900)
                 }
             };
             assert_eq!(of(nodes.map(node).into()).holders[0].token, Some(17));
         }
-        let shown = of(vec![seen(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
+        let shown = of(vec![report(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
         assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
     }
 
-    /// What nodes say of a hold that was renewed by two of them, and of a claim that was refused: its lock and a token
-    /// that it guessed are on the third.
+    /// The reports of nodes about a hold that two of them renewed, and a claim that was refused: the lock and the
+    /// guessed token of the claim are on the third node.
     #[test]
     fn a_refused_claim_does_not_hide_the_hold() {
         let name = Name::new("a").unwrap();
-        let shown = |nodes: Vec<Seen>| {
+        let shown = |nodes: Vec<NodeReport>| {
             let view = view(&name, "lock:a".to_owned(), nodes, 3);
             view.holders.iter().filter_map(|holder| holder.token).collect::<Vec<_>>()
         };
         let (low, high) = ("0123456789abcdef0123456789abcdef", "f123456789abcdef0123456789abcdef");
         for (hold, claim) in [(low, high), (high, low)] {
-            let held = || seen(&format!("{hold}-3"), 640, &format!("17 17 {hold} - c 1000000 me"));
-            let refused = || seen(&format!("{claim}-9"), 992, &format!("27 27 {claim} - c 2000000 you"));
-            let young = |seen: Seen| Seen { is_young: true, ..seen };
+            let held = || report(&format!("{hold}-3"), 640, &format!("17 17 {hold} - c 1000000 me"));
+            let refused = || report(&format!("{claim}-9"), 992, &format!("27 27 {claim} - c 2000000 you"));
+            let young = |report: NodeReport| NodeReport { is_young: true, ..report };
             assert_eq!(shown(vec![held(), refused(), held()]), [17], "a majority is sure");
             assert_eq!(shown(vec![held(), refused()]), [17, 27], "the second node of the hold is away");
             assert_eq!(
-                shown(vec![held(), refused(), young(seen("", 0, ""))]),
+                shown(vec![held(), refused(), young(report("", 0, ""))]),
                 [17, 27],
                 "it has forgotten the hold"
             );
@@ -404,7 +404,7 @@ mod tests {
             );
             assert_eq!(shown(vec![held(), held(), young(refused())]), [17]);
         }
-        let foreign = || Seen { is_young: true, ..seen("x", 500, "") };
+        let foreign = || NodeReport { is_young: true, ..report("x", 500, "") };
         let theirs = view(&name, "lock:a".to_owned(), vec![foreign(), foreign()], 3);
         assert!(theirs.holders[0].foreign, "others know no quarantine: {theirs:?}");
     }

@@ -8,13 +8,13 @@
 mod agreement;
 mod claim;
 mod config;
-mod debts;
 mod engine;
 mod guarantee;
 mod hold;
 mod inspect;
 mod node;
 mod offset;
+mod pending_releases;
 mod ready;
 mod round;
 mod tally;

@@ -11,14 +11,14 @@ use std::{
 use leasehold_core::{ClaimId, Clock, EngineError, Fault, InFlight, Instant, Mailbox};
 
 use super::{
-    debts::Debts,
     offset::{Ahead, Offset},
+    pending_releases::PendingReleases,
 };
 use crate::{
     config::Config,
     conn::Conn,
     error::Refused,
-    outbox::{Items, To, Values},
+    outbox::{Destination, Items, Values},
     reach::{Client, One},
     runtime,
     scripts::Script,
@@ -41,21 +41,21 @@ pub(super) struct Node {
     late: AtomicU64,
     dialing: AtomicBool,
     /// It was connected at some time, as a server of the right kind.
-    met: AtomicBool,
-    trouble: Mutex<Trouble>,
-    pub(super) debts: Debts,
+    was_connected: AtomicBool,
+    dial_state: Mutex<DialState>,
+    pub(super) pending: PendingReleases,
 }
 
 /// The result of the last failed attempt to connect.
 #[derive(Default)]
-struct Trouble {
+struct DialState {
     error: Option<EngineError>,
     again_at: Option<Instant>,
 }
 
 /// When a request to a node was sent, and when its answer came.
 #[derive(Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct RoundTrip {
     pub(super) sent: Instant,
     pub(super) came: Instant,
 }
@@ -72,11 +72,22 @@ impl Node {
             Servers::One(address) => (address.to_string(), config.server(address.clone(), nodes)),
             other => unreachable!("nodes are judged when they are named: {other:?}"),
         };
-        let client = Client::hearing(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
+        let client = Client::with_mailbox(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
         let one = One::independent(&client, server);
-        let (in_flight, late, dialing, met, trouble, debts) = Default::default();
+        let (in_flight, late, dialing, was_connected, dial_state, pending) = Default::default();
         let clock = Mutex::default();
-        Arc::new(Self { place, client, one, in_flight, clock, late, dialing, met, trouble, debts })
+        Arc::new(Self {
+            place,
+            client,
+            one,
+            in_flight,
+            clock,
+            late,
+            dialing,
+            was_connected,
+            dial_state,
+            pending,
+        })
     }
 
     /// The connection, if there is one that answers in time.
@@ -90,45 +101,45 @@ impl Node {
     }
 
     /// The reason why it cannot be asked.
-    pub(super) fn absent(&self) -> EngineError {
+    pub(super) fn unavailable(&self) -> EngineError {
         if self.one.live().is_some() {
-            return self.said(&EngineError::new(Fault::Retry, "answers late"));
+            return self.with_name(&EngineError::new(Fault::Retry, "answers late"));
         }
-        match &lock_of(&self.trouble).error {
-            Some(error) => self.said(error),
-            None => self.said(&EngineError::new(Fault::Retry, "not connected")),
+        match &lock_of(&self.dial_state).error {
+            Some(error) => self.with_name(error),
+            None => self.with_name(&EngineError::new(Fault::Retry, "not connected")),
         }
     }
 
     /// The error, with the name of this node.
-    pub(super) fn said(&self, error: &EngineError) -> EngineError {
-        let is_told = error.message.contains(&self.place);
+    pub(super) fn with_name(&self, error: &EngineError) -> EngineError {
+        let is_named = error.message.contains(&self.place);
         let message =
-            if is_told { error.message.clone() } else { format!("{}: {}", self.place, error.message) };
+            if is_named { error.message.clone() } else { format!("{}: {}", self.place, error.message) };
         EngineError::new(error.fault, message)
     }
 
     /// Connects and waits for the result.
     pub(super) async fn connect(&self) -> Result<(), EngineError> {
         let made = self.one.conn().await;
-        let mut trouble = lock_of(&self.trouble);
-        trouble.again_at = Some(self.client.clock.now().after(DIAL_PACE));
+        let mut dial_state = lock_of(&self.dial_state);
+        dial_state.again_at = Some(self.client.clock.now().after(DIAL_PACE));
         match made {
             Ok(_) => {
-                trouble.error = None;
-                self.met.store(true, Ordering::Release);
+                dial_state.error = None;
+                self.was_connected.store(true, Ordering::Release);
                 Ok(())
             }
             Err(error) => {
-                trouble.error = Some(error.again());
-                Err(self.said(&error))
+                dial_state.error = Some(error.again());
+                Err(self.with_name(&error))
             }
         }
     }
 
     /// Connects in the background, unless an attempt is running.
     pub(super) fn dial(self: &Arc<Self>) {
-        let too_soon = lock_of(&self.trouble).again_at.is_some_and(|at| self.client.clock.now() < at);
+        let too_soon = lock_of(&self.dial_state).again_at.is_some_and(|at| self.client.clock.now() < at);
         if self.one.live().is_some() || too_soon || self.dialing.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -140,13 +151,13 @@ impl Node {
     }
 
     /// The error of a server of the wrong kind that never was of the right one.
-    pub(super) fn misfit(&self) -> Option<EngineError> {
-        if self.met.load(Ordering::Acquire) {
+    pub(super) fn wrong_kind(&self) -> Option<EngineError> {
+        if self.was_connected.load(Ordering::Acquire) {
             return None;
         }
-        let trouble = lock_of(&self.trouble);
-        let error = trouble.error.as_ref().filter(|error| error.fault == Fault::Misconfigured);
-        error.map(|error| self.said(error))
+        let dial_state = lock_of(&self.dial_state);
+        let error = dial_state.error.as_ref().filter(|error| error.fault == Fault::Misconfigured);
+        error.map(|error| self.with_name(error))
     }
 
     /// Runs a script on the node.
@@ -155,18 +166,18 @@ impl Node {
         conn: &Conn,
         script: Script,
         items: Items,
-    ) -> Result<(Values, Times), EngineError> {
+    ) -> Result<(Values, RoundTrip), EngineError> {
         let clock = &self.client.clock;
         let sent = clock.now();
-        let said = conn.run(To::default(), script, items).await;
+        let reply = conn.run(Destination::default(), script, items).await;
         // Any answer, also an error, shows that the node is responsive.
-        if !said.as_ref().is_err_and(Refused::is_unknown) {
+        if !reply.as_ref().is_err_and(Refused::is_unknown) {
             let _ = self.late.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
-        match said {
-            Ok(said) => Ok((said, Times { sent, came: clock.now() })),
-            Err(Refused::Demoted(error)) => Err(self.said(&self.one.demoted(conn.number, error))),
-            Err(refused) => Err(self.said(&EngineError::from(refused))),
+        match reply {
+            Ok(reply) => Ok((reply, RoundTrip { sent, came: clock.now() })),
+            Err(Refused::Demoted(error)) => Err(self.with_name(&self.one.demoted(conn.number, error))),
+            Err(refused) => Err(self.with_name(&EngineError::from(refused))),
         }
     }
 
@@ -176,10 +187,10 @@ impl Node {
     }
 
     /// Learns from the clock of the node in an answer; returns how far it is ahead.
-    pub(super) fn learn(&self, times: Times, micros: u64) -> Option<Ahead> {
+    pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<Ahead> {
         let mut clock = lock_of(&self.clock);
-        clock.learn(times.sent, times.came, micros);
-        clock.ahead(times.came)
+        clock.learn(round_trip.sent, round_trip.came, micros);
+        clock.ahead(round_trip.came)
     }
 
     /// How far its clock is ahead, if that is known.
@@ -194,12 +205,12 @@ impl Node {
 
     /// The process of the newest connection: its run id, and when it was started, by its own clock in microseconds.
     pub(super) fn process(&self) -> Option<(String, u64)> {
-        self.one.listener().process()
+        self.one.listener().process.run_and_start()
     }
 
     /// Records whether the claim waits: while claims wait, the node is asked for signs of life.
-    pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
-        self.one.listener().waits(claim, waits);
+    pub(super) fn set_waiting(&self, claim: ClaimId, set_waiting: bool) {
+        self.one.listener().set_waiting(claim, set_waiting);
     }
 
     /// Keeps a connection that was made once connected. Never returns.

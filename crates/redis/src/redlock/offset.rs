@@ -20,12 +20,13 @@ pub(super) struct Ahead {
 #[derive(Debug, Default)]
 pub(super) struct Offset {
     known: Option<(Ahead, Instant)>,
-    /// Its clock went forward: until then leases may have ended there that last elsewhere.
+    /// The clock stepped forward: until this moment, leases that last elsewhere may have ended there.
     until: Option<Instant>,
 }
 
 impl Offset {
-    /// Learns from an answer, come at `came` to a request sent at `sent`, in which the node's clock was at `micros`.
+    /// Learns from an answer that arrived at `came` to a request sent at `sent`, in which the node's clock was at
+    /// `micros`.
     pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
         let new = Ahead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
@@ -81,7 +82,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn answers_narrow_what_is_known_and_time_widens_it() {
+    fn answers_narrow_the_bounds_and_time_widens_them() {
         let mut offset = Offset::default();
         learn(&mut offset, 1000, 1100, 51_050);
         assert_eq!(offset.ahead(at(1100)), Some(Ahead { least: 49_950_000, most: 50_050_000 }));
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_forward_costs_the_vote_for_as_long_as_leases_may_have_ended_early() {
+    fn a_clock_step_suspends_the_vote_for_its_length() {
         let mut offset = Offset::default();
         learn(&mut offset, 1000, 1001, 50_000);
         learn(&mut offset, 2000, 2001, 56_000);

@@ -18,14 +18,14 @@ impl RedlockEngine {
         let live = self.connected();
         if live < self.nodes.len() {
             self.nodes.iter().for_each(|node| node.dial());
-            if live < self.quorum() || !self.met.load(Ordering::Acquire) {
+            if live < self.quorum() || !self.was_connected.load(Ordering::Acquire) {
                 self.connect().await?;
             }
         }
-        if !self.met.swap(true, Ordering::AcqRel) {
+        if !self.was_connected.swap(true, Ordering::AcqRel) {
             self.contact.made();
         }
-        self.twins().map_or(Ok(()), Err)
+        self.same_server().map_or(Ok(()), Err)
     }
 
     /// How many nodes answer in time.
@@ -44,11 +44,11 @@ impl RedlockEngine {
         };
         let mut dialed: FuturesUnordered<_> =
             self.nodes.iter().filter(|node| node.conn().is_none()).map(dial).collect();
-        let mut why = Vec::new();
+        let mut errors = Vec::new();
         while self.connected() < self.quorum() {
             match dialed.next().await {
                 Some(Ok(())) => {}
-                Some(Err(error)) => why.push(error),
+                Some(Err(error)) => errors.push(error),
                 None => break,
             }
         }
@@ -56,23 +56,23 @@ impl RedlockEngine {
             let rest = async { while dialed.next().await.is_some() {} };
             runtime::within(self.patience_at_first(), rest).await;
         }
-        if let Some(misfit) = self.nodes.iter().find_map(|node| node.misfit()) {
-            return Err(misfit);
+        if let Some(wrong_kind) = self.nodes.iter().find_map(|node| node.wrong_kind()) {
+            return Err(wrong_kind);
         }
         if self.connected() >= self.quorum() {
             return Ok(());
         }
         let (live, nodes) = (self.connected(), self.nodes.len());
-        let for_good = |error: &&EngineError| !matches!(error.fault, Fault::Retry | Fault::Unknown);
-        let fault = why.iter().find(for_good).map_or(Fault::Retry, |error| error.fault);
-        let told: Vec<_> = why.iter().map(|error| error.message.as_str()).collect();
-        let message = format!("{live} of {nodes} nodes can be asked: {}", told.join("; "));
+        let is_permanent = |error: &&EngineError| !matches!(error.fault, Fault::Retry | Fault::Unknown);
+        let fault = errors.iter().find(is_permanent).map_or(Fault::Retry, |error| error.fault);
+        let messages: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
+        let message = format!("{live} of {nodes} nodes can be asked: {}", messages.join("; "));
         self.contact.failed(fault, &message);
         Err(EngineError::new(fault, message))
     }
 
     /// The error if two names lead to one server.
-    fn twins(&self) -> Option<EngineError> {
+    fn same_server(&self) -> Option<EngineError> {
         let mut known = HashMap::new();
         for node in self.nodes.iter().filter(|node| node.conn().is_some()) {
             let Some((run, _)) = node.process() else { continue };

@@ -9,42 +9,42 @@ use super::node::Node;
 use crate::{conn::Conn, runtime};
 
 /// A request in flight to the node of this number, on this connection.
-pub(super) struct Asking<T> {
+pub(super) struct NodeRequest<T> {
     pub(super) at: usize,
     pub(super) node: Arc<Node>,
     pub(super) conn: Arc<Conn>,
     pub(super) answer: BoxFuture<'static, T>,
 }
 
-/// Passes answers to `hear` in the order in which they come, until `hear` says that they are enough, all have come, or
-/// the time is over. Requests in flight then go on by themselves, because a sent request is done whether or not anybody
-/// waits; a late node is not waited for again before it answers.
+/// Passes answers to `on_answer` in the order in which they arrive, until `on_answer` returns true, all answers have
+/// arrived, or the time is over. Requests in flight then continue in the background, because a node executes a request
+/// whether or not a caller waits. A late node is not waited for again before it answers.
 pub(super) async fn round<T: Send + 'static>(
-    asking: Vec<Asking<T>>,
+    requests: Vec<NodeRequest<T>>,
     limit: Duration,
-    mut hear: impl FnMut(usize, T) -> bool,
+    mut on_answer: impl FnMut(usize, T) -> bool,
 ) {
-    let mut open: Vec<(usize, Arc<Node>, u64)> = Vec::with_capacity(asking.len());
+    let mut unanswered: Vec<(usize, Arc<Node>, u64)> = Vec::with_capacity(requests.len());
     let mut answers: FuturesUnordered<BoxFuture<'static, (usize, T)>> = FuturesUnordered::new();
-    for Asking { at, node, conn, answer } in asking {
-        open.push((at, node, conn.number));
+    for NodeRequest { at, node, conn, answer } in requests {
+        unanswered.push((at, node, conn.number));
         answers.push(Box::pin(async move { (at, answer.await) }));
     }
-    let mut over = std::pin::pin!(runtime::pause(limit));
+    let mut timeout = std::pin::pin!(runtime::pause(limit));
     loop {
         tokio::select! {
             biased;
             answer = answers.next() => match answer {
                 Some((at, answer)) => {
-                    open.retain(|(open, ..)| *open != at);
-                    if hear(at, answer) {
+                    unanswered.retain(|(unanswered, ..)| *unanswered != at);
+                    if on_answer(at, answer) {
                         break;
                     }
                 }
                 None => return,
             },
-            () = &mut over => {
-                open.iter().for_each(|(_, node, connection)| node.is_late(*connection));
+            () = &mut timeout => {
+                unanswered.iter().for_each(|(_, node, connection)| node.is_late(*connection));
                 break;
             }
         }

@@ -39,7 +39,7 @@ pub(super) struct Vote {
     pub(super) first: u64,
     pub(super) tokens: u32,
     /// The lock of the claim was there before the request.
-    pub(super) stood: bool,
+    pub(super) was_locked: bool,
     /// The node has no earlier history.
     pub(super) is_new: bool,
 }
@@ -146,7 +146,7 @@ impl Tally {
         if self.count(|ballot| matches!(ballot, Ballot::Taken(_))) > 0 {
             return Decision::Taken(self.free_in());
         }
-        Decision::Failed(self.why())
+        Decision::Failed(self.no_majority())
     }
 
     /// The token that more than one node may have written for this claim.
@@ -162,8 +162,8 @@ impl Tally {
                 let tokens = self.votes().find(|(_, vote)| vote.first == first)?.1.tokens;
                 // The guess may be behind the clock of a node that took it: a node that forgot it might then take a
                 // smaller one.
-                let stands = |vote: &Vote| first != self.guess || vote.micros <= first;
-                (first, tokens, self.agreed(|_, vote| vote.first == first && stands(vote)))
+                let is_current = |vote: &Vote| first != self.guess || vote.micros <= first;
+                (first, tokens, self.agreed(|_, vote| vote.first == first && is_current(vote)))
             }
         };
         let is_held = first > 0 && at.len() >= self.quorum();
@@ -186,18 +186,18 @@ impl Tally {
         possible(&clocks, self.tolerance)
     }
 
-    /// The token to write: one that some nodes have for this claim, if no larger one is known, and nobody can have held
-    /// since; else one that is larger than all seen tokens, and than the time of all voters.
+    /// The token to write: one that some nodes have for this claim, if no larger one is known, and no other claim can
+    /// have held since; else one that is larger than all seen tokens, and than the time of all voters.
     fn next(&self, agreed: &[usize]) -> Decision {
         let own = self.candidate();
         let others = self.votes().filter(|(_, vote)| vote.first != own);
         let newest = others.map(|(_, vote)| vote.newest).max().unwrap_or(0);
-        let stands = if own == self.guess {
+        let is_current = if own == self.guess {
             !self.votes().any(|(_, vote)| vote.micros > own)
         } else {
-            self.votes().filter(|(_, vote)| vote.stood).count() >= self.quorum()
+            self.votes().filter(|(_, vote)| vote.was_locked).count() >= self.quorum()
         };
-        if own > newest && stands {
+        if own > newest && is_current {
             let tokens = self.votes().find(|(_, vote)| vote.first == own).map(|(_, vote)| vote.tokens);
             return Decision::Write { first: own, tokens };
         }
@@ -224,9 +224,9 @@ impl Tally {
         }
     }
 
-    /// How the hold before ended, by the newest token that any voter knows: at least one voter took part in it.
+    /// How the previous hold ended, by the newest token that any voter knows: at least one voter voted for that hold.
     fn previous(&self) -> Previous {
-        // A node that wrote the token without knowing the end of the hold before cannot tell.
+        // A node that wrote the token without knowing the end of the previous hold reports it as unknown.
         let newest = self.votes().max_by_key(|(_, vote)| (vote.newest, vote.ended != Previous::Unknown));
         match newest {
             Some((_, vote)) if vote.newest > 0 => vote.ended,
@@ -252,7 +252,7 @@ impl Tally {
     }
 
     /// The reason why there is no majority.
-    fn why(&self) -> EngineError {
+    fn no_majority(&self) -> EngineError {
         let errors = || {
             self.ballots.iter().filter_map(|ballot| match ballot {
                 Ballot::Failed(error) => Some(error),
@@ -261,25 +261,29 @@ impl Tally {
         };
         // Nodes without a vote yet were reached, and have a vote later: the claim goes on waiting.
         let waited_for = errors().filter(|error| error.fault == Fault::Full).count();
-        let for_good = |fault: Fault| matches!(fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
+        let is_permanent =
+            |fault: Fault| matches!(fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
         let (nodes, quorum) = (self.ballots.len(), self.quorum());
         // Enough nodes refuse for reasons that do not pass by themselves.
-        let fault = match errors().find(|error| for_good(error.fault)) {
-            Some(error) if errors().filter(|error| for_good(error.fault)).count() > nodes - quorum => {
+        let fault = match errors().find(|error| is_permanent(error.fault)) {
+            Some(error) if errors().filter(|error| is_permanent(error.fault)).count() > nodes - quorum => {
                 error.fault
             }
             _ if waited_for > 0 && waited_for + self.votes().count() >= quorum => Fault::Full,
             _ => Fault::Retry,
         };
-        let mut why: Vec<String> = errors().map(|error| error.message.clone()).collect();
+        let mut reasons: Vec<String> = errors().map(|error| error.message.clone()).collect();
         let votes = self.votes().count();
-        if why.is_empty() && votes >= quorum {
-            why.push("the clocks of the nodes differ, or their answers take too long to tell".to_owned());
+        if reasons.is_empty() && votes >= quorum {
+            reasons.push(
+                "the clocks of the nodes differ, or their answers are too slow to compare the clocks"
+                    .to_owned(),
+            );
         }
-        if why.is_empty() {
-            why.push("the others do not answer in time".to_owned());
+        if reasons.is_empty() {
+            reasons.push("the others do not answer in time".to_owned());
         }
-        EngineError::new(fault, format!("{votes} of {nodes} nodes gave their vote: {}", why.join("; ")))
+        EngineError::new(fault, format!("{votes} of {nodes} nodes gave their vote: {}", reasons.join("; ")))
     }
 }
 

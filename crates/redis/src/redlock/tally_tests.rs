@@ -8,13 +8,13 @@ const TTL: Duration = Duration::from_secs(10);
 fn vote(micros: u64, newest: u64, first: u64) -> Ballot {
     let ahead = Ahead { least: micros as i64, most: micros as i64 + 10 };
     let (ended, tokens) = (Previous::Clean, u32::from(first > 0));
-    Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood: false, is_new: false })
+    Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, was_locked: false, is_new: false })
 }
 
 /// The same, with a lock that was there before.
-fn stood(micros: u64, newest: u64, first: u64) -> Ballot {
+fn locked_before(micros: u64, newest: u64, first: u64) -> Ballot {
     match vote(micros, newest, first) {
-        Ballot::Vote(vote) => Ballot::Vote(Vote { stood: true, ..vote }),
+        Ballot::Vote(vote) => Ballot::Vote(Vote { was_locked: true, ..vote }),
         other => other,
     }
 }
@@ -41,7 +41,7 @@ fn decided(guess: u64, last: bool, ballots: Vec<Ballot>) -> String {
 
 #[test]
 fn a_majority_decides_without_the_rest() {
-    for (ballots, said) in [
+    for (ballots, expected) in [
         (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), Ballot::Open], "held 2000"),
         (vec![vote(1000, 5, 2000), Ballot::Open, Ballot::Open], "open"),
         (vec![vote(1000, 5, 2000), taken(30), Ballot::Open], "open"),
@@ -56,16 +56,16 @@ fn a_majority_decides_without_the_rest() {
         (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Open], "write 2000"),
         (vec![vote(1000, 5, 2000), Ballot::Dead, Ballot::Open], "gone"),
     ] {
-        let told = format!("{ballots:?}");
-        assert_eq!(decided(2000, false, ballots), said, "{told}");
+        let text = format!("{ballots:?}");
+        assert_eq!(decided(2000, false, ballots), expected, "{text}");
     }
     let hung = vec![vote(1000, 5, 2000), taken(30), Ballot::Open];
-    assert_eq!(decided(2000, true, hung), "taken Some(30)", "nobody is waited for");
+    assert_eq!(decided(2000, true, hung), "taken Some(30)", "no other node is waited for");
 }
 
 #[test]
-fn a_token_is_larger_than_all_that_were_seen_and_than_the_clocks() {
-    for (guess, ballots, said) in [
+fn a_token_is_larger_than_seen_tokens_and_clocks() {
+    for (guess, ballots, expected) in [
         // No guess was sent.
         (0, vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open], "write 1010"),
         (0, vec![vote(1000, 5000, 0), vote(1010, 7, 0), Ballot::Open], "write 5001"),
@@ -77,19 +77,23 @@ fn a_token_is_larger_than_all_that_were_seen_and_than_the_clocks() {
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
         // An answer was lost: the token that some have for this claim is written to the others, if the locks were there
         // all the time.
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), Ballot::Open], "open"),
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), taken(9)], "write 2500"),
-        (9000, vec![stood(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 2700, 0), taken(9)], "write 3010"),
-        (9000, vec![stood(3000, 2500, 2500), stood(3010, 2500, 2500), Ballot::Open], "held 2500"),
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), Ballot::Open], "open"),
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), taken(9)], "write 2500"),
+        (9000, vec![locked_before(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 2700, 0), taken(9)], "write 3010"),
+        (
+            9000,
+            vec![locked_before(3000, 2500, 2500), locked_before(3010, 2500, 2500), Ballot::Open],
+            "held 2500",
+        ),
     ] {
-        let told = format!("{ballots:?}");
-        assert_eq!(decided(guess, false, ballots), said, "{told}");
+        let text = format!("{ballots:?}");
+        assert_eq!(decided(guess, false, ballots), expected, "{text}");
     }
 }
 
 #[test]
-fn a_clock_that_does_not_agree_has_no_vote() {
+fn a_node_with_a_differing_clock_has_no_vote() {
     const HOUR: u64 = 3_600_000_000;
     let two = |last| decided(2000, last, vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), Ballot::Open]);
     assert_eq!((two(false).as_str(), two(true).as_str()), ("open", "failed Retry"));
@@ -100,7 +104,7 @@ fn a_clock_that_does_not_agree_has_no_vote() {
 }
 
 #[test]
-fn what_is_written_at_a_majority_is_held_and_what_was_raced_is_tried_again() {
+fn a_majority_with_the_token_holds_and_a_raced_token_is_retried() {
     let mut tally = Tally::new(3, TTL, 0);
     tally.ballots = vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open];
     tally.writes(1010, 4);
@@ -117,7 +121,7 @@ fn what_is_written_at_a_majority_is_held_and_what_was_raced_is_tried_again() {
 }
 
 #[test]
-fn the_newest_token_tells_how_the_hold_before_ended() {
+fn the_newest_token_has_the_end_of_the_previous_hold() {
     let with = |newest: [u64; 2], ended: [Previous; 2], is_new: bool| {
         let mut tally = Tally::new(3, TTL, 2000);
         for node in 0..2 {

@@ -6,7 +6,7 @@ use leasehold_core::Error;
 
 use crate::{config::Config, server::Address, servers::Servers};
 
-/// Nobody has more: a longer list is a mistake.
+/// A longer list is a mistake.
 const MOST_NODES: usize = 15;
 
 /// Parses the part after `redlock:`.
@@ -56,7 +56,7 @@ pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
         }
         even if even.is_multiple_of(2) => {
             return refuse(&format!(
-                "{even} nodes stands no more failures than one of {}, for it needs a majority: name {} or {}",
+                "{even} nodes survives no more failures than one of {}, because it needs a majority: name {} or {}",
                 even - 1,
                 even - 1,
                 even + 1
@@ -89,14 +89,14 @@ mod tests {
     #[test]
     fn each_node_has_its_own_credentials_database_and_encryption() {
         let nodes = read("//u:p%2Cq@a:1/2,rediss://b,@c:3,rediss://v:w@d/4,e").unwrap();
-        let said = |node: &Config| {
+        let expected = |node: &Config| {
             let Servers::One(address) = &node.servers else { panic!("one server") };
             let user = node.login.user.clone().unwrap_or_default();
             format!("{address} {} {user} {} {}", node.db, node.login.password.is_some(), node.wants_tls)
         };
-        let said: Vec<String> = nodes.iter().map(said).collect();
+        let expected: Vec<String> = nodes.iter().map(expected).collect();
         assert_eq!(
-            said,
+            expected,
             [
                 "a:1 2 u true false",
                 "b:6379 0 u true true",
@@ -108,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_redlock_is_refused_with_what_to_use_instead() {
-        for (rest, said) in [
+    fn an_unsuitable_redlock_is_refused_with_an_alternative() {
+        for (rest, expected) in [
             ("//a", "write redis://"),
             ("//a,b", "name 3 independent masters"),
             ("//a,b,c,d", "name 3 or 5"),
@@ -123,7 +123,7 @@ mod tests {
             (&format!("//{}", ["a"; 17].join(",")), "too many servers"),
         ] {
             let error = RedlockConfig::from_url(rest).unwrap_err();
-            assert!(error.is_misconfigured() && error.to_string().contains(said), "{rest}: {error}");
+            assert!(error.is_misconfigured() && error.to_string().contains(expected), "{rest}: {error}");
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
         assert!(!format!("{:?}", RedlockConfig::from_url("//u:hunter2@a,b,c")).contains("hunter2"));

@@ -7,13 +7,13 @@ use leasehold_core::{Claim, ClaimId, EngineError, How, Previous};
 use crate::{
     keys::Keys,
     outbox::Values,
-    push_listener::previous,
+    previous,
     reply::{Reply, unreadable},
     scripts::{Item, millis},
 };
 
 /// A claim's request to every node.
-pub(super) struct Asked<'a> {
+pub(super) struct ClaimRequest<'a> {
     pub(super) claim: &'a Claim,
     pub(super) how: How,
     pub(super) attempt: u32,
@@ -35,8 +35,8 @@ pub(super) enum Waits {
 
 /// A node's answer to a claim.
 #[derive(Debug)]
-pub(super) struct Locked {
-    pub(super) word: Word,
+pub(super) struct LockAnswer {
+    pub(super) word: LockOutcome,
     pub(super) micros: u64,
     /// The newest token that was there before, and how its hold ended.
     pub(super) newest: u64,
@@ -52,17 +52,17 @@ pub(super) struct Locked {
 
 /// Whether a node has the lock of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum LockOutcome {
     Locked,
     /// It was locked by this claim before.
-    Stood,
+    Relocked,
     Taken,
     Absent,
     Dead,
     Typed,
 }
 
-impl Asked<'_> {
+impl ClaimRequest<'_> {
     pub(super) fn item(&self, keys: &Keys<'_>) -> Item {
         let Claim { id, ttl, tokens, owner, .. } = self.claim;
         let how = if self.how == How::Ask { "ask" } else { "create" };
@@ -82,30 +82,30 @@ impl Asked<'_> {
     }
 }
 
-pub(super) fn read_locked(said: Values) -> Result<Locked, EngineError> {
-    let text = Reply::new(said).text()?;
+pub(super) fn read_locked(reply: Values) -> Result<LockAnswer, EngineError> {
+    let text = Reply::new(reply).text()?;
     locked(&text).ok_or_else(unreadable)
 }
 
-fn locked(text: &str) -> Option<Locked> {
+fn locked(text: &str) -> Option<LockAnswer> {
     let mut words = text.split(' ');
     let word = match words.next()? {
-        "locked" => Word::Locked,
-        "stood" => Word::Stood,
-        "taken" => Word::Taken,
-        "absent" => Word::Absent,
-        "dead" => Word::Dead,
-        "typed" => Word::Typed,
+        "locked" => LockOutcome::Locked,
+        "stood" => LockOutcome::Relocked,
+        "taken" => LockOutcome::Taken,
+        "absent" => LockOutcome::Absent,
+        "dead" => LockOutcome::Dead,
+        "typed" => LockOutcome::Typed,
         _ => return None,
     };
     let (micros, newest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let ended = previous(words.next()?);
+    let ended = previous::of_letter(words.next()?);
     let (first, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let born = Duration::from_micros(words.next()?.parse().ok()?);
     let longest = Duration::from_millis(words.next()?.parse().ok()?);
     let left: i64 = words.next()?.parse().ok()?;
     let left = u64::try_from(left).ok().map(Duration::from_millis);
-    Some(Locked { word, micros, newest, ended, first, tokens, born, longest, left })
+    Some(LockAnswer { word, micros, newest, ended, first, tokens, born, longest, left })
 }
 
 /// The request to write a block of tokens for an attempt.
@@ -114,8 +114,8 @@ pub(super) fn write_item(keys: &Keys<'_>, claim: &Claim, attempt: u32, first: u6
 }
 
 /// The answer to it: whether the block is written, the node's time, and the newest token there.
-pub(super) fn read_written(said: Values) -> Result<(bool, u64, u64), EngineError> {
-    let text = Reply::new(said).text()?;
+pub(super) fn read_written(reply: Values) -> Result<(bool, u64, u64), EngineError> {
+    let text = Reply::new(reply).text()?;
     let mut words = text.split(' ');
     let written = match words.next() {
         Some("written") => true,
@@ -128,7 +128,7 @@ pub(super) fn read_written(said: Values) -> Result<(bool, u64, u64), EngineError
 
 /// The end of a claim, or of one attempt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct ClaimEnd {
     pub(super) id: ClaimId,
     /// Only this attempt.
     pub(super) attempt: Option<u32>,
@@ -140,12 +140,11 @@ pub(super) struct End {
     pub(super) ended: Previous,
 }
 
-impl End {
+impl ClaimEnd {
     /// `quarantine`: how long a restarted node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
-        let (token, ended, tombstone) =
-            (self.token, crate::push_listener::letter(self.ended), u8::from(tombstone));
+        let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
         Item::new(keys)
             .id(self.id)
             .words(format_args!("{attempt} {token} {ended} {tombstone} {}", millis(quarantine)))
@@ -176,11 +175,11 @@ mod tests {
     use crate::texts;
 
     #[test]
-    fn what_a_node_says_is_read() {
-        let said = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
-        assert_eq!((said.word, said.newest, said.ended), (Word::Locked, 17, Previous::Lapsed));
-        assert_eq!((said.first, said.tokens, said.left), (18, 4, None));
-        assert_eq!((said.born, said.longest), (Duration::from_secs(5), Duration::from_secs(60)));
+    fn the_answer_of_a_node_is_parsed() {
+        let reply = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
+        assert_eq!((reply.word, reply.newest, reply.ended), (LockOutcome::Locked, 17, Previous::Lapsed));
+        assert_eq!((reply.first, reply.tokens, reply.left), (18, 4, None));
+        assert_eq!((reply.born, reply.longest), (Duration::from_secs(5), Duration::from_secs(60)));
         assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
         for bad in
             ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"]
@@ -191,19 +190,19 @@ mod tests {
 
     /// The script's answer for one lock and one claim.
     fn eval(server: &RedisServer, text: &str, id: &str, words: &str) -> String {
-        let said = server.command(&["EVAL", text, "1", "lock:a", "leasehold:{t}", id, words, "0"]);
-        said[1].clone()
+        let reply = server.command(&["EVAL", text, "1", "lock:a", "leasehold:{t}", id, words, "0"]);
+        reply[1].clone()
     }
 
     /// Two claims that write one number have a node in common, which refuses the second.
     #[test]
-    fn a_node_takes_only_a_token_that_is_larger_than_its_own_and_only_with_the_lock() {
+    fn a_node_writes_only_larger_tokens_of_the_locked_claim() {
         let server = RedisServer::start(&[]);
         let (one, other) = ("1".repeat(32), "2".repeat(32));
         let lock = |id: &str| server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]);
         let write = |id: &str, first: u64| {
-            let said = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first} 4 me"));
-            let mut words = said.split(' ');
+            let reply = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first} 4 me"));
+            let mut words = reply.split(' ');
             format!("{} {}", words.next().unwrap(), words.nth(1).unwrap())
         };
         assert_eq!(write(&one, 10), "lost 0");
@@ -220,7 +219,7 @@ mod tests {
 
     /// The third node of three may have given its vote when the other two had decided.
     #[test]
-    fn a_vote_without_a_token_is_freed_and_one_of_another_token_is_not() {
+    fn a_release_frees_a_vote_without_a_token() {
         let server = RedisServer::start(&[]);
         let id = "1".repeat(32);
         let release = |token: u64| eval(&server, texts::RELEASE_VOTE, &id, &format!("any {token} c 0 60000"));

@@ -103,7 +103,7 @@ fn what_never_expires_and_is_no_string_is_waited_for_and_then_told_as_a_misconfi
     for error in
         [request.try_acquire().unwrap_err(), request.acquire_within(Duration::from_millis(300)).unwrap_err()]
     {
-        assert!(error.is_misconfigured() && error.to_string().contains("something else"), "{error}");
+        assert!(error.is_misconfigured() && error.to_string().contains("not a string"), "{error}");
     }
     assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
     let waiting = std::thread::spawn(move || request.acquire_within(PATIENCE));

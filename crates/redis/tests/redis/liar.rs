@@ -48,7 +48,7 @@ fn what_is_no_redis_is_said_to_be_none() {
         let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire().unwrap_err();
         let said = error.to_string();
-        assert!(error.is_misconfigured() && said.contains("is no Redis"), "{what}: {said}");
+        assert!(error.is_misconfigured() && said.contains("not of a Redis server"), "{what}: {said}");
         assert!(said.contains(&port.to_string()) && !said.contains("Unexpected"), "{what}: {said}");
     };
     is_none(mariadb.port(), "MariaDB");

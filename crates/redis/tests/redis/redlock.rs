@@ -74,10 +74,10 @@ fn readers_and_permits_are_refused_with_the_reason() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let shared = locks.rw("a").read().blocking().acquire().unwrap_err();
-    assert!(shared.is_misconfigured() && shared.to_string().contains("one value of one holder"), "{shared}");
+    assert!(shared.is_misconfigured() && shared.to_string().contains("names one holder"), "{shared}");
     let permits = locks.semaphore("a", 2).blocking().acquire().unwrap_err();
     assert!(
-        permits.is_misconfigured() && permits.to_string().contains("each node counts its own"),
+        permits.is_misconfigured() && permits.to_string().contains("each node counts alone"),
         "{permits}"
     );
     assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive);

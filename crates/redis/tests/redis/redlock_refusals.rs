@@ -124,7 +124,7 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     rig.says(&["HSET", "lock:hash", "field", "1"]);
     let error = locks.mutex("hash").blocking().try_acquire().unwrap_err();
     assert!(
-        error.is_misconfigured() && error.to_string().contains("something else than a string"),
+        error.is_misconfigured() && error.to_string().contains("a value that is not a string"),
         "{error}"
     );
     assert!(rig.says(&["HGET", "lock:hash", "field"]).iter().all(|value| value == "1"));

@@ -236,7 +236,7 @@ impl Both<'_> {
         let arguments = [format!("{}.{there}", claim.id), claim.ttl.as_millis().to_string()];
         let (now, said) = self.call(RENEW, stop, &arguments);
         let wanted = match self.step(now, |queue, step| queue.renew(claim.id, here, claim.ttl, step)) {
-            Ok(()) => "kept",
+            Ok(()) => "extended",
             Err(Loss::Broken) => "broken",
             Err(_) => "gone",
         };

@@ -12,8 +12,8 @@ t.ended = 'b'
 put(key, t)
 if ARGV[3] == '1' then
   call('DEL', lock)
-  mark_dead(side .. 'D' .. lock, t.id)
-  ring(side, lock)
+  add_tombstone(side .. 'D' .. lock, t.id)
+  notify_waiters(side, lock)
 else
   call('SET', lock, 'broken-' .. t.id, 'KEEPTTL')
 end

@@ -29,13 +29,13 @@ local function known_age(longest)
   return since, longest_known
 end
 
-local function stand(side, lock, id, channel, owner)
-  local line, info = side .. 'W' .. lock, side .. 'V' .. lock
-  if call('ZSCORE', line, id) or call('ZCARD', line) < MAX_WAITERS then
-    if call('ZADD', line, 'NX', int(us), id) == 1 then
+local function enqueue(side, lock, id, channel, owner)
+  local queue, info = side .. 'W' .. lock, side .. 'V' .. lock
+  if call('ZSCORE', queue, id) or call('ZCARD', queue) < MAX_WAITERS then
+    if call('ZADD', queue, 'NX', int(us), id) == 1 then
       call('HSET', info, id, int(us) .. ' ' .. channel .. ' ' .. owner)
     end
-    call('PEXPIRE', line, WAIT_LIFE)
+    call('PEXPIRE', queue, WAIT_LIFE)
     call('PEXPIRE', info, WAIT_LIFE)
   end
 end
@@ -62,16 +62,16 @@ local function one(lock, side, id, text)
     word = 'dead'
   elseif value and how == 'ask' and value:sub(1, 1) ~= '(' then
     word = 'absent'
-  elseif value and is_dead(side .. 'D' .. lock, id) then
+  elseif value and has_tombstone(side .. 'D' .. lock, id) then
     word = 'dead'
   elseif value then
     word, left = value:sub(1, 1) == '(' and 'typed' or 'taken', int(call('PTTL', lock))
     if waits ~= '0' and word == 'taken' then
-      stand(side, lock, id, channel, owner)
+      enqueue(side, lock, id, channel, owner)
     end
   elseif how == 'ask' then
     word = 'absent'
-  elseif is_dead(side .. 'D' .. lock, id) then
+  elseif has_tombstone(side .. 'D' .. lock, id) then
     word = 'dead'
   else
     -- An empty string is a foreign lock, too.
@@ -88,7 +88,8 @@ local function one(lock, side, id, text)
   end
   mine = mine and t.id == id
   local block = mine and int(t.first) .. ' ' .. int(t.last - t.first + 1) or '0 0'
-  return word .. ' ' .. now .. ' ' .. int(newest) .. ' ' .. how_ended .. ' ' .. block .. ' ' .. born .. ' ' .. longest .. ' ' .. left
+  return word .. ' ' .. now .. ' ' .. int(newest) .. ' ' .. how_ended .. ' ' .. block .. ' ' .. born .. ' ' .. longest
+    .. ' ' .. left
 end
 
 return each(3, one)

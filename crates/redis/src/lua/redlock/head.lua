@@ -1,12 +1,13 @@
 -- One name on one node of a Redlock. Precedes every verb of it.
 --
--- A node knows no other node. The clients decide who holds, from the answers of a majority of the nodes
+-- A node knows no other node. The clients decide which claim holds, from the answers of a majority of the nodes
 -- (`src/redlock`). Keys of a name (<side> is "leasehold:{tag}"):
 --   <lock>           STRING  "<id>-<attempt>" while a claim has the vote of this node; "broken-<id>" once an operator
 --                            broke its hold. Expires with the lease. Anything else is foreign, and never touched.
 --   <side>T<lock>    STRING  the newest token that was written here:
 --                            "<last> <first> <id> <end> <before> <since us> <owner>".
---                            <end> is "-" while its hold lasts, or how it ended; <before> is how the one before ended.
+--                            <end> is "-" while its hold lasts, or how it ended; <before> is how the previous
+--                            hold ended.
 --   <side>W<lock>    ZSET    claims that were answered "taken" and listen, by the time of their first answer
 --   <side>V<lock>    HASH    claim id -> "<since us> <channel> <owner>" of those
 --   <side>D<lock>    STRING  tombstones: ids of claims of which no request may create anything
@@ -20,7 +21,7 @@ local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: later one
 local DEAD_LIFE = 10000     -- how long a request may still arrive after its claim was ended, in ms
 local WAIT_LIFE = 10000     -- a waiter that wants notifications asks more often than this, in ms
 local MAX_WAITERS = 4096
-local RUNG = '1'            -- waiters up to this position, from 0, are notified of a release: one may be gone
+local LAST_NOTIFIED = '1'   -- waiters up to this position, from 0, are notified of a release: one may be gone
 local LONGEST = 4096        -- all our strings are shorter, in bytes
 local LAST_BYTE = '4095'
 
@@ -56,13 +57,14 @@ local function read(text)
     return { last = 0, first = 0, id = '', ended = 'u', before = 'u', since = '0', owner = '' }
   end
   return {
-    last = tonumber(last), first = tonumber(first), id = id, ended = ended, before = before, since = since, owner = owner,
+    last = tonumber(last), first = tonumber(first), id = id, ended = ended, before = before, since = since,
+    owner = owner,
   }
 end
 
 local function put(key, t)
-  call('SET', key, int(t.last) .. ' ' .. int(t.first) .. ' ' .. t.id .. ' ' .. t.ended .. ' ' .. t.before .. ' ' .. t.since .. ' ' .. t.owner,
-    'PX', TOKEN_LIFE)
+  local words = { int(t.last), int(t.first), t.id, t.ended, t.before, t.since, t.owner }
+  call('SET', key, table.concat(words, ' '), 'PX', TOKEN_LIFE)
 end
 
 -- How the hold of the newest token ended, for the next holder.
@@ -87,17 +89,17 @@ local function is_of(value, id)
   return value and value:sub(1, 33) == id .. '-'
 end
 
-local function is_dead(key, id)
+local function has_tombstone(key, id)
   return (call('GET', key) or ''):find(id, 1, true)
 end
 
-local function mark_dead(key, id)
-  local dead = call('GET', key)
-  if not dead or #dead > LONGEST then
-    dead = ''
+local function add_tombstone(key, id)
+  local tombstones = call('GET', key)
+  if not tombstones or #tombstones > LONGEST then
+    tombstones = ''
   end
-  if not dead:find(id, 1, true) then
-    call('SET', key, dead .. id .. ' ', 'PX', DEAD_LIFE)
+  if not tombstones:find(id, 1, true) then
+    call('SET', key, tombstones .. id .. ' ', 'PX', DEAD_LIFE)
   end
 end
 
@@ -107,7 +109,7 @@ local function age()
   return born and born <= us and us - born
 end
 
--- The node may have forgotten what is missing here; its vote has gone to nobody else since.
+-- The node may have forgotten a lock that is missing here; it has voted for no other claim since.
 local function is_young(quarantine)
   local has = age()
   return not has or has < quarantine * 1000
@@ -120,8 +122,8 @@ local function forget(side, lock, id)
 end
 
 -- The lock is free: some waiters are notified, and try at once. Returns whether any waited.
-local function ring(side, lock)
-  local waiters = call('ZRANGE', side .. 'W' .. lock, '0', RUNG)
+local function notify_waiters(side, lock)
+  local waiters = call('ZRANGE', side .. 'W' .. lock, '0', LAST_NOTIFIED)
   for _, id in ipairs(waiters) do
     local channel = (call('HGET', side .. 'V' .. lock, id) or ''):match('^%d+ (%S+) ')
     forget(side, lock, id)

@@ -21,13 +21,13 @@ local function one(lock, side, id, text)
       t.ended = token ~= 0 and t.first == token and how or t.before
       put(key, t)
     end
-    waited = ring(side, lock)
+    waited = notify_waiters(side, lock)
   end
   if waited and attempt == 'any' then
     forget(side, lock, id)
   end
   if tombstone == '1' then
-    mark_dead(side .. 'D' .. lock, id)
+    add_tombstone(side .. 'D' .. lock, id)
   end
   return word == 'absent' and not value and is_young(quarantine) and 'young' or word
 end

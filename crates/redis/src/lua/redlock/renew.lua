@@ -2,7 +2,7 @@
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <again> <quarantine ms>"
 --   again    1: a majority has the lock elsewhere, so a missing one is set again
--- Answers "kept <us> <us since born>", "missing", "young" (missing, and the node may have forgotten it), "gone"
+-- Answers "extended <us> <us since born>", "missing", "young" (missing, and the node may have forgotten it), "gone"
 -- (another claim's, another token, or dead) or "broken".
 local has = age()
 if not has then
@@ -20,10 +20,10 @@ local function one(lock, side, id, text)
       return 'gone'
     end
     call('PEXPIRE', lock, ttl)
-    return 'kept ' .. int(us) .. ' ' .. int(has)
+    return 'extended ' .. int(us) .. ' ' .. int(has)
   elseif value == 'broken-' .. id or t.id == id and t.ended == 'b' then
     return 'broken'
-  elseif value or is_dead(side .. 'D' .. lock, id) then
+  elseif value or has_tombstone(side .. 'D' .. lock, id) then
     return 'gone'
   elseif again == '0' then
     return is_young(quarantine) and 'young' or 'missing'
@@ -32,7 +32,7 @@ local function one(lock, side, id, text)
     return 'gone'
   end
   mint(key, t, token, 1, id, t.id == id and t.owner or '?')
-  return 'kept ' .. int(us) .. ' ' .. int(has)
+  return 'extended ' .. int(us) .. ' ' .. int(has)
 end
 
 return each(3, one)

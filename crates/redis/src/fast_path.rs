@@ -17,10 +17,10 @@ use crate::{
     keys::{Keys, after_tag},
     layout::Layout,
     outbox::{BATCH, Items},
-    push_listener::LINEAGE,
-    reach::Via,
+    reach::Route,
     reply::Reply,
     scripts::{Item, Script, millis},
+    token_counter::LINEAGE,
 };
 
 impl RedisEngine {
@@ -29,8 +29,8 @@ impl RedisEngine {
         if self.reach.shares_slots() { of_node } else { of_one }
     }
 
-    /// Whether to try the short script: if, as far as we know, nobody else wanted a name of this slot lately.
-    pub(crate) fn may_be_quick(&self, slot: u16, claim: &Claim, how: How) -> bool {
+    /// Whether to try the short script: if no other claim is known to have wanted a name of this slot lately.
+    pub(crate) fn may_use_fast_path(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
             // The short scripts know only the lock that is a string.
@@ -39,16 +39,16 @@ impl RedisEngine {
     }
 
     /// The grant, if the name is free and has no waiters; `None` if the whole script must be asked.
-    pub(crate) async fn claim_short(
+    pub(crate) async fn claim_fast(
         &self,
-        via: &Via,
+        route: &Route,
         keys: &Keys<'_>,
         claim: &Claim,
     ) -> Result<Option<Grant>, EngineError> {
         let tokens = claim.tokens.clamp(1, MAX_TOKENS);
-        let channel = match via.home {
+        let channel = match route.cluster_node {
             None => Cow::Borrowed(&*self.client.channel),
-            Some(_) => Box::pin(via.channel(&self.client)).await?,
+            Some(_) => Box::pin(route.channel(&self.client)).await?,
         };
         let item = Item::claim_of(keys, claim.id).words(format_args!(
             "={} {tokens} {} {}",
@@ -56,23 +56,23 @@ impl RedisEngine {
             after_tag(&channel),
             claim.owner
         ));
-        let in_flight = self.in_flight.start(claim.id, via.conn.number, self.client.clock.now());
-        let said = match via.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
+        let in_flight = self.in_flight.start(claim.id, route.conn.number, self.client.clock.now());
+        let reply = match route.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
             Err(refused) if refused.is_unknown() => return Err(refused.into()),
-            said => said,
+            reply => reply,
         };
         in_flight.complete();
         // If the script itself is refused, the whole script gets the reason.
-        let Ok(said) = said else {
+        let Ok(reply) = reply else {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         };
-        let first = Reply::new(said).number()?;
+        let first = Reply::new(reply).number()?;
         if first == 0 {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         }
-        via.waits(claim.id, &claim.name, false);
+        route.waits(claim.id, &claim.name, false);
         let tokens = if first < 0 { 1 } else { tokens };
         let token = Token { lineage: LINEAGE, number: first.unsigned_abs() };
         let ttl = Some(Duration::from_millis(millis(claim.ttl)));
@@ -82,34 +82,34 @@ impl RedisEngine {
     /// Groups releases by the node that has them. The last group needs the whole script anyway, and has no node.
     pub(crate) fn by_server(
         releases: &[Release],
-        found: Vec<Option<Via>>,
-    ) -> (Vec<Option<Via>>, Vec<Batch<Release>>) {
-        let mut nodes: BTreeMap<u64, (Via, Vec<usize>)> = BTreeMap::new();
+        found: Vec<Option<Route>>,
+    ) -> (Vec<Option<Route>>, Vec<Batch<Release>>) {
+        let mut nodes: BTreeMap<u64, (Route, Vec<usize>)> = BTreeMap::new();
         let mut rest = Vec::new();
-        for (at, via) in found.into_iter().enumerate() {
-            match via {
-                Some(via) => nodes.entry(via.conn.number).or_insert((via, Vec::new())).1.push(at),
+        for (at, route) in found.into_iter().enumerate() {
+            match route {
+                Some(route) => nodes.entry(route.conn.number).or_insert((route, Vec::new())).1.push(at),
                 None => rest.push(at),
             }
         }
-        let batch = |places: &[usize]| Batch::new(releases, places);
-        let (mut vias, mut batches) = (Vec::new(), Vec::new());
-        for (via, places) in nodes.into_values() {
-            for places in places.chunks(BATCH) {
-                vias.push(Some(via.clone()));
-                batches.push(batch(places));
+        let batch = |positions: &[usize]| Batch::new(releases, positions);
+        let (mut routes, mut batches) = (Vec::new(), Vec::new());
+        for (route, positions) in nodes.into_values() {
+            for positions in positions.chunks(BATCH) {
+                routes.push(Some(route.clone()));
+                batches.push(batch(positions));
             }
         }
         if !rest.is_empty() {
-            vias.push(None);
+            routes.push(None);
             batches.push(batch(&rest));
         }
-        (vias, batches)
+        (routes, batches)
     }
 
     /// The node to which the short release is sent: only if, as far as we know, nothing but the lock and its record
     /// must go, and no client must be notified. Does not wait for a connection: the whole script does that.
-    pub(crate) fn node_of(&self, release: &Release) -> Option<Via> {
+    pub(crate) fn node_of(&self, release: &Release) -> Option<Route> {
         let keys = self.keys(&release.name).ok()?;
         let now = self.client.clock.now();
         let plain = release.mode == Mode::Exclusive
@@ -118,28 +118,28 @@ impl RedisEngine {
             && release.token.is_some()
             && ["a", "0"].contains(&&*self.for_others)
             && !self.contention.is_likely(keys.slot, now);
-        let via = self.reach.via_made(keys.slot).filter(|_| plain)?;
+        let route = self.reach.ready_route(keys.slot).filter(|_| plain)?;
         let wants_tombstone =
-            self.in_flight.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
-        (!wants_tombstone).then_some(via)
+            self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
+        (!wants_tombstone).then_some(route)
     }
 
     /// Releases by the short script on this connection; `None` for each that is left to the whole script.
-    pub(crate) async fn release_short(&self, via: &Via, releases: &[Release]) -> Vec<Option<Released>> {
-        let said = async {
+    pub(crate) async fn release_fast(&self, route: &Route, releases: &[Release]) -> Vec<Option<Released>> {
+        let reply = async {
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
                 self.reach.waits_no_more(keys.slot, release.id);
                 Ok(Item::release_of(&keys, release.id, release.token))
             };
             let items = releases.iter().map(item).collect::<Result<Items, _>>().map_err(Refused::Failed)?;
-            let mut said =
-                Reply::new(via.run(self.short(Script::ReleaseFree, Script::ReleaseNode), items).await?);
-            releases.iter().map(|_| said.number()).collect::<Result<Vec<_>, _>>().map_err(Refused::Failed)
+            let mut reply =
+                Reply::new(route.run(self.short(Script::ReleaseFree, Script::ReleaseNode), items).await?);
+            releases.iter().map(|_| reply.number()).collect::<Result<Vec<_>, _>>().map_err(Refused::Failed)
         };
-        match said.await {
-            Ok(said) => {
-                said.into_iter().zip(releases).map(|(freed, one)| self.freed(freed == 1, one)).collect()
+        match reply.await {
+            Ok(reply) => {
+                reply.into_iter().zip(releases).map(|(freed, one)| self.freed(freed == 1, one)).collect()
             }
             Err(refused) if refused.is_unknown() => {
                 let error = EngineError::from(refused);

@@ -1,4 +1,4 @@
-//! Releases that a node could not be sent yet: retried in the background, with a budget of their own.
+//! Releases that could not be sent to a node yet. They are retried in the background, with a budget of their own.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +13,7 @@ use leasehold_core::{EngineError, Instant, Name};
 
 use super::{
     node::{Node, lock_of},
-    words::End,
+    words::ClaimEnd,
 };
 use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, runtime, scripts::Script};
 
@@ -28,53 +28,53 @@ const BUDGET: Duration = Duration::from_secs(120);
 
 /// The pending releases of one node.
 #[derive(Default)]
-pub(super) struct Debts {
-    all: Mutex<VecDeque<Debt>>,
-    is_paid: AtomicBool,
+pub(super) struct PendingReleases {
+    all: Mutex<VecDeque<PendingRelease>>,
+    is_sending: AtomicBool,
 }
 
 #[derive(Clone)]
-struct Debt {
+struct PendingRelease {
     name: Name,
-    end: End,
+    end: ClaimEnd,
     until: Instant,
 }
 
 impl Node {
     /// Releases something of a claim, now or when the node can be reached.
-    pub(super) fn clear(self: &Arc<Self>, name: &Name, end: End) {
+    pub(super) fn release_later(self: &Arc<Self>, name: &Name, end: ClaimEnd) {
         let until = self.client.clock.now().after(BUDGET);
         {
-            let mut all = lock_of(&self.debts.all);
+            let mut all = lock_of(&self.pending.all);
             if all.len() >= MOST {
                 all.pop_front();
             }
-            all.push_back(Debt { name: name.clone(), end, until });
+            all.push_back(PendingRelease { name: name.clone(), end, until });
         }
-        if !self.debts.is_paid.swap(true, Ordering::AcqRel) {
+        if !self.pending.is_sending.swap(true, Ordering::AcqRel) {
             let node = Arc::clone(self);
-            runtime::detach(async move { node.pay().await });
+            runtime::detach(async move { node.send_pending().await });
         }
     }
 
-    async fn pay(self: Arc<Self>) {
+    async fn send_pending(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let now = self.client.clock.now();
-            let some: Vec<Debt> = {
-                let mut all = lock_of(&self.debts.all);
-                all.retain(|debt| debt.until > now);
+            let batch: Vec<PendingRelease> = {
+                let mut all = lock_of(&self.pending.all);
+                all.retain(|release| release.until > now);
                 if all.is_empty() {
-                    // Under the lock, so that the next debt starts a new task.
-                    self.debts.is_paid.store(false, Ordering::Release);
+                    // Under the lock, so that the next release starts a new task.
+                    self.pending.is_sending.store(false, Ordering::Release);
                     return;
                 }
                 all.iter().take(BATCH).cloned().collect()
             };
-            if self.try_to(&some).await.is_ok() {
-                let mut all = lock_of(&self.debts.all);
-                let paid = some.len().min(all.len());
-                all.drain(..paid);
+            if self.try_send(&batch).await.is_ok() {
+                let mut all = lock_of(&self.pending.all);
+                let sent = batch.len().min(all.len());
+                all.drain(..sent);
                 pause = FIRST_PAUSE;
             } else {
                 runtime::pause(pause).await;
@@ -83,12 +83,12 @@ impl Node {
         }
     }
 
-    async fn try_to(self: &Arc<Self>, some: &[Debt]) -> Result<(), EngineError> {
+    async fn try_send(self: &Arc<Self>, batch: &[PendingRelease]) -> Result<(), EngineError> {
         self.dial();
-        let conn = self.conn().ok_or_else(|| self.absent())?;
+        let conn = self.conn().ok_or_else(|| self.unavailable())?;
         let (now, prefix) = (self.client.clock.now(), &self.client.config.prefix);
         let mut items = crate::outbox::Items::new();
-        for Debt { name, end, .. } in some {
+        for PendingRelease { name, end, .. } in batch {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let tombstone = match end.attempt {
                 None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
@@ -99,9 +99,10 @@ impl Node {
             items.push(end.item(&keys, tombstone, Duration::ZERO));
         }
         self.ask(&conn, Script::ReleaseVote, items).await?;
-        some.iter()
-            .filter(|debt| debt.end.attempt.is_none())
-            .for_each(|debt| self.in_flight.settle(debt.end.id));
+        batch
+            .iter()
+            .filter(|release| release.end.attempt.is_none())
+            .for_each(|release| self.in_flight.settle(release.end.id));
         Ok(())
     }
 }

@@ -1,0 +1,66 @@
+//! The requests in flight on one server, which show whether its signs of life are needed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// Counts the requests in flight, and wakes the pulse of the connection when the server begins to be needed.
+#[derive(Default)]
+pub(crate) struct Demand {
+    in_flight: AtomicUsize,
+    begun: Notify,
+}
+
+/// A request in flight, until this is dropped.
+pub(crate) struct InFlightRequest<'a>(&'a Demand);
+
+impl Demand {
+    pub(crate) fn start_request(&self) -> InFlightRequest<'_> {
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.begin();
+        }
+        InFlightRequest(self)
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    /// A claim or request begins to wait for the server.
+    pub(crate) fn begin(&self) {
+        self.begun.notify_one();
+    }
+
+    /// Waits until a claim or request begins to wait for the server. Returns at once if one has begun since the last
+    /// call.
+    pub(crate) async fn begun(&self) {
+        self.begun.notified().await;
+    }
+}
+
+impl Drop for InFlightRequest<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn the_first_request_in_flight_begins_the_demand() {
+        let demand = Demand::default();
+        assert!(!demand.has_requests() && demand.begun().now_or_never().is_none());
+        let first = demand.start_request();
+        assert!(demand.has_requests() && demand.begun().now_or_never().is_some());
+        let second = demand.start_request();
+        assert!(demand.begun().now_or_never().is_none());
+        drop(first);
+        assert!(demand.has_requests());
+        drop(second);
+        assert!(!demand.has_requests());
+    }
+}

@@ -1,0 +1,215 @@
+//! Handles the server's pushes, in the reader of the connection. The listener of one server composes what its pushes
+//! need: the claims that wait, the server's clock, its process, and the requests in flight.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::{ClaimId, Instant, Loss, Mailbox, Notification};
+
+mod demand;
+mod message;
+mod push_handler;
+mod server_process;
+mod server_time;
+mod waiting_claims;
+
+pub(crate) use push_handler::{PushHandler, PushSender};
+
+use crate::identity::Identity;
+use demand::Demand;
+use message::{Message, name_of};
+use server_process::ServerProcess;
+use server_time::ServerTime;
+use waiting_claims::WaitingClaims;
+
+/// The pushes, the clock and the process of one server, for one client.
+pub(crate) struct PushListener {
+    prefix: String,
+    /// Other servers may have published the messages on this connection: the servers pass messages on to each other.
+    passed_on: bool,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) time: ServerTime,
+    pub(crate) process: ServerProcess,
+    pub(crate) demand: Demand,
+    pub(crate) claims: WaitingClaims,
+}
+
+impl PushListener {
+    pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Self::with(prefix, mailbox, false)
+    }
+
+    /// The listener for one of several servers that pass published messages on to each other.
+    pub(crate) fn of_many(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Self::with(prefix, mailbox, true)
+    }
+
+    fn with(prefix: &str, mailbox: Arc<Mailbox>, passed_on: bool) -> Arc<Self> {
+        Arc::new(Self {
+            prefix: prefix.to_owned(),
+            passed_on,
+            mailbox,
+            time: ServerTime::default(),
+            // Of several servers, some have no slots, and so no holds.
+            process: ServerProcess::new(!passed_on),
+            demand: Demand::default(),
+            claims: WaitingClaims::default(),
+        })
+    }
+
+    /// A connection leads to this process. Holds are in doubt if it is not the process of the last connection.
+    pub(crate) fn identified(&self, identity: &Identity) {
+        if self.process.connected(identity) {
+            tracing::debug!("another server, or one that was restarted: holds are in doubt");
+            self.mailbox.push(Notification::Doubt);
+        }
+    }
+
+    /// A connection was begun at `sent` and made at `now`, and the server's clock was at `floor`. If the clock is ahead
+    /// of the expected time, because the machine was restarted or is another one, holds are in doubt as well.
+    pub(crate) fn connected(&self, sent: Instant, now: Instant, floor: u64) {
+        self.learn(sent, now, floor);
+        self.claims.clear_watches();
+        self.time.set_floor(floor);
+    }
+
+    /// Learns the server's time from an answer that came at `now` to a request sent at `sent`. Only successful answers
+    /// count: an error may overtake earlier requests.
+    pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
+        self.process.answered(sent, now);
+        if let Some(ahead) = self.time.learn(sent, now, server_micros) {
+            tracing::warn!(?ahead, "the server's clock stepped forward: holds are in doubt");
+            self.mailbox.push(Notification::Doubt);
+        }
+    }
+
+    /// Records whether the claim waits for notifications.
+    pub(crate) fn set_waiting(&self, claim: ClaimId, waits: bool) {
+        if !waits {
+            self.claims.remove(claim);
+        } else if self.claims.add(claim) {
+            self.demand.begin();
+        }
+    }
+
+    /// Whether a claim waits for notifications, or a request for its answer.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.demand.has_requests() || !self.claims.is_empty()
+    }
+
+    /// The lock changed: its watchers ask again.
+    pub(crate) fn changed(&self, lock: &str) {
+        let watchers = self.claims.take_watchers(lock);
+        let Some(name) = name_of(lock, &self.prefix) else { return };
+        for id in watchers {
+            self.mailbox.push(Notification::Recheck { name: name.clone(), id });
+        }
+    }
+
+    /// A message that this server published itself, received at `now`.
+    pub(crate) fn receive_own(&self, message: &[u8], now: Instant) {
+        self.deliver(message, self.process.is_trusted(now));
+    }
+
+    /// `is_dated`: the time in a grant is of this server's clock, and the server is trusted.
+    fn deliver(&self, message: &[u8], is_dated: bool) {
+        let Some(message) = Message::parse(message, &self.prefix) else { return };
+        self.mailbox.push(match message {
+            Message::Granted { name, id, grant, granted_at } => {
+                self.set_waiting(id, false);
+                let since = if is_dated { self.time.granted_since(granted_at) } else { None };
+                Notification::Granted { name, id, grant, since }
+            }
+            Message::Broken { name, id } => Notification::Lost { name, id, loss: Loss::Broken },
+            Message::Recheck { name, id } => Notification::Recheck { name, id },
+        });
+    }
+}
+
+impl PushHandler for PushListener {
+    fn receive(&self, message: &[u8]) {
+        self.deliver(message, !self.passed_on);
+    }
+
+    fn invalidated(&self, lock: Option<&str>) {
+        match lock {
+            Some(lock) => self.changed(lock),
+            None => self.mailbox.push(Notification::AskAll),
+        }
+    }
+}
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const GRANTED: &[u8] = b"granted 000102030405060708090a0b0c0d0e0f 17 3 2000 5000000 l lock:a b";
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn notifications(listener: &PushListener) -> Vec<Notification> {
+        leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read())).unwrap_or_default()
+    }
+
+    fn is_doubted(listener: &PushListener) -> bool {
+        matches!(notifications(listener)[..], [Notification::Doubt])
+    }
+
+    #[test]
+    fn only_a_grant_of_a_trusted_server_is_dated() {
+        let listener = PushListener::of_many("lock:", Arc::default());
+        listener.process.trust(Duration::from_secs(1));
+        let is_dated =
+            || matches!(notifications(&listener)[..], [Notification::Granted { since: Some(_), .. }]);
+        listener.learn(at(3000), at(3001), 4_000_000);
+        listener.receive_own(GRANTED, at(4000));
+        assert!(is_dated());
+        listener.receive_own(GRANTED, at(4001));
+        assert!(!is_dated(), "the server may have been replaced");
+        listener.receive(GRANTED);
+        let granted = notifications(&listener);
+        assert!(
+            matches!(granted[..], [Notification::Granted { since: None, .. }]),
+            "passed on by another server"
+        );
+    }
+
+    #[test]
+    fn a_clock_step_puts_holds_in_doubt_also_on_a_new_connection() {
+        let listener = PushListener::new("lock:", Arc::default());
+        listener.learn(at(1000), at(1001), 50_000_000);
+        assert!(!is_doubted(&listener));
+        listener.learn(at(2000), at(2001), 52_000_000);
+        assert!(is_doubted(&listener));
+        listener.connected(at(3000), at(3001), 53_000_000);
+        assert!(!is_doubted(&listener), "the same server after a moment");
+        listener.connected(at(4000), at(4001), 99_000_000);
+        assert!(is_doubted(&listener), "another server, far ahead");
+    }
+
+    #[test]
+    fn another_process_puts_holds_in_doubt() {
+        let listener = PushListener::new("lock:", Arc::default());
+        for (run, doubted) in [("one", false), ("two", true)] {
+            listener.identified(&Identity { run: Some(run.to_owned()), ..Identity::default() });
+            assert_eq!(is_doubted(&listener), doubted, "{run}");
+        }
+    }
+
+    #[test]
+    fn a_grant_ends_the_wait_of_its_claim() {
+        let listener = PushListener::new("lock:", Arc::default());
+        let id = ClaimId::read("000102030405060708090a0b0c0d0e0f").unwrap();
+        listener.set_waiting(id, true);
+        assert!(listener.is_wanted());
+        listener.receive(GRANTED);
+        assert!(!listener.is_wanted());
+    }
+}

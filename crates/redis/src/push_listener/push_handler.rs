@@ -1,0 +1,39 @@
+//! Passes the pushes of a connection to a handler.
+
+use std::sync::Arc;
+
+use redis::{
+    PushInfo, PushKind, Value,
+    aio::{AsyncPushSender, SendError},
+};
+
+/// Handles the pushes of a connection.
+pub(crate) trait PushHandler: Send + Sync + 'static {
+    /// A message on a channel.
+    fn receive(&self, message: &[u8]);
+
+    /// A tracked lock changed; `None` if all of them may have changed.
+    fn invalidated(&self, lock: Option<&str>);
+}
+
+/// Called by the reader of the connection for each push, in their order.
+pub(crate) struct PushSender<H>(pub(crate) Arc<H>);
+
+impl<H: PushHandler> AsyncPushSender for PushSender<H> {
+    fn send(&self, info: PushInfo) -> Result<(), SendError> {
+        match (info.kind, info.data.last()) {
+            (PushKind::Message, Some(Value::BulkString(text))) => self.0.receive(text),
+            (PushKind::Invalidate, Some(Value::Array(locks))) => {
+                for lock in locks {
+                    if let Value::BulkString(lock) = lock {
+                        self.0.invalidated(Some(&String::from_utf8_lossy(lock)));
+                    }
+                }
+            }
+            // The server dropped all keys.
+            (PushKind::Invalidate, _) => self.0.invalidated(None),
+            _ => {}
+        }
+        Ok(())
+    }
+}

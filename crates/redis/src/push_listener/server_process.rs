@@ -1,0 +1,154 @@
+//! The process that answers for one server.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::Instant;
+
+use super::lock_of;
+use crate::{identity::Identity, open::RunIdQuery};
+
+/// Which process answered last, and for how long no other process can have taken its place.
+pub(crate) struct ServerProcess {
+    known: Mutex<Known>,
+    /// For how long after a prompt answer no other server can have taken its place, in nanoseconds.
+    trust: AtomicU64,
+    /// When the request with the newest prompt answer was sent, in nanoseconds.
+    newest_prompt: AtomicU64,
+}
+
+struct Known {
+    /// The run id at the newest connection, if there was a connection; the inner `None` if the user may not read it.
+    run: Option<Option<String>>,
+    /// When the process was started, by its own clock in microseconds; `None` if the user may not read it.
+    started: Option<u64>,
+    /// The server was a master at some time.
+    was_master: bool,
+    /// Our holds may be on the server. If not, it does not matter which process answers.
+    may_have_holds: bool,
+}
+
+impl ServerProcess {
+    pub(crate) fn new(may_have_holds: bool) -> Self {
+        Self {
+            known: Mutex::new(Known { run: None, started: None, was_master: false, may_have_holds }),
+            trust: AtomicU64::new(u64::MAX),
+            newest_prompt: AtomicU64::new(0),
+        }
+    }
+
+    /// A connection leads to this process. Returns true if holds are in doubt: the process is not that of the last
+    /// connection, or may not be, so our holds may be missing there. It may be a replica that became the master, or a
+    /// server that was started from an older copy.
+    pub(crate) fn connected(&self, identity: &Identity) -> bool {
+        let mut known = lock_of(&self.known);
+        known.was_master |= identity.role == "master";
+        let is_other = match (&known.run, &identity.run) {
+            (None, _) => false,
+            (Some(Some(before)), Some(now)) => before != now,
+            _ => true,
+        };
+        known.run = Some(identity.run.clone());
+        is_other && known.may_have_holds
+    }
+
+    /// The process had run for `uptime` seconds when its clock was at `micros`.
+    pub(crate) fn set_uptime(&self, uptime: Option<u64>, micros: u64) {
+        // Both are in whole seconds: it did not start before this.
+        lock_of(&self.known).started =
+            uptime.map(|seconds| micros.saturating_sub(seconds.saturating_mul(1_000_000)));
+    }
+
+    /// The run id of the newest connection, and when that process was started, by its own clock in microseconds.
+    pub(crate) fn run_and_start(&self) -> Option<(String, u64)> {
+        let known = lock_of(&self.known);
+        known.run.clone().flatten().zip(known.started)
+    }
+
+    /// From now on our holds may be on the server.
+    pub(crate) fn may_have_holds(&self) {
+        lock_of(&self.known).may_have_holds = true;
+    }
+
+    /// Whether to ask for the run id.
+    pub(crate) fn asks_for_run(&self) -> RunIdQuery {
+        if matches!(lock_of(&self.known).run, Some(None)) { RunIdQuery::Skip } else { RunIdQuery::Ask }
+    }
+
+    /// Whether a connection ever led to a master.
+    pub(crate) fn was_master(&self) -> bool {
+        lock_of(&self.known).was_master
+    }
+
+    /// From now on, a notification that comes more than `time` after a prompt answer proves nothing: a server that was
+    /// stopped for so long may have been replaced, and still grants for requests in its socket when it runs again.
+    pub(crate) fn trust(&self, time: Duration) {
+        self.trust.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The server answered at `now` to a request sent at `sent`.
+    pub(crate) fn answered(&self, sent: Instant, now: Instant) {
+        if now.as_nanos().saturating_sub(sent.as_nanos()) <= self.trust.load(Ordering::Relaxed) {
+            self.newest_prompt.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether no other server can have taken its place by `now`.
+    pub(crate) fn is_trusted(&self, now: Instant) -> bool {
+        let since_prompt = now.as_nanos().saturating_sub(self.newest_prompt.load(Ordering::Relaxed));
+        since_prompt <= self.trust.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn connected(process: &ServerProcess, run: Option<&str>) -> bool {
+        process.connected(&Identity { run: run.map(str::to_owned), ..Identity::default() })
+    }
+
+    #[test]
+    fn a_connection_to_another_process_puts_holds_in_doubt() {
+        let process = ServerProcess::new(true);
+        assert!(!connected(&process, Some("one")), "nothing was held before");
+        assert!(!connected(&process, Some("one")));
+        assert!(connected(&process, Some("two")));
+        assert!(connected(&process, None), "the run id is unknown");
+        assert!(connected(&process, None));
+        assert_eq!(process.asks_for_run(), RunIdQuery::Skip);
+    }
+
+    #[test]
+    fn a_restarted_node_without_slots_puts_no_hold_in_doubt() {
+        let process = ServerProcess::new(false);
+        assert!(!connected(&process, Some("one")));
+        assert!(!connected(&process, Some("two")), "a replica that reports the owners of the slots");
+        process.may_have_holds();
+        assert!(!connected(&process, Some("two")));
+        assert!(connected(&process, Some("three")));
+    }
+
+    #[test]
+    fn a_server_is_trusted_for_a_while_after_a_prompt_answer() {
+        let process = ServerProcess::new(true);
+        process.trust(Duration::from_secs(1));
+        assert!(!process.is_trusted(at(2000)), "it has not answered yet");
+        process.answered(at(3000), at(3001));
+        assert!(process.is_trusted(at(3500)) && process.is_trusted(at(4000)));
+        assert!(!process.is_trusted(at(4001)), "it may have been stopped since");
+        process.answered(at(4000), at(6000));
+        assert!(!process.is_trusted(at(6001)), "it was stopped for 2 s");
+        process.answered(at(6100), at(6101));
+        assert!(process.is_trusted(at(6200)));
+    }
+}

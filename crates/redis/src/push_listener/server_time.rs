@@ -1,0 +1,94 @@
+//! The clock of one server.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{Instant, ServerClock};
+
+use super::lock_of;
+
+/// What is known of the server's clock, and whether it dates pushed grants.
+#[derive(Default)]
+pub(crate) struct ServerTime {
+    clock: Mutex<ServerClock>,
+    /// The server's clock when the connection was made or slots came to the server, in microseconds.
+    floor: AtomicU64,
+    /// Pushed grants are confirmed with the server before they count.
+    must_confirm: AtomicBool,
+}
+
+impl ServerTime {
+    /// Learns from an answer that came at `now` to a request sent at `sent`. If the clock stepped forward, returns by
+    /// how much at least.
+    pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) -> Option<Duration> {
+        lock_of(&self.clock).learn(sent, now, Duration::from_micros(server_micros))
+    }
+
+    /// A local time certainly not after a pushed grant that is dated by the server's clock. `None` if the grant must be
+    /// confirmed with the server before it counts.
+    pub(crate) fn granted_since(&self, granted_at: Duration) -> Option<Instant> {
+        let must_confirm = self.must_confirm.load(Ordering::Relaxed);
+        if must_confirm { None } else { lock_of(&self.clock).not_after(granted_at) }
+    }
+
+    /// From now on every pushed grant must be confirmed with the server before it counts.
+    pub(crate) fn confirm_grants(&self) {
+        self.must_confirm.store(true, Ordering::Relaxed);
+    }
+
+    /// The floor of the token counter: a counter that is not above it may have lost tokens.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Relaxed)
+    }
+
+    /// A connection was made when the server's clock was at `floor`.
+    pub(crate) fn set_floor(&self, floor: u64) {
+        self.floor.store(floor, Ordering::Relaxed);
+    }
+
+    /// Slots came to this server when its clock was at `floor`.
+    pub(crate) fn raise_floor(&self, floor: u64) {
+        self.floor.fetch_max(floor, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_pushed_grant_is_dated_by_the_newest_answer() {
+        let time = ServerTime::default();
+        let since = || time.granted_since(Duration::from_secs(5));
+        assert_eq!(since(), None, "without an answer the grant must be confirmed");
+        // The server's clock was at 4.9 s when ours was at 100 ms: it reaches 5 s later than that, by an unknown time.
+        assert_eq!(time.learn(at(100), at(101), 4_900_000), None);
+        assert_eq!(since(), Some(at(100)));
+        // It was at 5.3 s when ours was at 500 ms: it was at 5 s not earlier than at our 200 ms.
+        assert_eq!(time.learn(at(500), at(501), 5_300_000), None);
+        assert_eq!(since(), Some(at(200)));
+        time.confirm_grants();
+        assert_eq!(since(), None);
+    }
+
+    #[test]
+    fn the_floor_is_set_by_a_connection_and_raised_by_slots() {
+        let time = ServerTime::default();
+        time.set_floor(7);
+        time.raise_floor(5);
+        assert_eq!(time.floor(), 7);
+        time.raise_floor(9);
+        assert_eq!(time.floor(), 9);
+        time.set_floor(3);
+        assert_eq!(time.floor(), 3);
+    }
+}
