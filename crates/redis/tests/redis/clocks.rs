@@ -11,7 +11,7 @@ use crate::rig::{Rig, acquire};
 const TTL: Duration = Duration::from_secs(600);
 
 #[test]
-fn a_clock_set_forward_ends_the_hold_on_the_server_and_the_holder_is_told_at_once() {
+fn a_forward_clock_step_past_the_lease_is_reported_as_a_loss() {
     let rig = Rig::of(RedisServer::with_clock(&[]));
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
@@ -27,7 +27,7 @@ fn a_clock_set_forward_ends_the_hold_on_the_server_and_the_holder_is_told_at_onc
 }
 
 #[test]
-fn a_clock_set_forward_by_less_than_the_lease_costs_a_renewal() {
+fn a_small_forward_clock_step_causes_a_renewal() {
     let rig = Rig::of(RedisServer::with_clock(&[]));
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
@@ -44,7 +44,7 @@ fn a_clock_set_forward_by_less_than_the_lease_costs_a_renewal() {
 }
 
 #[test]
-fn a_clock_set_back_keeps_holds_and_tokens_in_order() {
+fn a_backward_clock_step_keeps_holds_and_token_order() {
     with_room(Duration::from_secs(2), "renewed all the while", |ttl| {
         let rig = Rig::of(RedisServer::with_clock(&[]));
         let (locks, other) = (rig.locks(), rig.locks());
@@ -77,7 +77,7 @@ fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
 }
 
 #[test]
-fn a_clock_that_is_far_from_ours_is_told_and_lowers_nothing() {
+fn the_guarantee_reports_a_server_clock_far_from_the_client() {
     let rig = Rig::of(RedisServer::with_clock(&["--appendonly", "yes", "--appendfsync", "always"]));
     let engine = rig.engine();
     let told = || {

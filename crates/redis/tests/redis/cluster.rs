@@ -79,7 +79,7 @@ fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
 }
 
 #[test]
-fn the_redis_engine_conforms_on_a_cluster_with_the_rights_of_an_operator() {
+fn the_engine_conforms_on_a_cluster_with_operator_rights() {
     let (_directory, rig) = as_user("leasehold-operator", 3);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
@@ -87,7 +87,7 @@ fn the_redis_engine_conforms_on_a_cluster_with_the_rights_of_an_operator() {
 
 /// Like servers before Redis 7.0: no channels of slots, and only the old protocol.
 #[test]
-fn the_redis_engine_conforms_on_a_cluster_of_old_servers() {
+fn the_engine_conforms_on_a_cluster_of_old_servers() {
     let old = ["--rename-command", "HELLO", "", "--rename-command", "SPUBLISH", ""];
     let old = if has_channels_of_slots() { &old[..] } else { &old[..3] };
     let report = suite::engine(&ClusterRig::with(3, 0, old));
@@ -95,7 +95,7 @@ fn the_redis_engine_conforms_on_a_cluster_of_old_servers() {
 }
 
 #[test]
-fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() {
+fn locker_rights_on_a_cluster_allow_locking_and_nothing_else() {
     let (_directory, rig) = as_user("leasehold", 0);
     let (locks, other) = (rig.locks(), rig.locks());
     let reader = locks.rw("r").read().blocking().acquire_within(PATIENCE).unwrap();
@@ -138,7 +138,7 @@ fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() 
 }
 
 #[test]
-fn replicas_are_waited_for_in_a_cluster_with_two_rights_more() {
+fn waiting_for_replicas_in_a_cluster_needs_two_more_rights() {
     let (_directory, rig) = as_user("leasehold", 3);
     let locks = || locks_of(rig.config.clone().wait(1));
     let error = locks().mutex("a").blocking().acquire().unwrap_err();
@@ -151,7 +151,7 @@ fn replicas_are_waited_for_in_a_cluster_with_two_rights_more() {
 }
 
 #[test]
-fn a_cluster_answers_as_the_oracle_does() {
+fn a_cluster_agrees_with_the_memory_engine() {
     let rig = ClusterRig::with(3, 0, &[]);
     answers_as_the_oracle(|| rig.engine(), 100);
 }

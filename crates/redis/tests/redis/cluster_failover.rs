@@ -37,7 +37,7 @@ fn replicated(rig: &ClusterRig, node: usize) {
 }
 
 #[test]
-fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
+fn holds_and_waiters_survive_a_killed_cluster_master() {
     let rig = ClusterRig::new();
     let (slot, from, _) = rig.ends("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
@@ -68,7 +68,7 @@ fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
 
 /// A hold that the replica never had is reported as lost, and is not valid beside another one.
 #[test]
-fn a_hold_that_was_lost_with_its_master_is_told_lost() {
+fn a_hold_lost_with_its_master_is_reported_lost() {
     let mut rig = ClusterRig::new();
     let (slot, from, other) = rig.ends("{x}");
     // The client meets the replica for the first time after its promotion.
@@ -88,7 +88,7 @@ fn a_hold_that_was_lost_with_its_master_is_told_lost() {
 }
 
 #[test]
-fn a_planned_fail_over_a_forced_one_and_a_takeover_end_no_hold() {
+fn no_kind_of_fail_over_ends_a_hold() {
     let rig = ClusterRig::new();
     let (slot, first, _) = rig.ends("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
@@ -115,7 +115,7 @@ fn a_planned_fail_over_a_forced_one_and_a_takeover_end_no_hold() {
 
 /// When it runs again, it answers the requests in its socket.
 #[test]
-fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
+fn a_master_frozen_past_its_fail_over_validates_no_hold() {
     let rig = ClusterRig::of(RedisCluster::start());
     let (slot, from, _) = rig.ends("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
@@ -159,7 +159,7 @@ fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
 
 /// The master of one slot is gone; those of other slots are available.
 #[test]
-fn what_other_nodes_have_goes_on_while_one_is_down() {
+fn a_dead_node_does_not_affect_names_of_other_nodes() {
     let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);
     let engine = rig.engine();
     let names: Vec<_> = (0..60).map(|number| format!("n{number}")).collect();
@@ -195,7 +195,7 @@ fn what_other_nodes_have_goes_on_while_one_is_down() {
 
 /// A grant that too few replicas of its node have is given back and not returned.
 #[test]
-fn replicas_of_the_node_of_a_name_are_waited_for() {
+fn a_grant_waits_for_replicas_of_its_own_node() {
     let mut rig = ClusterRig::new();
     rig.config = rig.config.clone().wait(1);
     let (_, owner, _) = rig.ends("{x}");

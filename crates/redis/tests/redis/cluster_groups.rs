@@ -18,7 +18,7 @@ const TTL: Duration = Duration::from_secs(4);
 /// each, and 200 requests if each hold is renewed when it is due. The bound is ten, because a busy machine may renew
 /// them in two parts.
 #[test]
-fn holds_of_a_slot_are_few_requests_whenever_they_came() {
+fn holds_of_one_slot_are_renewed_in_few_requests() {
     let rig = ClusterRig::with(3, 0, &[]);
     let counting = Arc::new(Counting::new(rig.engine()));
     let locks = Locks::builder(Arc::clone(&counting) as _).build();
@@ -38,7 +38,7 @@ fn holds_of_a_slot_are_few_requests_whenever_they_came() {
 }
 
 #[test]
-fn names_are_in_the_group_of_their_slot_where_servers_share_the_slots() {
+fn the_group_of_a_name_is_its_cluster_slot() {
     let name = |name: &str| Name::new(name).unwrap();
     let cluster = RedisEngine::new(Config::cluster(vec![local(1)]), &Env::system());
     // The specification's own examples.

@@ -16,7 +16,7 @@ use crate::{
 
 /// Their wake-ups are keys in other slots than the locks.
 #[test]
-fn wakes_that_no_cluster_can_ring_are_refused() {
+fn wake_options_unsupported_by_a_cluster_are_refused() {
     let rig = ClusterRig::with(1, 0, &[]);
     for (wake, program) in [(Wake::PythonRedisLock, "python-redis-lock"), (Wake::Walrus, "walrus")] {
         let error = rig.config.clone().wake(wake).unwrap_err();
@@ -26,7 +26,7 @@ fn wakes_that_no_cluster_can_ring_are_refused() {
 
 /// A message reaches all nodes, wherever the lock is.
 #[test]
-fn a_release_rings_for_spring_at_every_node() {
+fn a_release_wakes_spring_at_every_node() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     rig.config = rig.config.clone().prefix("registry:").unwrap().wake(Wake::Spring).unwrap();
     let port = rig.cluster().ports()[0];
@@ -46,7 +46,7 @@ fn a_release_rings_for_spring_at_every_node() {
 }
 
 #[test]
-fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
+fn a_fence_moves_with_the_slot_of_its_data() {
     let rig = ClusterRig::with(2, 0, &[]);
     let fence = Fence::new(rig.engine(), "{stock}");
     let write = |token: u64, key: &str| rig.run(fence.write(token, &[&["INCR", key]]));
@@ -70,7 +70,7 @@ fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
 
 /// A gap is observed, and a prefix applies to all keys of a name.
 #[test]
-fn a_prefix_and_a_gap_are_those_of_one_server() {
+fn a_prefix_and_a_gap_work_as_on_one_server() {
     let mut rig = ClusterRig::with(2, 0, &[]);
     rig.config = rig.config.clone().prefix("team-a:").unwrap().gap(Duration::ZERO).connect_timeout(PATIENCE);
     let (locks, plain) = (rig.locks(), {

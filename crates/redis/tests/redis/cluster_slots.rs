@@ -43,7 +43,7 @@ async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
 
 /// Otherwise no script could use all keys of a name.
 #[test]
-fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
+fn all_keys_of_a_name_share_one_slot() {
     let rig = ClusterRig::with(3, 0, &[]);
     let (locks, other) = (rig.locks(), rig.locks());
     for name in ["a", "a}b", "{", "{}x", "}{", "{a}b", "a{b}c{d}", "ä{ö}"] {
@@ -67,7 +67,7 @@ fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
 
 /// R18: one request about several slots is refused.
 #[test]
-fn many_holds_of_many_slots_are_renewed_and_released_together() {
+fn renewals_and_releases_may_span_many_slots() {
     let rig = ClusterRig::with(3, 0, &[]);
     let engine = rig.engine();
     rig.run(async {
@@ -108,7 +108,7 @@ fn many_holds_of_many_slots_are_renewed_and_released_together() {
 
 /// PUBLISH would count the listeners at the node of the release; SPUBLISH counts the listeners of the slot.
 #[test]
-fn a_waiter_is_pushed_its_grant_wherever_it_and_the_releaser_are_connected() {
+fn a_pushed_grant_reaches_a_waiter_on_any_node() {
     let rig = ClusterRig::with(3, 0, &[]);
     let (here, there) = (rig.engine(), rig.engine());
     rig.run(async {
@@ -126,7 +126,7 @@ fn a_waiter_is_pushed_its_grant_wherever_it_and_the_releaser_are_connected() {
 
 /// R14: no script fails after it has written, and none leaves a side key at the new node.
 #[test]
-fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_moves() {
+fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
     let rig = ClusterRig::with(3, 0, &[]);
     let (slot, from, to) = rig.ends("{x}");
     let engine = rig.engine();
@@ -194,7 +194,7 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
 
 /// Measured in leases: with a ttl of 2 s the slot stays open for several of them.
 #[test]
-fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
+fn a_long_slot_migration_ends_no_hold() {
     let rig = ClusterRig::with(3, 0, &[]);
     let (slot, _, to) = rig.ends("{x}");
     let locks = rig.locks();
@@ -227,7 +227,7 @@ fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
 
 /// The same with a server that moves the slot in one step: Valkey from 9.0 on, among the servers of each night.
 #[test]
-fn a_slot_that_moves_in_one_step_loses_no_hold_and_no_waiter_either() {
+fn an_atomic_slot_migration_loses_no_hold_or_waiter() {
     let rig = ClusterRig::with(3, 0, &[]);
     let told = rig.cluster().command(0, &["INFO", "server"]);
     let valkey = told.iter().find_map(|line| line.trim().strip_prefix("valkey_version:"));
@@ -294,7 +294,7 @@ fn migrate_under_holds_and_waiters(
 
 /// I8: the waiter's own program does not know yet where the slot went, so nobody listens for it there.
 #[test]
-fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
+fn a_waiter_keeps_its_position_when_its_slot_moves() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, _, to) = rig.ends("{x}");
     let engines = [rig.engine(), rig.engine(), rig.engine()];
@@ -316,7 +316,7 @@ fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
 
 /// A slot with subscriptions leaves a node while a thousand calls are in flight there.
 #[test]
-fn a_slot_that_leaves_mixes_up_no_answers() {
+fn a_slot_migration_under_load_mixes_up_no_answers() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, from, to) = rig.ends("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
@@ -368,7 +368,7 @@ async fn waits_again(engine: &RedisEngine, claim: &Claim) {
 
 /// R21: a repeated request gets the same answer.
 #[test]
-fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
+fn flushed_scripts_are_loaded_again_on_a_cluster_node() {
     let rig = ClusterRig::with(3, 0, &[]);
     let engine = rig.engine();
     // Servers before 7.0 do not count it apart from other commands of this kind.
@@ -392,7 +392,7 @@ fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
 /// I4. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client connected there
 /// earlier.
 #[test]
-fn tokens_grow_on_a_node_that_lacks_the_newest() {
+fn tokens_grow_on_a_node_that_lacks_the_newest_token() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, _, to) = rig.ends("{x}");
     let engine = rig.engine();
@@ -415,7 +415,7 @@ fn tokens_grow_on_a_node_that_lacks_the_newest() {
 /// The number of commands that scripts run for free names, once the counter of their slot exists: the same as on one
 /// server.
 #[test]
-fn a_pair_costs_what_it_costs_on_one_server() {
+fn a_cluster_runs_the_same_commands_as_one_server() {
     let rig = ClusterRig::with(3, 0, &[]);
     let one = crate::rig::Rig::new();
     let (cluster, alone) = (rig.locks(), one.locks());

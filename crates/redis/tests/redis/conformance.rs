@@ -77,7 +77,7 @@ pub(crate) fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
 }
 
 #[test]
-fn the_redis_engine_conforms_with_the_rights_of_an_operator() {
+fn the_engine_conforms_with_operator_rights() {
     let (_directory, rig) = as_user("leasehold-operator");
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
@@ -85,7 +85,7 @@ fn the_redis_engine_conforms_with_the_rights_of_an_operator() {
 
 /// Without MGET, INCRBY and HEXISTS no fast path of a verb succeeds.
 #[test]
-fn the_whole_verbs_conform_without_their_quick_parts() {
+fn the_engine_conforms_without_its_fast_paths() {
     let (_directory, rig) = as_user("leasehold-operator");
     rig.server.command(&["ACL", "SETUSER", "leasehold-operator", "-mget", "-incrby", "-hexists"]);
     let report = suite::engine(&rig);
@@ -93,7 +93,7 @@ fn the_whole_verbs_conform_without_their_quick_parts() {
 }
 
 #[test]
-fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
+fn locker_rights_allow_locking_and_nothing_else() {
     let (_directory, rig) = as_user("leasehold");
     let locks = rig.locks();
     let reader = locks.rw("r").read().blocking().acquire().unwrap();
@@ -143,14 +143,14 @@ fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
 }
 
 #[test]
-fn the_redis_engine_conforms_on_a_server_that_knows_the_old_protocol_only() {
+fn the_engine_conforms_with_the_old_protocol() {
     let report = suite::engine(&Rig::with(&["--rename-command", "HELLO", ""]));
     assert!(report.passed.len() > 80, "{report}");
 }
 
 /// Only the whole scripts walk the queue: after a name has needed one, its next hand-overs use the fast path again.
 #[test]
-fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
+fn hand_overs_return_to_the_fast_path() {
     let rig = Rig::new();
     let walks = || {
         let stats = rig.server.command(&["INFO", "commandstats"]);

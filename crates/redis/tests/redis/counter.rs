@@ -14,7 +14,7 @@ const COUNTER: &str = "leasehold:{}tlock:";
 
 /// Tokens are counted exactly, or not at all.
 #[test]
-fn what_is_no_token_is_refused_and_never_counted_on_from() {
+fn an_invalid_token_counter_is_refused() {
     let rig = Rig::new();
     let locks = rig.locks();
     let before = acquire(&locks, "before").token().number;
@@ -45,7 +45,7 @@ fn what_is_no_token_is_refused_and_never_counted_on_from() {
 
 /// Holders can still release; waiters get an error, and are not passed over in silence.
 #[test]
-fn a_counter_that_holds_no_token_stops_grants_and_nothing_else() {
+fn an_invalid_token_counter_stops_only_grants() {
     let rig = Rig::new();
     let holds = acquire(&rig.locks(), "a");
     let others = rig.locks();
@@ -61,7 +61,7 @@ fn a_counter_that_holds_no_token_stops_grants_and_nothing_else() {
 
 /// Two teams on one server, with the users of the page.
 #[test]
-fn a_team_can_use_its_own_prefix_and_touch_nothing_of_another() {
+fn a_team_can_access_only_its_own_prefix() {
     let (_directory, mut rig) = as_user("team-a");
     let login = rig.config.clone();
     rig.config = login.clone().prefix("team-a:").unwrap();

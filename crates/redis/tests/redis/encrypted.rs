@@ -55,7 +55,7 @@ fn are_refused(configs: Vec<(Config, &str)>) {
 
 /// To clients that speak TLS, nodes announce their TLS ports.
 #[test]
-fn a_cluster_is_reached_by_tls_alone() {
+fn a_cluster_can_be_reached_by_tls_only() {
     let options = RedisClusterOptions { tls: true, ..RedisClusterOptions::default() };
     let mut cluster = RedisCluster::start_with(options);
     let file = |cluster: &RedisCluster, name: &str| cluster.certificate(name);
@@ -94,7 +94,7 @@ fn a_cluster_is_reached_by_tls_alone() {
 
 /// Sentinels and servers may each use TLS without the other.
 #[test]
-fn groups_and_their_servers_are_reached_by_tls_each_for_itself() {
+fn sentinels_and_servers_use_tls_independently() {
     let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..calm() };
     let group = RedisSentinels::start_with(RedisSentinelOptions { tls: true, ..still });
     let file = |name: &str| group.certificate(name);

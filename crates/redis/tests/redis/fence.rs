@@ -33,7 +33,7 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
 }
 
 #[test]
-fn resources_have_fences_of_their_own_and_errors_are_told() {
+fn each_resource_has_its_own_fence_and_errors_are_reported() {
     let rig = Rig::new();
     let (one, two) = (Fence::new(rig.engine(), "one"), Fence::new(rig.engine(), "two"));
     assert!(matches!(rig.run(one.write::<&str>(2, &[])), Ok(Guarded::Done(_))));

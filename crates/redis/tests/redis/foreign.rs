@@ -18,7 +18,7 @@ const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
 #[test]
-fn a_plain_client_and_we_exclude_each_other_in_every_mode() {
+fn plain_clients_and_leasehold_exclude_each_other_in_every_mode() {
     let rig = Rig::new();
     let locks = rig.locks();
     for request in [locks.mutex("m"), locks.rw("r").read(), locks.semaphore("s", 3)].map(|r| r.blocking()) {
@@ -57,7 +57,7 @@ fn a_foreign_holder_is_shown_and_never_touched() {
 }
 
 #[test]
-fn a_waiter_gets_the_name_when_the_foreign_holder_is_gone() {
+fn a_waiter_is_granted_when_a_foreign_lock_ends() {
     let rig = Rig::new();
     let locks = rig.locks();
     for end in [["DEL", "lock:a"].as_slice(), &["PEXPIRE", "lock:a", "100"]] {
@@ -73,7 +73,7 @@ fn a_waiter_gets_the_name_when_the_foreign_holder_is_gone() {
 }
 
 #[test]
-fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
+fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = rig.claim("a");
@@ -119,7 +119,7 @@ async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
 }
 
 #[test]
-fn a_dead_first_in_line_for_a_foreign_lock_makes_way_for_who_is_behind_it() {
+fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
     let rig = Rig::new();
     let (dead, alive) = ([rig.engine(), rig.engine(), rig.engine(), rig.engine()], rig.engine());
     rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
@@ -138,7 +138,7 @@ fn a_dead_first_in_line_for_a_foreign_lock_makes_way_for_who_is_behind_it() {
 }
 
 #[test]
-fn a_first_in_line_for_a_foreign_lock_that_hangs_does_not_keep_the_next_asleep() {
+fn a_hung_head_of_the_queue_does_not_block_the_next_waiter() {
     let rig = Rig::new();
     let (hangs, alive) = (rig.engine(), rig.engine());
     rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
@@ -151,7 +151,7 @@ fn a_first_in_line_for_a_foreign_lock_that_hangs_does_not_keep_the_next_asleep()
 }
 
 #[test]
-fn what_is_no_string_ends_a_hold_and_is_left_as_it_is() {
+fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
@@ -166,7 +166,7 @@ fn what_is_no_string_ends_a_hold_and_is_left_as_it_is() {
 
 /// A bad entry hides no other, and gets a line of its own; of a value of megabytes only the beginning is shown.
 #[test]
-fn a_list_names_what_it_cannot_read_and_cuts_what_is_long() {
+fn a_list_reports_unreadable_entries_and_shortens_long_ones() {
     let rig = Rig::new();
     let locks = rig.locks();
     let (good, garbled) = (acquire(&locks, "good"), acquire(&locks, "garbled"));
@@ -185,7 +185,7 @@ fn a_list_names_what_it_cannot_read_and_cuts_what_is_long() {
 }
 
 #[test]
-fn another_layout_is_refused() {
+fn a_record_of_another_version_is_refused() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -198,7 +198,7 @@ fn another_layout_is_refused() {
 }
 
 #[test]
-fn who_takes_our_key_by_force_takes_the_lock() {
+fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     let rig = Rig::new();
     let locks = rig.locks();
     for request in [locks.mutex("a"), locks.rw("a").read()] {
@@ -215,7 +215,7 @@ fn who_takes_our_key_by_force_takes_the_lock() {
 
 /// The first waiter asks at each notification until it is granted.
 #[test]
-fn with_a_gap_a_name_that_goes_from_hand_to_hand_is_left_to_others_now_and_then() {
+fn a_gap_interrupts_a_long_run_of_hand_overs() {
     with_room(Duration::from_millis(200), "it is left alone for the gap", |gap| {
         let mut rig = Rig::new();
         rig.config = rig.config.gap(gap);
@@ -280,7 +280,7 @@ fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
 const USUAL_RUN: Duration = Duration::from_secs(1);
 
 #[test]
-fn by_default_a_name_is_left_to_others_where_another_program_was_seen_and_nowhere_else() {
+fn the_default_gap_applies_only_after_another_program_was_seen() {
     for seen in [false, true] {
         let rig = Rig::new();
         let (one, two) = (rig.engine(), rig.engine());
@@ -320,14 +320,14 @@ fn by_default_a_name_is_left_to_others_where_another_program_was_seen_and_nowher
 }
 
 #[test]
-fn by_default_a_program_that_polls_does_not_starve_once_it_was_seen() {
+fn the_default_gap_prevents_starvation_of_a_polling_program() {
     let rig = Rig::new();
     assert_eq!(rig.says(&["SET", "lock:a", "theirs", "PX", "300"]), "OK");
     takes_turns(&rig);
 }
 
 #[test]
-fn with_a_gap_a_program_that_polls_does_not_starve() {
+fn a_configured_gap_prevents_starvation_of_a_polling_program() {
     let mut rig = Rig::new();
     rig.config = rig.config.gap(Duration::from_millis(100));
     takes_turns(&rig);

@@ -43,7 +43,7 @@ impl Layout {
 }
 
 #[test]
-fn a_foreign_lock_of_another_type_is_shown_and_waited_for_in_every_mode() {
+fn a_foreign_lock_of_another_type_excludes_every_mode() {
     let rig = Rig::new();
     let locks = rig.locks();
     for layout in &LAYOUTS {
@@ -72,7 +72,7 @@ fn a_foreign_lock_of_another_type_is_shown_and_waited_for_in_every_mode() {
 }
 
 #[test]
-fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
+fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
     let rig = Rig::new();
     let engine = rig.engine();
     for layout in &LAYOUTS {
@@ -95,7 +95,7 @@ fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
 
 /// It may be data of a program that has nothing to do with locks.
 #[test]
-fn what_never_expires_and_is_no_string_is_waited_for_and_then_told_as_a_misconfiguration() {
+fn a_foreign_key_without_expiry_is_a_misconfiguration() {
     let rig = Rig::new();
     let locks = rig.locks();
     rig.says(&["LPUSH", "lock:a", "x"]);

@@ -26,7 +26,7 @@ impl Rig {
 }
 
 #[test]
-fn values_of_40_mib_are_told_by_their_beginning() {
+fn huge_values_are_shown_by_their_beginning() {
     let rig = Rig::new();
     let locks = rig.locks();
     let (_held, _bad) = (acquire(&locks, "held"), acquire(&locks, "bad"));
@@ -55,7 +55,7 @@ fn values_of_40_mib_are_told_by_their_beginning() {
 
 /// The end of the last hold is stored beside the lock, so that the fast path of a claim reads both.
 #[test]
-fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
+fn claims_do_not_read_a_whole_huge_value() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = acquire(&locks, "a");
@@ -71,7 +71,7 @@ fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
 
 /// As with long keys on a busy machine: the first step breaks the connection.
 #[test]
-fn a_list_goes_on_where_the_server_took_too_long_for_a_step() {
+fn a_list_resumes_after_a_slow_step() {
     let rig = Rig::new();
     let locks = rig.locks();
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
@@ -82,7 +82,7 @@ fn a_list_goes_on_where_the_server_took_too_long_for_a_step() {
 
 /// The fast paths of renewals and releases read the lock first.
 #[test]
-fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_held() {
+fn renewals_and_releases_do_not_read_a_whole_huge_value() {
     let rig = Rig::new();
     let (engine, claim) = (rig.engine(), rig.claim("a"));
     rig.run(async {
@@ -100,7 +100,7 @@ fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_held() {
 }
 
 #[test]
-fn keys_that_are_no_names_and_longer_than_any_reply_hide_no_name() {
+fn huge_keys_hide_no_name_from_a_list() {
     let rig = Rig::new();
     let locks = rig.locks();
     // The server is busy for as long as it takes to write the following keys.

@@ -12,7 +12,7 @@ use crate::rig::{Rig, local};
 const KERNEL: usize = 32 << 20;
 
 #[test]
-fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
+fn a_reply_is_bounded_and_the_client_reconnects() {
     let rig = Rig::new();
     let part = format!("$1000\r\n{}\r\n", "x".repeat(1000));
     for (begins, goes_on, most) in [
@@ -41,7 +41,7 @@ fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
 
 /// The URL has the port of another service.
 #[test]
-fn what_is_no_redis_is_said_to_be_none() {
+fn a_server_that_is_not_redis_is_a_misconfiguration() {
     let mariadb = MariadbServer::start(&[]);
     let is_none = |port, what: &str| {
         let config = Config::new(Address::Tcp(local(port)));

@@ -8,7 +8,7 @@ const OF_EACH: usize = 4;
 const SECTIONS: usize = 125;
 
 #[test]
-fn four_of_ours_and_four_of_redis_py_do_a_thousand_sections_without_an_overlap_or_a_loss() {
+fn leasehold_and_redis_py_share_a_lock_without_overlap_or_loss() {
     let rig = Rig::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis/neighbour.py");
     let (port, sections) = (rig.server.port().to_string(), SECTIONS.to_string());

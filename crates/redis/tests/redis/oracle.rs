@@ -164,7 +164,7 @@ impl Side {
 }
 
 #[test]
-fn redis_answers_as_the_oracle_does() {
+fn redis_agrees_with_the_memory_engine() {
     let rig = Rig::new();
     answers_as_the_oracle(|| rig.engine(), 300);
 }

@@ -17,7 +17,7 @@ use leasehold_testkit::{
 use crate::rig::{PATIENCE, Rig, acquire};
 
 #[test]
-fn a_server_that_is_not_there_is_unreachable_within_the_time_for_it() {
+fn a_dead_server_is_reported_unreachable_in_time() {
     let mut rig = Rig::new();
     rig.server.kill();
     let locks = Locks::builder(rig.engine()).connect_timeout(Duration::from_millis(500)).build();
@@ -39,7 +39,7 @@ fn a_server_that_is_not_there_is_unreachable_within_the_time_for_it() {
 }
 
 #[test]
-fn an_outage_in_the_middle_of_a_wait_is_waited_out() {
+fn a_waiter_survives_an_outage() {
     let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let locks = rig.locks();
     let guard = acquire(&locks, "a");
@@ -56,7 +56,7 @@ fn an_outage_in_the_middle_of_a_wait_is_waited_out() {
 }
 
 #[test]
-fn a_restart_with_the_data_keeps_the_holds_and_one_without_loses_them() {
+fn holds_survive_a_restart_only_with_their_data() {
     with_room(Duration::from_secs(2), "it was renewed on a new connection, and told of the loss", |ttl| {
         let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
         let locks = rig.locks();
@@ -81,7 +81,7 @@ fn a_restart_with_the_data_keeps_the_holds_and_one_without_loses_them() {
 
 /// R3. Until it is asked, it is unknown whether the server still has its data: the hold is neither valid nor lost.
 #[test]
-fn a_hold_on_a_server_that_was_started_anew_is_unconfirmed_until_it_was_renewed() {
+fn a_hold_is_in_doubt_from_a_restart_until_its_renewal() {
     let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let slow = Arc::new(Slow::new(rig.engine()));
     let locks = Locks::builder(Arc::clone(&slow) as Arc<dyn Engine>).build();
@@ -114,7 +114,7 @@ fn tokens_grow_after_a_restart_from_an_older_copy() {
 }
 
 #[test]
-fn tokens_grow_when_the_counter_is_gone() {
+fn tokens_grow_when_the_counter_is_deleted() {
     let rig = Rig::new();
     let locks = rig.locks();
     let before = acquire(&locks, "a").token();
@@ -126,7 +126,7 @@ fn tokens_grow_when_the_counter_is_gone() {
 }
 
 #[test]
-fn killed_connections_are_made_again_and_nothing_is_lost() {
+fn killed_connections_are_replaced_without_loss() {
     with_room(Duration::from_secs(1), "renewed on new connections, for longer than a lease", |ttl| {
         let rig = Rig::new();
         let (locks, other) = (rig.locks(), rig.locks());
@@ -148,7 +148,7 @@ fn killed_connections_are_made_again_and_nothing_is_lost() {
 }
 
 #[test]
-fn scripts_that_the_server_forgot_are_taught_again() {
+fn flushed_scripts_are_loaded_again() {
     let rig = Rig::new();
     let locks = rig.locks();
     for _ in 0..3 {
@@ -161,7 +161,7 @@ fn scripts_that_the_server_forgot_are_taught_again() {
 }
 
 #[test]
-fn a_server_that_pauses_for_longer_than_the_lease_ends_the_hold_in_time() {
+fn a_long_server_pause_ends_the_hold_at_its_deadline() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
@@ -181,7 +181,7 @@ fn a_server_that_pauses_for_longer_than_the_lease_ends_the_hold_in_time() {
 }
 
 #[test]
-fn a_waiter_that_died_is_passed_over() {
+fn a_dead_waiter_is_passed_over() {
     let rig = Rig::new();
     let (locks, dead, other) = (rig.locks(), rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -208,7 +208,7 @@ fn a_waiter_that_died_is_passed_over() {
 
 /// I7: nothing happens on the server when a minimum hold time ends, so the first waiter must know when that is.
 #[test]
-fn a_waiter_gets_a_kept_name_when_its_time_is_over_and_not_at_its_next_look() {
+fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     for request in [locks.mutex("a"), locks.semaphore("s", 1)] {
@@ -231,7 +231,7 @@ fn a_waiter_gets_a_kept_name_when_its_time_is_over_and_not_at_its_next_look() {
 
 /// R7: pushes to the old connection are lost.
 #[test]
-fn after_a_new_connection_was_made_all_is_asked() {
+fn every_claim_asks_again_after_a_reconnect() {
     let rig = Rig::new();
     let (holder, waiter) = (rig.engine(), rig.engine());
     rig.run(async {
@@ -251,7 +251,7 @@ fn after_a_new_connection_was_made_all_is_asked() {
 }
 
 #[test]
-fn a_server_that_still_loads_its_data_is_waited_for() {
+fn a_loading_server_is_waited_for() {
     // For twenty seconds, or until it is configured to be fast.
     let slowly = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
     let mut rig = Rig::with(&[&["--enable-debug-command", "yes"], &slowly[..]].concat());
@@ -270,7 +270,7 @@ fn a_server_that_still_loads_its_data_is_waited_for() {
 }
 
 #[test]
-fn the_connection_for_notifications_alone_is_made_again_on_a_server_of_the_old_protocol() {
+fn the_notification_connection_of_the_old_protocol_is_replaced() {
     let rig = Rig::with(&["--rename-command", "HELLO", ""]);
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -283,7 +283,7 @@ fn the_connection_for_notifications_alone_is_made_again_on_a_server_of_the_old_p
 }
 
 #[test]
-fn the_record_of_a_shared_hold_lives_as_long_as_the_hold() {
+fn a_renewal_extends_the_record_of_a_shared_hold() {
     let rig = Rig::new();
     let locks = rig.locks();
     let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(30)).blocking().acquire().unwrap();
@@ -298,7 +298,7 @@ fn the_record_of_a_shared_hold_lives_as_long_as_the_hold() {
 }
 
 #[test]
-fn a_counter_that_ran_ahead_of_the_clock_outlives_its_lead() {
+fn a_counter_ahead_of_the_clock_outlives_its_lead() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -315,7 +315,7 @@ fn a_counter_that_ran_ahead_of_the_clock_outlives_its_lead() {
 }
 
 #[test]
-fn a_short_lease_survives_a_connection_that_is_slow_to_make() {
+fn a_short_lease_survives_a_slow_reconnect() {
     let rig = Rig::new();
     let lives = |ttl: Duration| {
         let (proxy, engine) = rig.proxied();
@@ -332,7 +332,7 @@ fn a_short_lease_survives_a_connection_that_is_slow_to_make() {
 }
 
 #[test]
-fn a_name_that_cannot_be_does_not_hold_up_the_release_of_others() {
+fn an_invalid_name_does_not_delay_other_releases() {
     let rig = Rig::new();
     let plain = leasehold_redis::RedisEngine::new(
         rig.config.clone().prefix("").unwrap(),
@@ -351,7 +351,7 @@ fn a_name_that_cannot_be_does_not_hold_up_the_release_of_others() {
 /// Blocks of tokens are granted only while the counter is behind the clock: the counter restarts from the clock after a
 /// data loss.
 #[test]
-fn tokens_do_not_run_ahead_of_the_clock_that_they_go_on_from() {
+fn token_blocks_do_not_run_ahead_of_the_clock() {
     let rig = Rig::new();
     let (one, two) = (rig.engine(), rig.engine());
     let block = 65_536;

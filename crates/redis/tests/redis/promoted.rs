@@ -28,7 +28,7 @@ fn follow(replica: &Rig, primary: &RedisServer) {
 
 /// A replica could answer a renewal that writes nothing.
 #[test]
-fn a_server_that_was_just_demoted_keeps_no_hold() {
+fn a_demoted_server_renews_no_hold() {
     let (rig, other) = (Rig::new(), Rig::new());
     let engine = rig.engine();
     rig.run(async {
@@ -55,7 +55,7 @@ fn a_server_that_was_just_demoted_keeps_no_hold() {
 
 /// The old server closes no connection; it only refuses to write.
 #[test]
-fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
+fn a_refused_write_makes_the_client_resolve_the_name_again() {
     let (first, second, name) = pair();
     let (locks, other) = (behind(&name), behind(&name));
     follow(&second, &first.server);
@@ -85,7 +85,7 @@ fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
 
 /// The connection breaks, the name leads to another server, and that server lacks the grants of the old one.
 #[test]
-fn a_hold_that_the_new_server_does_not_have_is_told_lost_at_once() {
+fn a_hold_missing_on_the_new_server_is_reported_lost() {
     let (_first, second, name) = pair();
     let locks = behind(&name);
     let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();

@@ -18,7 +18,7 @@ fn calls(rig: &Rig, command: &str) -> u64 {
 /// R9: the claim was sent on a connection that dies, its caller gives up or gets the error, and the release on the next
 /// connection is certain; then the claim arrives.
 #[test]
-fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
+fn a_late_claim_of_a_broken_connection_creates_nothing() {
     let rig = Rig::new();
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }];
     for (mode, hears) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
@@ -61,7 +61,7 @@ fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
 
 /// R9: a claim that was sent twice, because its first answer was lost, arrives once more after its hold was released.
 #[test]
-fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
+fn a_late_claim_after_its_release_creates_nothing() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let claim = rig.claim("a");
@@ -110,7 +110,7 @@ fn a_lost_push_is_found_by_asking() {
 
 /// Without RESP3 notifications use a separate connection, which may fall silent while the other one is well.
 #[test]
-fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() {
+fn a_silent_notification_connection_is_replaced() {
     let rig = Rig::with(&["--rename-command", "HELLO", ""]);
     let (proxy, engine) = rig.proxied();
     let holder = rig.engine();
@@ -139,7 +139,7 @@ fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() 
 
 /// A pushed grant is worth nothing after its claim time, and its claim may come back.
 #[test]
-fn a_push_that_comes_after_its_claim_time_is_not_believed() {
+fn a_push_after_its_claim_time_is_not_valid() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let holder = rig.engine();

@@ -48,19 +48,19 @@ fn left_once_renewed(mode: Mode, seconds: u64) -> i64 {
 }
 
 #[test]
-fn a_late_renewal_for_less_time_takes_none_away() {
+fn a_late_shorter_renewal_does_not_shorten_the_lease() {
     let left = left_once_renewed(Mode::Exclusive, 1);
     assert!(left > 2000, "{left} ms of 30 s");
 }
 
 #[test]
-fn a_renewal_keeps_what_plain_clients_see_of_a_shared_hold() {
+fn a_renewal_extends_the_lock_key_of_a_shared_hold() {
     let left = left_once_renewed(Mode::Shared, 60);
     assert!(left > 30_000, "{left} ms of 60 s");
 }
 
 #[test]
-fn a_hand_over_passes_a_waiter_whose_place_has_lapsed() {
+fn a_hand_over_skips_a_waiter_with_an_expired_entry() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("a"), rig.claim("a"));
@@ -78,7 +78,7 @@ fn a_hand_over_passes_a_waiter_whose_place_has_lapsed() {
 }
 
 #[test]
-fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
+fn a_hand_over_skips_a_waiter_whose_client_is_gone() {
     let rig = Rig::new();
     let (engine, gone, other) = (rig.engine(), rig.engine(), rig.engine());
     let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
@@ -103,7 +103,7 @@ fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
 
 /// Somebody deleted the lock itself: the name belongs to the head of the queue.
 #[test]
-fn a_lone_claim_does_not_pass_who_waits() {
+fn a_single_claim_does_not_overtake_the_queue() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
@@ -121,7 +121,7 @@ fn a_lone_claim_does_not_pass_who_waits() {
 /// A server logs the scripts that it loads, and sends them to its replicas: each is loaded once, not by each
 /// connection.
 #[test]
-fn a_server_is_taught_a_script_once() {
+fn each_script_is_loaded_once_per_server() {
     let rig = Rig::new();
     let loads = || {
         let said = rig.server.command(&["INFO", "commandstats"]);

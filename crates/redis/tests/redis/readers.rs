@@ -6,7 +6,7 @@ use crate::rig::{PATIENCE, Rig};
 
 /// F40. The lease of one reader is not that of all, and a reader waits only for writers that came before it.
 #[test]
-fn a_reader_that_lapses_takes_no_other_along_and_a_writer_gets_its_turn() {
+fn readers_expire_separately_and_writers_keep_their_position() {
     let rig = Rig::new();
     let [first, second, third, fourth] = [(); 4].map(|()| rig.locks());
     let read = |locks: &leasehold_core::Locks, ttl| {

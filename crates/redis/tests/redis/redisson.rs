@@ -55,7 +55,7 @@ const HOLDS: [(&[&str], &[&str]); 6] = [
 ];
 
 #[test]
-fn what_redisson_holds_alone_is_taken_in_every_mode_and_ours_when_it_lets_go() {
+fn an_exclusive_redisson_hold_excludes_every_mode() {
     let rig = redisson();
     let locks = rig.locks();
     for (takes, frees) in HOLDS {
@@ -81,7 +81,7 @@ fn what_redisson_holds_alone_is_taken_in_every_mode_and_ours_when_it_lets_go() {
 }
 
 #[test]
-fn a_holder_that_entered_twice_holds_until_it_left_twice() {
+fn a_reentrant_redisson_hold_ends_with_its_last_unlock() {
     let rig = redisson();
     rig.plays(&["lock", "lock again"]);
     assert_eq!(rig.show("a").holders[0].owner, "Redisson, entered 2 times");
@@ -91,7 +91,7 @@ fn a_holder_that_entered_twice_holds_until_it_left_twice() {
 }
 
 #[test]
-fn a_hold_that_redisson_let_lapse_is_ours() {
+fn an_expired_redisson_hold_frees_the_name() {
     let rig = redisson();
     rig.plays(&["lock"]);
     let waiting = waits(&rig);
@@ -100,7 +100,7 @@ fn a_hold_that_redisson_let_lapse_is_ours() {
 }
 
 #[test]
-fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
+fn an_exclusive_hold_excludes_every_kind_of_redisson_lock() {
     let rig = redisson();
     let locks = rig.locks();
     for request in [locks.mutex("a"), locks.rw("a").write(), locks.semaphore("a", 2)] {
@@ -127,7 +127,7 @@ fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
 
 /// By push on Redisson's side: its waiters sleep for the lease of the lock at the time of their look.
 #[test]
-fn a_release_wakes_each_kind_of_redissons_waiters() {
+fn a_release_wakes_every_kind_of_redisson_waiter() {
     let rig = redisson();
     let locks = rig.locks();
     let mut listener = rig.listens(&[LOCK, READ_WRITE]);
@@ -144,7 +144,7 @@ fn a_release_wakes_each_kind_of_redissons_waiters() {
 
 /// No waiter of Redisson need wake for a lock that passes to the next of our claims.
 #[test]
-fn a_hand_over_replaces_the_hash_and_rings_nobody() {
+fn a_hand_over_replaces_the_hash_and_wakes_no_redisson_waiter() {
     let mut rig = redisson();
     rig.config = rig.config.gap(Duration::ZERO);
     let mut listener = rig.listens(&[LOCK]);
@@ -168,7 +168,7 @@ fn a_hand_over_replaces_the_hash_and_rings_nobody() {
 }
 
 #[test]
-fn a_renewal_extends_and_shortens_nothing_and_a_lost_hold_is_told() {
+fn a_renewal_only_extends_and_a_loss_is_reported() {
     let rig = redisson();
     let engine = rig.engine();
     let claim = rig.claim("a");
@@ -193,7 +193,7 @@ fn a_renewal_extends_and_shortens_nothing_and_a_lost_hold_is_told() {
 
 /// The content of the lock itself still counts, as with a string.
 #[test]
-fn a_hold_whose_side_keys_are_gone_is_renewed_and_released() {
+fn a_hold_without_its_side_keys_is_renewed_and_released() {
     let rig = redisson();
     let engine = rig.engine();
     let claim = rig.claim("a");
@@ -209,7 +209,7 @@ fn a_hold_whose_side_keys_are_gone_is_renewed_and_released() {
 }
 
 #[test]
-fn a_broken_hold_keeps_redisson_out_until_its_holder_let_go() {
+fn a_broken_hold_excludes_redisson_until_its_release() {
     let rig = redisson();
     let (engine, name) = (rig.engine(), Name::new("a").unwrap());
     let claim = rig.claim("a");
@@ -230,7 +230,7 @@ fn a_broken_hold_keeps_redisson_out_until_its_holder_let_go() {
 }
 
 #[test]
-fn a_kept_name_is_taken_for_redisson_too() {
+fn a_minimum_hold_excludes_redisson() {
     let rig = redisson();
     let guard = acquire(&rig.locks(), "a");
     rig.run(guard.release_at_least(PATIENCE)).unwrap();
@@ -241,7 +241,7 @@ fn a_kept_name_is_taken_for_redisson_too() {
 
 /// Programs whose waiters only listen, and are not in our queue, still get the lock.
 #[test]
-fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
+fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     let rig = redisson();
     let mut listener = rig.listens(&[LOCK]);
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

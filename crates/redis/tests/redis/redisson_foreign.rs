@@ -39,7 +39,7 @@ const STRANGE: [&[&str]; 8] = [
 ];
 
 #[test]
-fn a_hash_with_fields_that_are_not_redissons_is_a_foreign_holder_and_never_touched() {
+fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
     let rig = redisson();
     for fields in STRANGE {
         rig.says(&[&["HSET", "lock:a"], fields].concat());
@@ -69,7 +69,7 @@ fn a_hash_with_fields_that_are_not_redissons_is_a_foreign_holder_and_never_touch
 
 /// It may be data of a program that has nothing to do with locks.
 #[test]
-fn what_never_expires_and_is_no_lock_is_told_as_a_misconfiguration() {
+fn an_unknown_key_without_expiry_is_a_misconfiguration() {
     let rig = redisson();
     for command in
         [["HSET", "lock:a", "name", "x"].as_slice(), &["LPUSH", "lock:a", "x"], &["SADD", "lock:a", "x"]]
@@ -93,7 +93,7 @@ fn what_never_expires_and_is_no_lock_is_told_as_a_misconfiguration() {
 
 /// Of a large hash only our own field is read.
 #[test]
-fn a_hash_of_many_fields_is_waited_for_and_a_hold_beside_them_is_kept() {
+fn a_hold_in_a_huge_hash_can_be_renewed_and_released() {
     let rig = redisson();
     let fill = "for n = 1, 20000 do redis.call('HSET', KEYS[1], ARGV[1] .. n, '1') end return 1";
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
@@ -113,7 +113,7 @@ fn a_hash_of_many_fields_is_waited_for_and_a_hold_beside_them_is_kept() {
 
 /// Each excludes the other, and reports the cause.
 #[test]
-fn a_name_in_the_other_layout_is_taken_and_the_message_says_which() {
+fn a_hold_in_the_other_layout_is_a_misconfiguration() {
     let rig = redisson();
     let plain = plain(&rig);
     let held: [&dyn Fn(&leasehold_core::Locks) -> leasehold_core::Request; 3] =
@@ -164,7 +164,7 @@ fn a_plain_lock_of_another_program_is_waited_for() {
 
 /// However it got there.
 #[test]
-fn a_field_of_another_beside_a_hold_of_ours_stays_when_ours_goes() {
+fn a_release_leaves_foreign_fields_in_the_hash() {
     let rig = redisson();
     for request in all(&rig) {
         let guard = request.acquire_within(PATIENCE).unwrap();
@@ -177,7 +177,7 @@ fn a_field_of_another_beside_a_hold_of_ours_stays_when_ours_goes() {
 }
 
 #[test]
-fn other_things_under_the_keys_that_redisson_keeps_beside_a_lock_stop_nothing_but_tokens() {
+fn foreign_values_in_redissons_side_keys_stop_only_tokens() {
     let rig = redisson();
     let token = "redisson_lock_token:{lock:a}";
     for wrong in
@@ -198,7 +198,7 @@ fn other_things_under_the_keys_that_redisson_keeps_beside_a_lock_stop_nothing_bu
 }
 
 #[test]
-fn names_of_keys_that_are_redissons_own_are_refused_and_not_listed() {
+fn names_that_are_redissons_own_keys_are_refused_and_not_listed() {
     let mut rig = redisson();
     rig.config = rig.config.prefix("").unwrap();
     let locks = rig.locks();
@@ -243,7 +243,7 @@ fn field() -> impl Strategy<Value = (String, String)> {
 /// For any content no verb fails or hangs, foreign fields change only by the rules of Redisson's readers, and none of
 /// our keys is left.
 #[test]
-fn random_hashes_under_the_key_disturb_no_verb() {
+fn random_hashes_under_the_key_break_no_verb() {
     let rig = redisson();
     let engine = rig.engine();
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };

@@ -21,7 +21,7 @@ fn our_reader(rig: &Rig) -> (String, i64) {
 }
 
 #[test]
-fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
+fn shared_holds_coexist_with_redisson_readers() {
     let rig = redisson();
     let locks = rig.locks();
     rig.plays(&["read"]);
@@ -60,7 +60,7 @@ fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
 
 /// Like Redisson's own: a dead reader holds no longer than its time, although others held the key.
 #[test]
-fn the_last_of_ours_frees_a_lock_whose_other_readers_are_dead() {
+fn the_last_release_frees_a_lock_whose_other_readers_are_dead() {
     let rig = redisson();
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
     rig.plays(&["read"]);
@@ -72,7 +72,7 @@ fn the_last_of_ours_frees_a_lock_whose_other_readers_are_dead() {
 }
 
 #[test]
-fn a_reader_of_redisson_that_leaves_takes_nothing_from_ours() {
+fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     let rig = redisson();
     rig.plays(&["read"]);
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
@@ -92,7 +92,7 @@ fn a_reader_of_redisson_that_leaves_takes_nothing_from_ours() {
 }
 
 #[test]
-fn a_writer_of_ours_waits_for_readers_of_redisson_and_hears_of_their_end() {
+fn a_waiting_writer_is_notified_of_redisson_reader_unlocks() {
     let rig = redisson();
     for frees in ["read unlock", "force unlock"] {
         rig.plays(&["read", "read renew"]);
@@ -109,7 +109,7 @@ fn a_writer_of_ours_waits_for_readers_of_redisson_and_hears_of_their_end() {
 
 /// A writer that also reads, and then goes on as a reader: no message reports that.
 #[test]
-fn a_writer_that_became_a_reader_lets_readers_of_ours_in() {
+fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     let rig = redisson();
     rig.plays(&["write", "write then read"]);
     let locks = rig.locks();
@@ -125,7 +125,7 @@ fn a_writer_that_became_a_reader_lets_readers_of_ours_in() {
 
 /// Our shared holds are one reader of Redisson, which lasts as long as the longest of them.
 #[test]
-fn the_reader_that_ours_are_lasts_as_long_as_the_longest_of_them() {
+fn shared_holds_are_one_redisson_reader_with_the_longest_lease() {
     let rig = redisson();
     let (one, two) = (rig.locks(), rig.locks());
     let read = |locks: &leasehold_core::Locks, ttl| {
@@ -143,7 +143,7 @@ fn the_reader_that_ours_are_lasts_as_long_as_the_longest_of_them() {
 }
 
 #[test]
-fn tokens_of_a_fenced_lock_and_ours_are_one_sequence() {
+fn tokens_continue_those_of_a_fenced_lock() {
     let rig = redisson();
     let locks = rig.locks();
     let key = "redisson_lock_token:{lock:a}";
@@ -171,7 +171,7 @@ fn tokens_of_a_fenced_lock_and_ours_are_one_sequence() {
 }
 
 #[test]
-fn nobody_of_ours_goes_before_who_waits_for_a_fair_lock() {
+fn claims_do_not_overtake_the_fair_lock_queue() {
     let rig = redisson();
     rig.plays(&["fair lock", "fair wait"]);
     let locks = rig.locks();
@@ -195,7 +195,7 @@ fn nobody_of_ours_goes_before_who_waits_for_a_fair_lock() {
 
 /// All our waiters are one entry in that queue, at its end again after a grant, and absent when none waits.
 #[test]
-fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
+fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
     let rig = redisson();
     let line = || rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
@@ -241,7 +241,7 @@ fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
 }
 
 #[test]
-fn a_release_of_ours_calls_the_first_who_waits_for_a_fair_lock() {
+fn a_release_wakes_the_head_of_the_fair_lock_queue() {
     let rig = redisson();
     let channel = format!("redisson_lock__channel:{{lock:a}}:{OTHER}");
     let guard = acquire(&rig.locks(), "a");
@@ -253,7 +253,7 @@ fn a_release_of_ours_calls_the_first_who_waits_for_a_fair_lock() {
 
 /// A program that died while it waited for a FairLock, before another program of Redisson removed it.
 #[test]
-fn who_waited_for_a_fair_lock_until_its_time_was_over_is_in_nobodys_way() {
+fn an_expired_fair_lock_waiter_blocks_no_claim() {
     let rig = redisson();
     rig.plays(&["fair wait"]);
     rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", "1795385657385", OTHER]);

@@ -55,7 +55,7 @@ fn five_nodes_conform() {
 
 /// The nodes hold what every other Redlock writes there: one string, the same on all of them, with an expiry.
 #[test]
-fn the_same_plain_string_stands_on_every_node() {
+fn every_node_stores_the_same_plain_string() {
     let rig = RedlockRig::new(3);
     let guard = rig.locks().mutex("a").blocking().acquire().unwrap();
     rig.until("it is on all nodes", || rig.says(&["GET", "lock:a"]).iter().all(|value| !value.is_empty()));
@@ -114,7 +114,7 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
 }
 
 #[test]
-fn a_claim_of_another_mode_leaves_nothing() {
+fn a_refused_claim_of_another_mode_leaves_no_key() {
     let rig = RedlockRig::new(3);
     let engine = rig.engine();
     let claim = leasehold_core::Claim { mode: Mode::Shared, ..claim_of("a") };

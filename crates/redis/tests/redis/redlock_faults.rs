@@ -49,7 +49,7 @@ async fn settled(engine: &RedlockEngine, claim: &Claim) -> Result<Answer, Engine
 }
 
 #[test]
-fn a_node_that_hangs_is_not_waited_for() {
+fn a_hung_node_is_not_waited_for() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     acquire(&locks, "first").release_blocking().unwrap();
@@ -68,7 +68,7 @@ fn a_node_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn a_node_that_answers_late_with_success_leaves_nothing() {
+fn a_late_success_of_a_node_leaves_no_lock() {
     let rig = RedlockRig::new(3);
     let (proxies, config) = rig.proxied();
     let engine = engine(&config);
@@ -127,7 +127,7 @@ fn a_node_whose_clock_stepped_has_no_vote() {
 /// A client that saw the step does not use the node for as long as leases may have ended early there, even when it
 /// agrees with the others again.
 #[test]
-fn clocks_of_a_majority_that_step_are_told_of_by_the_guarantee_and_end_holds() {
+fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     let rig = RedlockRig::new(3);
     let one = locks(&rig.config);
     let guard = take(&one, "a");
@@ -187,7 +187,7 @@ fn a_node_that_was_emptied_has_no_vote() {
 }
 
 #[test]
-fn nodes_that_all_restarted_empty_grant_nothing_until_every_lease_is_over() {
+fn all_nodes_restarted_empty_grant_nothing_until_all_leases_end() {
     let mut rig = RedlockRig::new(3);
     let one = engine(&rig.config);
     let held = claim("a");
@@ -225,7 +225,7 @@ fn a_failed_renewal_releases_nothing_while_the_lease_lasts() {
 }
 
 #[test]
-fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
+fn rolling_restarts_end_no_hold_that_is_renewed() {
     let mut rig = RedlockRig::new(3);
     let locks = locks(&rig.config);
     let guard = take(&locks, "a");
@@ -252,7 +252,7 @@ fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
 }
 
 #[test]
-fn a_name_that_leads_to_another_node_counts_no_vote_twice() {
+fn a_host_name_that_moves_to_another_node_gets_no_second_vote() {
     let rig = RedlockRig::new(3);
     let (proxies, config) = rig.proxied();
     let engine = engine(&config);
@@ -268,7 +268,7 @@ fn a_name_that_leads_to_another_node_counts_no_vote_twice() {
 
 /// I4: if locks expire on single nodes between the lock and the token, tokens stay unique.
 #[test]
-fn tokens_are_unique_amid_lapses() {
+fn tokens_stay_unique_when_locks_expire_on_single_nodes() {
     const CLIENTS: usize = 4;
     const CLAIMS: usize = 60;
     let rig = RedlockRig::new(3);
@@ -303,7 +303,7 @@ fn tokens_are_unique_amid_lapses() {
 
 /// I4: one node restarted empty, its clock set forward, another unreachable.
 #[test]
-fn no_token_is_below_an_earlier_one_though_a_node_forgot_and_its_clock_went_forward() {
+fn tokens_grow_although_a_node_lost_data_and_its_clock_stepped() {
     let mut rig = RedlockRig::new(3);
     let (_proxies, one, held, grant) = held_by_two(&rig);
     rig.run(one.release(&[end(&held, Some(&grant))]));

@@ -118,7 +118,7 @@ impl Side {
 }
 
 #[test]
-fn a_redlock_answers_as_the_oracle_does() {
+fn a_redlock_agrees_with_the_memory_engine() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let rig = RedlockRig::new(3);
     let engines: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| rig.engine() as Arc<dyn Engine>).collect();

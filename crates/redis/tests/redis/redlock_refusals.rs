@@ -36,7 +36,7 @@ fn two_names_for_one_server_are_refused() {
 }
 
 #[test]
-fn a_replica_and_a_node_of_a_cluster_are_refused() {
+fn a_replica_and_a_cluster_node_are_refused() {
     let rig = RedlockRig::new(3);
     let ports: Vec<_> = rig.nodes.iter().map(RedisServer::port).collect();
     let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &ports[0].to_string()]);
@@ -50,7 +50,7 @@ fn a_replica_and_a_node_of_a_cluster_are_refused() {
 }
 
 #[test]
-fn credentials_that_differ_are_each_nodes_own() {
+fn each_node_may_have_its_own_credentials() {
     let mut rig = RedlockRig::new(3);
     for (node, password) in rig.nodes.iter().zip(["one", "two", "three"]) {
         node.command(&["CONFIG", "SET", "requirepass", password]);
@@ -76,7 +76,7 @@ fn credentials_that_differ_are_each_nodes_own() {
 }
 
 #[test]
-fn a_minority_that_is_full_or_takes_no_writes_is_done_without_and_a_majority_is_told_of() {
+fn a_read_only_minority_is_tolerated_and_a_majority_is_an_error() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let full: [&[&str]; 2] = [&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]];
@@ -97,7 +97,7 @@ fn a_minority_that_is_full_or_takes_no_writes_is_done_without_and_a_majority_is_
 
 /// An operator or a management system did that: from then on the node takes no writes.
 #[test]
-fn a_minority_that_became_replicas_is_done_without_and_a_majority_is_told_of() {
+fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let held = acquire(&locks, "held");
@@ -144,7 +144,7 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
 }
 
 #[test]
-fn a_ttl_over_the_longest_is_refused() {
+fn a_ttl_over_the_maximum_is_refused() {
     let rig = RedlockRig::new(3);
     let error =
         rig.locks().mutex("a").ttl(std::time::Duration::from_secs(61)).blocking().try_acquire().unwrap_err();
@@ -157,7 +157,7 @@ fn a_ttl_over_the_longest_is_refused() {
 
 /// Without INFO it is unknown when a node was started.
 #[test]
-fn a_user_who_may_not_ask_when_a_node_started_is_denied() {
+fn a_user_without_the_right_to_info_is_denied() {
     let mut rig = RedlockRig::new(3);
     rig.says(&["ACL", "SETUSER", "blind", "on", "nopass", "~*", "&*", "+@all", "-info"]);
     let config = rig.config.clone();
@@ -167,7 +167,7 @@ fn a_user_who_may_not_ask_when_a_node_started_is_denied() {
 }
 
 #[test]
-fn new_nodes_have_no_vote_for_as_long_as_the_longest_lease() {
+fn new_nodes_have_no_vote_for_the_longest_lease() {
     let nodes: Vec<_> = (0..3).map(|_| RedisServer::start(&[])).collect();
     let config = RedlockConfig::new(nodes.iter().map(|node| at(node.port())).collect()).unwrap();
     let locks = Locks::builder(std::sync::Arc::new(RedlockEngine::new(
@@ -186,7 +186,7 @@ fn new_nodes_have_no_vote_for_as_long_as_the_longest_lease() {
 const USERS: &str = include_str!("../../../../docs/engines/redlock.acl");
 
 #[test]
-fn the_rights_of_the_page_suffice() {
+fn the_documented_rights_suffice() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let users = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));

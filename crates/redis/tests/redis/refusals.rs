@@ -44,7 +44,7 @@ fn a_user_without_rights_is_denied() {
 
 /// The server lets the script run, but refuses one of its commands.
 #[test]
-fn a_user_without_the_right_to_a_step_of_a_script_is_denied() {
+fn a_user_without_a_right_that_a_script_needs_is_denied() {
     for lacks in ["-set", "-zadd", "-hset", "-pttl", "-exists"] {
         let rig = Rig::new();
         rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", lacks]);
@@ -99,7 +99,7 @@ fn a_record_that_another_program_wrote_is_a_misconfiguration() {
 
 /// The name is taken until the lease ends: the error must not wait until then.
 #[test]
-fn a_release_that_the_user_may_not_do_is_denied_at_once() {
+fn a_forbidden_release_is_denied_at_once() {
     let rig = Rig::new();
     rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-del"]);
     let guard = acquire(&locks_of(&rig, "poor", "pw"), "a");
@@ -108,7 +108,7 @@ fn a_release_that_the_user_may_not_do_is_denied_at_once() {
 }
 
 #[test]
-fn a_node_of_a_cluster_is_a_misconfiguration() {
+fn a_cluster_node_is_a_misconfiguration() {
     let cluster =
         RedisCluster::start_with(RedisClusterOptions { masters: 1, replicas: 0, ..Default::default() });
     let place = local(cluster.ports()[0]);
@@ -119,7 +119,7 @@ fn a_node_of_a_cluster_is_a_misconfiguration() {
 
 /// The server forgets a script after it was loaded and before it is called.
 #[test]
-fn a_server_that_forgets_its_scripts_is_asked_again() {
+fn requests_are_retried_while_scripts_are_flushed() {
     let rig = Rig::new();
     let (over, port) = (std::sync::atomic::AtomicBool::new(false), rig.server.port());
     std::thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn a_server_that_forgets_its_scripts_is_asked_again() {
 }
 
 #[test]
-fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
+fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
     with_room(Duration::from_secs(2), "renewed for longer than its lease", |ttl| {
         let rig = Rig::new();
         let (locks, other) = (rig.locks(), rig.locks());
@@ -186,7 +186,7 @@ fn refuses_claims(rig: &Rig, locks: &Locks) {
 }
 
 #[test]
-fn a_replica_refuses_and_a_hold_there_ends_in_time() {
+fn a_replica_refuses_claims_and_its_holds_end_in_time() {
     let (rig, primary) = (Rig::new(), Rig::new());
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
@@ -203,7 +203,7 @@ fn a_replica_refuses_and_a_hold_there_ends_in_time() {
 }
 
 #[test]
-fn a_look_at_a_replica_sees_what_is_held_and_says_that_it_may_be_behind() {
+fn a_view_of_a_replica_warns_that_it_may_be_behind() {
     let rig = Rig::new();
     let _held = acquire(&rig.locks(), "a");
     let primary = rig.server.port().to_string();
@@ -218,7 +218,7 @@ fn a_look_at_a_replica_sees_what_is_held_and_says_that_it_may_be_behind() {
 
 /// The claim goes on waiting, whichever of the two it learns first.
 #[test]
-fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {
+fn a_waiter_forgotten_by_a_read_only_server_keeps_waiting() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let _guard = acquire(&locks, "a");
@@ -234,7 +234,7 @@ fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {
 }
 
 #[test]
-fn a_script_of_somebody_else_that_runs_for_long_is_waited_out() {
+fn a_long_foreign_script_is_waited_out() {
     let rig = Rig::with(&["--busy-reply-threshold", "100"]);
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -258,7 +258,7 @@ fn a_script_of_somebody_else_that_runs_for_long_is_waited_out() {
 }
 
 #[test]
-fn what_one_lock_is_refused_for_does_not_stop_its_neighbours() {
+fn a_refused_claim_in_a_batch_does_not_affect_the_others() {
     let rig = Rig::new();
     rig.says(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
     let locks = locks_of(&rig, "half", "pw");

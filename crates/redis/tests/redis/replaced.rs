@@ -47,7 +47,7 @@ async fn believes_nothing_that_was_said_late(
 
 /// A master is trusted for half of `down-after-milliseconds`, here 2 s; after 3 s it is connected to again anyway.
 #[test]
-fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
+fn a_late_answer_of_a_stopped_master_is_not_valid() {
     let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..calm() });
     let engine = rig.engine();
     let redis = std::sync::Mutex::new(rig.redis);
@@ -62,7 +62,7 @@ fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
 
 /// An answer of a cluster node counts if it comes within half of `cluster-node-timeout`: a later one proves nothing.
 #[test]
-fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
+fn a_late_answer_of_a_node_that_was_not_replaced_is_not_valid() {
     let options = RedisClusterOptions {
         masters: 2,
         replicas: 0,
@@ -98,7 +98,7 @@ fn tells_a_loss_when_the_replica_is_heard_of(rig: &ClusterRig, owner: usize, rep
 }
 
 #[test]
-fn holds_are_in_doubt_when_a_replica_has_the_slots_of_a_node() {
+fn holds_are_in_doubt_when_a_replica_takes_over_a_node() {
     let rig = ClusterRig::new();
     let (_, owner, _) = rig.ends("{x}");
     tells_a_loss_when_the_replica_is_heard_of(&rig, owner, owner + 3);
@@ -106,7 +106,7 @@ fn holds_are_in_doubt_when_a_replica_has_the_slots_of_a_node() {
 
 /// For the clients, all slots of the node have moved before they ask for the owners.
 #[test]
-fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
+fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, ..) = rig.ends("{x}");
     let owner = rig.cluster().add();
@@ -119,7 +119,7 @@ fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
 /// A restarted replica is asked for the owners of the slots, because the master is stopped: none of its lost data is
 /// ours.
 #[test]
-fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
+fn a_restarted_replica_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);
     let replica = rig.cluster().ports()[1];
     rig.config = Config::cluster(vec![local(replica)]);
@@ -149,7 +149,7 @@ fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
 
 /// A restarted master has nothing of what was held there.
 #[test]
-fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
+fn a_restarted_master_puts_its_holds_in_doubt() {
     let rig = ClusterRig::with(1, 0, &[]);
     let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().kill(0);
@@ -163,7 +163,7 @@ fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
 /// The Sentinels learn of it half a minute later: nobody can say who the master is now, and the former one says that it
 /// is none.
 #[test]
-fn holds_are_in_doubt_when_the_master_refuses_to_write() {
+fn holds_are_in_doubt_when_the_master_refuses_writes() {
     let mut rig = SentinelRig::new(calm());
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
@@ -177,7 +177,7 @@ fn holds_are_in_doubt_when_the_master_refuses_to_write() {
 
 /// Sentinels announce what happens to all groups that they watch.
 #[test]
-fn a_fail_over_of_another_group_is_no_reason_to_doubt() {
+fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
     let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() });
     let first = RedisServer::start(&[]);
     let second = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {}", first.port())]);

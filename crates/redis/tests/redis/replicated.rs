@@ -30,7 +30,7 @@ fn offsets(rig: &SentinelRig) -> Vec<u64> {
 
 /// F27. On a connection without a write, `WAIT` succeeds at once.
 #[test]
-fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
+fn a_grant_on_too_few_replicas_is_withdrawn() {
     let mut rig = rig();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -54,7 +54,7 @@ fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
 }
 
 #[test]
-fn a_renewal_that_too_few_replicas_have_does_not_count() {
+fn a_renewal_on_too_few_replicas_does_not_count() {
     let mut rig = rig();
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(30)).blocking().acquire_within(PATIENCE).unwrap();
@@ -68,7 +68,7 @@ fn a_renewal_that_too_few_replicas_have_does_not_count() {
 
 /// A grant by a release is pushed before any replica has it.
 #[test]
-fn a_pushed_grant_is_believed_when_the_replicas_have_it() {
+fn a_pushed_grant_counts_once_the_replicas_have_it() {
     let mut rig = rig();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -92,7 +92,7 @@ fn a_pushed_grant_is_believed_when_the_replicas_have_it() {
 
 /// F26: if all replicas are waited for, either may be promoted.
 #[test]
-fn what_all_replicas_have_survives_the_kill_of_the_master() {
+fn a_hold_on_all_replicas_survives_a_killed_master() {
     let mut rig = SentinelRig::new(calm());
     rig.config = rig.config.wait(2);
     let locks = rig.locks();
@@ -110,7 +110,7 @@ fn what_all_replicas_have_survives_the_kill_of_the_master() {
 /// F28. A master without replicas grants nothing if the operator configured that, and the guarantee reports it: also
 /// that this is different before Redis 7.0.
 #[test]
-fn a_master_that_lost_its_replicas_grants_nothing_where_min_replicas_is_set() {
+fn min_replicas_stops_grants_of_a_master_without_replicas() {
     let arguments = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
     let mut rig =
         SentinelRig::new(RedisSentinelOptions { arguments, down_after: Duration::from_secs(120), ..calm() });

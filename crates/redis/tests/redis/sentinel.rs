@@ -17,13 +17,13 @@ fn still() -> RedisSentinelOptions<'static> {
 }
 
 #[test]
-fn the_redis_engine_conforms_by_sentinels() {
+fn the_engine_conforms_through_sentinels() {
     let report = suite::engine(&SentinelRig::new(still()));
     assert!(report.passed.len() > 80, "{report}");
 }
 
 #[test]
-fn the_redis_engine_conforms_where_two_replicas_are_waited_for() {
+fn the_engine_conforms_when_it_waits_for_two_replicas() {
     let mut rig = SentinelRig::new(still());
     rig.config = rig.config.wait(2);
     let report = suite::engine(&rig);
@@ -35,7 +35,7 @@ const OF_SENTINELS: &str = include_str!("../../../../docs/engines/redis-sentinel
 const OF_NODES: &str = include_str!("../../../../docs/engines/redis.acl");
 
 #[test]
-fn the_rights_of_the_page_suffice_on_sentinels_and_servers() {
+fn the_documented_rights_suffice_on_sentinels_and_servers() {
     let mut rig = SentinelRig::new(still());
     let set = |users: &str, say: &dyn Fn(&[&str]) -> Vec<String>| {
         let users = if has_rights_on_channels() { users.to_owned() } else { without_channels(users) };
@@ -93,7 +93,7 @@ fn refused(locks: &Locks) -> leasehold_core::Error {
 }
 
 #[test]
-fn a_wrong_master_name_is_refused_with_the_names_that_are_known() {
+fn a_wrong_master_name_is_refused_with_the_known_names() {
     let rig = SentinelRig::new(still());
     let url = rig.redis.url().replace("/mymaster", "/hermaster");
     let error = refused(&locks_of(config_of(&url)));
@@ -119,7 +119,7 @@ fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
 
 /// The error says which login was refused: that at the Sentinels, or that at the servers.
 #[test]
-fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named() {
+fn sentinels_and_servers_have_separate_passwords() {
     let [of_nodes, of_sentinels] = ["hunter2-nodes", "hunter2-sentinels"];
     for (nodes, sentinels) in [(true, true), (true, false), (false, true)] {
         let options = RedisSentinelOptions {
@@ -162,7 +162,7 @@ fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named(
 }
 
 #[test]
-fn sentinels_that_are_gone_are_no_majority() {
+fn missing_sentinels_count_against_the_majority() {
     let mut rig = SentinelRig::new(still());
     rig.redis.kill_sentinel(0);
     let locks = rig.locks();
@@ -190,7 +190,7 @@ fn a_dead_master_is_named_in_the_error() {
 
 /// They name a server that was made a replica without them, until they find out.
 #[test]
-fn a_replica_that_is_named_is_not_asked() {
+fn a_replica_named_as_master_is_not_used() {
     let rig = SentinelRig::new(still());
     rig.redis.command(0, &["REPLICAOF", "127.0.0.1", &rig.redis.ports()[1].to_string()]);
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
@@ -201,7 +201,7 @@ fn a_replica_that_is_named_is_not_asked() {
 }
 
 #[test]
-fn a_map_leads_to_servers_that_are_announced_elsewhere() {
+fn an_address_map_replaces_announced_addresses() {
     let rig = SentinelRig::new(still());
     let [port, ..] = rig.redis.ports();
     let proxy = leasehold_testkit::server::Proxy::start(port);
@@ -212,7 +212,7 @@ fn a_map_leads_to_servers_that_are_announced_elsewhere() {
 }
 
 #[test]
-fn a_group_is_best_effort_and_says_why() {
+fn the_guarantee_of_a_sentinel_group_is_best_effort() {
     let arguments = &["--appendonly", "yes", "--appendfsync", "always"];
     let rig = SentinelRig::new(RedisSentinelOptions { arguments, ..still() });
     let guarantee = rig.runtime.block_on(rig.locks().guarantee()).unwrap();

@@ -29,7 +29,7 @@ fn says_master(rig: &SentinelRig, node: usize) -> bool {
 }
 
 #[test]
-fn a_killed_master_loses_nothing_that_its_replicas_have_and_waiters_wait_on() {
+fn holds_and_waiters_survive_a_killed_sentinel_master() {
     let mut rig = SentinelRig::new(calm());
     let (_locks, guard) = hold(&rig, "a");
     let other = rig.locks();
@@ -47,7 +47,7 @@ fn a_killed_master_loses_nothing_that_its_replicas_have_and_waiters_wait_on() {
 
 /// The old master claims for seconds to be the master, and would keep its holds.
 #[test]
-fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
+fn holds_survive_a_planned_sentinel_fail_over() {
     let mut rig = SentinelRig::new(calm());
     let (_locks, guard) = hold(&rig, "a");
     rig.replicate(0);
@@ -64,7 +64,7 @@ fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
 
 /// The leading Sentinel waits for a replica that cannot follow.
 #[test]
-fn a_fail_over_that_is_not_over_is_followed() {
+fn an_unfinished_fail_over_is_followed() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..calm() });
     rig.redis.part([1, 2]);
     let (locks, _guard) = hold(&rig, "a");
@@ -77,7 +77,7 @@ fn a_fail_over_that_is_not_over_is_followed() {
 
 /// F25. One Sentinel is stale and names a replaced master, which does not know that it was replaced.
 #[test]
-fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
+fn a_stale_sentinel_and_the_old_master_are_ignored() {
     let mut rig = SentinelRig::new(calm());
     rig.redis.cut(0);
     rig.redis.cut_sentinel(0);
@@ -102,7 +102,7 @@ fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
 
 /// I4. The new master knows an old token only.
 #[test]
-fn tokens_grow_past_those_that_a_fail_over_lost() {
+fn tokens_grow_past_tokens_lost_in_a_fail_over() {
     let mut rig = SentinelRig::new(calm());
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -119,7 +119,7 @@ fn tokens_grow_past_those_that_a_fail_over_lost() {
 
 /// The new master's clock is ahead, so its leases end early.
 #[test]
-fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
+fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..calm() });
     (1..3).for_each(|node| rig.redis.set_clock(node, 120));
     rig.redis.settle();
@@ -142,7 +142,7 @@ fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
 
 /// A master that was stopped answers, when it runs again, the requests in its socket.
 #[test]
-fn a_master_that_was_stopped_past_a_promotion_is_not_believed_in() {
+fn answers_of_a_master_stopped_past_a_promotion_do_not_count() {
     let mut rig = SentinelRig::new(calm());
     let (_locks, guard) = hold(&rig, "a");
     rig.replicate(0);

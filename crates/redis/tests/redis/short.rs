@@ -136,7 +136,7 @@ fn free_names_of_many_slots_share_requests() {
 
 /// The answer is that of the whole script, and the keys are those that the whole script reads.
 #[test]
-fn a_short_grant_is_seen_as_any_other() {
+fn a_fast_path_grant_looks_like_any_other() {
     for site in Site::both() {
         let (engine, other) = (site.engine(), site.engine());
         let mut first = claim("a");
@@ -165,7 +165,7 @@ fn a_short_grant_is_seen_as_any_other() {
 
 /// Every obstacle to a grant counts here too, whether a claim is alone in its request or not.
 #[test]
-fn what_is_not_plain_is_left_to_the_whole_verb() {
+fn the_fast_path_leaves_obstacles_to_the_full_script() {
     for site in Site::both() {
         meets_what_is_not_plain(&site, false);
     }
@@ -232,7 +232,7 @@ fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
 
 /// Of releases that leave together, each has the effect that it would have alone.
 #[test]
-fn a_short_release_leaves_who_waits_to_the_whole_verb() {
+fn a_fast_path_release_leaves_waiters_to_the_full_script() {
     for site in Site::both() {
         let (engine, other) = (site.engine(), site.engine());
         let claims: Vec<_> = (0..6).map(|number| claim(&format!("{{x}}{number}"))).collect();
@@ -264,7 +264,7 @@ fn a_short_release_leaves_who_waits_to_the_whole_verb() {
 
 /// Tokens grow whatever happens to their counter.
 #[test]
-fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
+fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
     for site in Site::both() {
         let engine = site.engine();
         let newest = || {
@@ -301,7 +301,7 @@ fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
 
 /// R14: at no point of a migration does a short script change half of a name, on either node.
 #[test]
-fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
+fn a_fast_path_script_does_all_or_nothing_while_a_slot_moves() {
     let rig = ClusterRig::with(3, 0, &[]);
     let (slot, from, to) = rig.ends("{x}");
     let engine = rig.engine();
@@ -347,7 +347,7 @@ fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
 
 /// R19: a client that knows a name to be contended does not try the short script first.
 #[test]
-fn a_name_that_several_want_costs_no_second_request() {
+fn a_contended_name_skips_the_fast_path() {
     for site in Site::both() {
         let (engine, other) = (site.engine(), site.engine());
         let costs = |work: &mut dyn FnMut()| {

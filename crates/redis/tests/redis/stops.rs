@@ -353,7 +353,7 @@ impl Both<'_> {
 }
 
 #[test]
-fn wherever_the_server_stops_the_scripts_do_what_the_machine_does() {
+fn scripts_agree_with_the_lock_state_wherever_the_server_stops() {
     let real = std::cell::RefCell::new(Real::new());
     let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(shared in prop::bool::weighted(0.2), history in history())| {
@@ -364,7 +364,7 @@ fn wherever_the_server_stops_the_scripts_do_what_the_machine_does() {
 /// With limit 4, claim 3 holds 1 for 9 s, and claim 5 holds 3 and releases after 8 s, for claim 8, which waits for 3.
 /// Meanwhile the server stops until claim 3 has expired. The sentinel of all of them must last as long as claim 3.
 #[test]
-fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
+fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
     let mut real = Real::new();
     let release = Event::Release { who: 5, with_token: true, abandoned: false, keep: None };
     let create = |who| Event::Claim(who, How::Create);
@@ -385,7 +385,7 @@ fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
 /// Of the holds that expired since the last look, each ended at its own time: a broken hold is not reported after a
 /// later one that only expired, whatever held beside both.
 #[test]
-fn holds_that_lapse_between_two_looks_end_in_their_order() {
+fn holds_that_expired_between_two_requests_end_in_order() {
     let mut real = Real::new();
     let create = |who| Event::Claim(who, How::Create);
     let history = [
@@ -400,7 +400,7 @@ fn holds_that_lapse_between_two_looks_end_in_their_order() {
 
 /// A renewal that finds others expired grants to waiters, whether it is kept itself or not.
 #[test]
-fn a_renewal_that_finds_room_grants_it() {
+fn a_renewal_grants_freed_permits_to_waiters() {
     let mut real = Real::new();
     let create = |who| Event::Claim(who, How::Create);
     let history = [

@@ -42,7 +42,7 @@ fn is_free(rig: &Rig) {
 }
 
 #[test]
-fn a_release_rings_for_programs_that_sleep_on_a_list() {
+fn a_release_wakes_programs_that_block_on_a_list() {
     for (wake, list, life) in
         [(Wake::PythonRedisLock, "lock-signal:a", 1000), (Wake::Walrus, "lock.event:a", 3_600_000)]
     {
@@ -66,7 +66,7 @@ fn a_release_rings_for_programs_that_sleep_on_a_list() {
 }
 
 #[test]
-fn a_release_rings_for_spring() {
+fn a_release_wakes_spring() {
     let mut rig = Rig::new();
     rig.config = rig.config.prefix("registry:").unwrap().wake(Wake::Spring).unwrap();
     let mut listener = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
@@ -81,7 +81,7 @@ fn a_release_rings_for_spring() {
 
 /// Releases of holds for which nobody else need wake.
 #[test]
-fn what_does_not_free_the_lock_rings_no_wake() {
+fn a_release_that_does_not_free_the_lock_wakes_no_program() {
     let rig = with(Wake::PythonRedisLock);
     let (locks, other) = (rig.locks(), rig.locks());
     let rings = || rig.says(&["LLEN", "lock-signal:a"]);
@@ -96,7 +96,7 @@ fn what_does_not_free_the_lock_rings_no_wake() {
 }
 
 #[test]
-fn a_hold_that_is_broken_by_force_rings() {
+fn a_forced_break_wakes_programs() {
     let rig = with(Wake::PythonRedisLock);
     let guard = acquire(&rig.locks(), "a");
     let sleeps = sleeper(&rig, "lock-signal:a");
@@ -106,7 +106,7 @@ fn a_hold_that_is_broken_by_force_rings() {
 }
 
 #[test]
-fn a_wake_that_may_not_ring_does_not_stop_a_release() {
+fn a_forbidden_wake_does_not_stop_a_release() {
     let (_directory, mut rig) = as_user("leasehold");
     rig.config = rig.config.wake(Wake::PythonRedisLock).unwrap();
     acquire(&rig.locks(), "a").release_blocking().unwrap();

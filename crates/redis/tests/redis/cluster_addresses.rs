@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[test]
-fn a_server_alone_is_refused_with_the_url_that_it_wants() {
+fn a_standalone_server_is_refused_with_its_correct_url() {
     let server = RedisServer::start(&[]);
     let config = Config::cluster(vec![local(server.port())]);
     let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
@@ -24,7 +24,7 @@ fn a_server_alone_is_refused_with_the_url_that_it_wants() {
 }
 
 #[test]
-fn one_seed_of_several_is_enough() {
+fn one_reachable_seed_is_enough() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let port = rig.cluster().ports()[1];
     // Nothing listens at the other addresses.
@@ -38,7 +38,7 @@ fn one_seed_of_several_is_enough() {
 
 /// Each node is asked about its own slots, on one connection.
 #[test]
-fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
+fn each_needed_node_gets_exactly_one_connection() {
     let rig = ClusterRig::with(3, 3, &[]);
     let locks = rig.locks();
     let ours = |node: usize| {
@@ -66,7 +66,7 @@ fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
 
 /// One channel for each slot with a waiter, and none before.
 #[test]
-fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
+fn a_slot_is_subscribed_to_once_and_only_for_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
     let channels = || {
         let masters = rig.masters();
@@ -94,7 +94,7 @@ fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
 
 /// A host name, no name, and an unknown name.
 #[test]
-fn nodes_are_found_by_name_and_where_nothing_is_announced() {
+fn nodes_are_found_with_and_without_announced_host_names() {
     let mut rig = ClusterRig::with(2, 0, &[]);
     let first = rig.cluster().ports()[0];
     rig.config = Config::cluster(vec![local(first)]);
@@ -133,7 +133,7 @@ fn nodes_are_found_by_name_and_where_nothing_is_announced() {
 
 /// Behind address translation: the announced addresses are not reachable from here.
 #[test]
-fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
+fn an_address_map_replaces_unreachable_announced_addresses() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let ports = rig.cluster().ports();
     let doors: Vec<_> = ports.iter().map(|&port| Proxy::start(port)).collect();
@@ -155,7 +155,7 @@ fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
 }
 
 #[test]
-fn a_slot_without_an_owner_is_told_and_served_again_once_it_has_one() {
+fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, owner, _) = rig.ends("a");
     let engine = rig.engine();
@@ -175,7 +175,7 @@ fn a_slot_without_an_owner_is_told_and_served_again_once_it_has_one() {
 
 /// Half of the nodes are gone, so the rest is no majority.
 #[test]
-fn a_cluster_without_a_majority_grants_nothing_and_says_so() {
+fn a_cluster_without_a_majority_refuses_claims() {
     let rig = ClusterRig::with(4, 0, &[]);
     let engine = rig.engine();
     let name = (0..40).map(|number| format!("n{number}")).find(|name| rig.ends(name).1 == 3).unwrap();
@@ -220,7 +220,7 @@ fn nodes_come_and_go() {
 }
 
 #[test]
-fn operators_see_and_break_what_all_nodes_have() {
+fn operators_can_list_and_break_holds_of_all_nodes() {
     let rig = ClusterRig::with(3, 0, &[]);
     let locks = rig.locks();
     let guards: Vec<_> = (0..30).map(|number| acquire(&locks, &format!("n{number}"))).collect();
@@ -242,7 +242,7 @@ fn operators_see_and_break_what_all_nodes_have() {
 }
 
 #[test]
-fn a_node_of_a_cluster_is_refused_by_the_url_of_a_server_alone() {
+fn a_cluster_node_is_refused_by_a_plain_url() {
     let rig = ClusterRig::with(2, 0, &[]);
     let port = rig.cluster().ports()[0];
     let mut one = Rig::new();

@@ -39,20 +39,20 @@ fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
 }
 
 #[test]
-fn the_layout_conforms_with_the_rights_of_an_operator() {
+fn the_layout_conforms_with_operator_rights() {
     let (_directory, rig) = as_user("leasehold-operator");
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }
 
 #[test]
-fn the_layout_conforms_on_a_server_that_knows_the_old_protocol_only() {
+fn the_layout_conforms_with_the_old_protocol() {
     let report = suite::engine(&redisson_with(&["--rename-command", "HELLO", ""]));
     assert!(report.passed.len() > 80, "{report}");
 }
 
 #[test]
-fn the_layout_conforms_by_sentinels() {
+fn the_layout_conforms_through_sentinels() {
     let options = leasehold_testkit::server::RedisSentinelOptions {
         down_after: std::time::Duration::from_secs(120),
         ..calm()
@@ -72,14 +72,14 @@ fn cluster(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
 }
 
 #[test]
-fn the_layout_conforms_on_a_cluster_with_the_rights_of_an_operator() {
+fn the_layout_conforms_on_a_cluster_with_operator_rights() {
     let (_directory, rig) = cluster("leasehold-operator", 3);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }
 
 #[test]
-fn the_layout_answers_as_the_oracle_does() {
+fn the_layout_agrees_with_the_memory_engine() {
     let rig = redisson();
     answers_as_the_oracle(|| rig.engine(), 300);
     let rig = ClusterRig::with(3, 0, &[]);
@@ -91,7 +91,7 @@ fn the_layout_answers_as_the_oracle_does() {
 }
 
 #[test]
-fn the_rights_of_a_locker_suffice_and_its_releases_ring() {
+fn locker_rights_suffice_to_wake_redisson() {
     let (_directory, rig) = as_user("leasehold");
     let locks = rig.locks();
     rig.plays(&["lock fenced", "unlock", "read"]);
@@ -109,7 +109,7 @@ fn the_rights_of_a_locker_suffice_and_its_releases_ring() {
 
 /// While a slot is migrating: see `lua/renew_lock_redisson.lua` and the files beside it.
 #[test]
-fn holds_are_renewed_and_released_while_their_slot_is_on_its_way() {
+fn holds_in_a_migrating_slot_are_renewed_and_released() {
     let (_directory, rig) = cluster("leasehold", 0);
     let engine = rig.engine();
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 3 }] {
@@ -171,7 +171,7 @@ fn names_that_redisson_cannot_lock_on_a_cluster_are_refused() {
 
 /// Its clients listen by the slot, or by all servers.
 #[test]
-fn a_release_on_a_cluster_rings_in_both_ways() {
+fn a_release_on_a_cluster_wakes_listeners_of_both_channel_kinds() {
     let (_directory, rig) = cluster("leasehold", 0);
     let (_, owner, _) = rig.ends("a");
     let port = rig.cluster().ports()[owner];

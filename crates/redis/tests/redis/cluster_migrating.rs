@@ -12,7 +12,7 @@ use crate::{
 
 /// Renewals and releases compare id and token; neither changes another claim's lock, nor creates one.
 #[test]
-fn a_release_by_the_lock_alone_touches_nothing_of_another() {
+fn a_release_in_a_migrating_slot_affects_no_other_claim() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, _, to) = rig.ends("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
@@ -69,7 +69,7 @@ fn claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
 /// The next holder sees a release by the lock alone as an expired hold, because the record still says so; permits are
 /// counted off.
 #[test]
-fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
+fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, _, to) = rig.ends("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
@@ -100,7 +100,7 @@ fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
 /// stays still get their notifications, and waiters in the slot that left listen at its new node.
 /// all the same, and who waits in the one that left listens at its new node.
 #[test]
-fn notifications_that_a_slot_left_answer_no_request() {
+fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, _, to) = rig.ends("{x}");
     let names: Vec<String> = (0..200).map(|number| format!("n{number}")).collect();
