@@ -20,7 +20,7 @@ fn a_forward_clock_step_past_the_lease_is_reported_as_a_loss() {
     rig.server.set_clock(3600);
     // A request of the holder's process reaches the server, as its renewals do every third of the ttl.
     let _ = acquire(&locks, "b").release_blocking();
-    rig.until("the holder is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
     let next = acquire(&other, "a");
     assert!(next.token() > token);
@@ -35,9 +35,9 @@ fn a_small_forward_clock_step_causes_a_renewal() {
     rig.server.set_clock(200);
     // A server that reads its clock less often (Valkey) may grant this before the step, and end it by the step.
     let _ = acquire(&locks, "b").release_blocking();
-    let left = |key: &str| rig.says(&["PTTL", key]).parse::<u64>().unwrap();
+    let left = |key: &str| rig.command(&["PTTL", key]).parse::<u64>().unwrap();
     rig.until("it is renewed", || left("lock:a") > 590_000);
-    rig.until("it is believed in again", || guard.check() && fixed.check());
+    rig.until("it is valid again", || guard.check() && fixed.check());
     assert!(Duration::from_millis(left("lock:f")) + Duration::from_millis(1) >= fixed.remaining().unwrap());
     guard.release_blocking().unwrap();
     fixed.release_blocking().unwrap();
@@ -57,7 +57,7 @@ fn a_backward_clock_step_keeps_holds_and_token_order() {
         }
         let next = acquire(&other, "a");
         assert!(next.token() > token, "{} after {token}", next.token());
-        let floor: i64 = rig.says(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
+        let floor: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
         assert!(floor > 3600, "the floor lasts until an hour after the time of the token: {floor}");
         true
     });
@@ -80,17 +80,17 @@ fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
 fn the_guarantee_reports_a_server_clock_far_from_the_client() {
     let rig = Rig::of(RedisServer::with_clock(&["--appendonly", "yes", "--appendfsync", "always"]));
     let engine = rig.engine();
-    let told = || {
+    let clock_note = || {
         let guarantee = rig.run(engine.guarantee()).unwrap();
         assert_eq!(guarantee.level, Level::LeaseBounded);
         guarantee.notes.into_iter().find(|note| note.contains("ours")).unwrap_or_default()
     };
-    assert_eq!(told(), "");
+    assert_eq!(clock_note(), "");
     for (seconds, words) in [(3600, "ahead of ours"), (-3600, "behind ours")] {
         rig.server.set_clock(seconds);
-        let note = told();
+        let note = clock_note();
         assert!(note.contains(words) && note.contains("not affected"), "{note}");
     }
     rig.server.set_clock(0);
-    assert_eq!(told(), "");
+    assert_eq!(clock_note(), "");
 }

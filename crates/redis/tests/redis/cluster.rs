@@ -11,8 +11,8 @@ use leasehold_testkit::{
 
 use crate::{
     cluster_rig::ClusterRig,
-    conformance::{PASSWORD, has_rights_on_channels, without_channels},
-    oracle::answers_as_the_oracle,
+    conformance::{PASSWORD, has_rights_on_channels, without_channel_rights},
+    oracle::compare_with_memory_engine,
     rig::{PATIENCE, acquire, major},
     sentinel_rig::locks_of,
 };
@@ -63,7 +63,7 @@ fn for_this_server(users: &str) -> String {
         return users.to_owned();
     }
     let users = users.replace(" +ssubscribe +spublish", "");
-    if has_rights_on_channels() { users } else { without_channels(&users) }
+    if has_rights_on_channels() { users } else { without_channel_rights(&users) }
 }
 
 /// A cluster with those users; the clients log in as `name`.
@@ -103,7 +103,7 @@ fn locker_rights_on_a_cluster_allow_locking_and_nothing_else() {
     let guard = acquire(&locks, "m");
     let waiting = rig.runtime().spawn(other.mutex("m").acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("m").waiters.len() == 1);
-    let (slot, _, to) = rig.ends("m");
+    let (slot, _, to) = rig.slot_and_nodes("m");
     rig.cluster().open_slot(slot, to).unwrap();
     rig.cluster().move_keys(slot, 100).unwrap();
     rig.run(guard.confirm()).unwrap();
@@ -131,9 +131,9 @@ fn locker_rights_on_a_cluster_allow_locking_and_nothing_else() {
     .chain(channels)
     {
         let login = ["--user", "leasehold", "--pass", PASSWORD, "--no-auth-warning"];
-        let said = redis_command(port, &[&login, command].concat());
-        let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-        assert!(said.contains("NOPERM"), "{command:?}: {said}");
+        let output = redis_command(port, &[&login, command].concat());
+        let output = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.contains("NOPERM"), "{command:?}: {output}");
     }
 }
 
@@ -153,5 +153,5 @@ fn waiting_for_replicas_in_a_cluster_needs_two_more_rights() {
 #[test]
 fn a_cluster_agrees_with_the_memory_engine() {
     let rig = ClusterRig::with(3, 0, &[]);
-    answers_as_the_oracle(|| rig.engine(), 100);
+    compare_with_memory_engine(|| rig.engine(), 100);
 }

@@ -8,7 +8,7 @@ use leasehold_redis::{AddressMap, Config, RedisEngine};
 use leasehold_testkit::server::{Proxy, RedisServer};
 
 use crate::{
-    cluster_rig::{ClusterRig, held},
+    cluster_rig::{ClusterRig, granted},
     rig::{PATIENCE, Rig, acquire, local},
 };
 
@@ -100,16 +100,16 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     rig.config = Config::cluster(vec![local(first)]);
     rig.cluster().announce_name(1, "localhost");
     let names: Vec<_> = (0..40).map(|number| format!("n{number}")).collect();
-    let of_node = |node: usize| names.iter().find(|name| rig.ends(name).1 == node).unwrap();
+    let of_node = |node: usize| names.iter().find(|name| rig.slot_and_nodes(name).1 == node).unwrap();
     // Node 1 is called localhost; node 0 has no name, so others announce it as "?".
     acquire(&rig.locks(), of_node(1)).release_blocking().unwrap();
-    let asks_one = Config::cluster(vec![local(rig.cluster().ports()[1])]);
+    let second_node_only = Config::cluster(vec![local(rig.cluster().ports()[1])]);
     let locks = |config: Config| {
         let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
         leasehold_core::Locks::builder(engine).build()
     };
-    acquire(&locks(asks_one.clone()), of_node(1)).release_blocking().unwrap();
-    let error = locks(asks_one.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
+    acquire(&locks(second_node_only.clone()), of_node(1)).release_blocking().unwrap();
+    let error = locks(second_node_only.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("cluster-announce-hostname"), "{error}");
     // No node announces an endpoint: clients use the host of the node that they asked.
     for node in 0..2 {
@@ -117,17 +117,17 @@ fn nodes_are_found_with_and_without_announced_host_names() {
             .command(node, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
     }
     for node in 0..2 {
-        acquire(&locks(asks_one.clone()), of_node(node)).release_blocking().unwrap();
+        acquire(&locks(second_node_only.clone()), of_node(node)).release_blocking().unwrap();
     }
     // The same holds for the target of a redirection.
     let engine = rig.engine();
     rig.run(async {
         let name = of_node(0);
-        let (slot, _, to) = rig.ends(name);
-        let grant = held(&engine, &rig.claim(name)).await;
+        let (slot, _, to) = rig.slot_and_nodes(name);
+        let grant = granted(&engine, &rig.claim(name)).await;
         rig.cluster().migrate_slot(slot, to).unwrap();
-        let said = engine.claim(&rig.claim(name), How::Create).await.unwrap();
-        assert!(matches!(said, leasehold_core::Answer::Waiting(_)), "{said:?} beside {grant:?}");
+        let answer = engine.claim(&rig.claim(name), How::Create).await.unwrap();
+        assert!(matches!(answer, leasehold_core::Answer::Waiting(_)), "{answer:?} beside {grant:?}");
     });
 }
 
@@ -136,16 +136,16 @@ fn nodes_are_found_with_and_without_announced_host_names() {
 fn an_address_map_replaces_unreachable_announced_addresses() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let ports = rig.cluster().ports();
-    let doors: Vec<_> = ports.iter().map(|&port| Proxy::start(port)).collect();
-    for (node, door) in doors.iter().enumerate() {
+    let proxies: Vec<_> = ports.iter().map(|&port| Proxy::start(port)).collect();
+    for (node, proxy) in proxies.iter().enumerate() {
         rig.cluster().announce_address(node, "127.9.9.9");
-        rig.cluster().announce_port(node, door.port());
+        rig.cluster().announce_port(node, proxy.port());
     }
     let seeds = vec![local(ports[0])];
     rig.config = Config::cluster(seeds.clone()).connect_timeout(Duration::from_secs(2));
     let error = rig.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("127.9.9.9") && error.to_string().contains("map"), "{error}");
-    let pairs = doors.iter().map(|door| format!("127.9.9.9:{}=127.0.0.1:{}", door.port(), door.port()));
+    let pairs = proxies.iter().map(|proxy| format!("127.9.9.9:{}=127.0.0.1:{}", proxy.port(), proxy.port()));
     let map = AddressMap::parse(&pairs.collect::<Vec<_>>().join(",")).unwrap();
     rig.config = Config::cluster(seeds).map(map);
     let locks = rig.locks();
@@ -157,7 +157,7 @@ fn an_address_map_replaces_unreachable_announced_addresses() {
 #[test]
 fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, owner, _) = rig.ends("a");
+    let (slot, owner, _) = rig.slot_and_nodes("a");
     let engine = rig.engine();
     rig.run(async {
         Inspect::ping(&*engine).await.unwrap();
@@ -169,7 +169,7 @@ fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
         }
         rig.cluster().own_slot(slot, 1 - owner);
         rig.cluster().settle();
-        held(&engine, &rig.claim("a")).await;
+        granted(&engine, &rig.claim("a")).await;
     });
 }
 
@@ -178,13 +178,14 @@ fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
 fn a_cluster_without_a_majority_refuses_claims() {
     let rig = ClusterRig::with(4, 0, &[]);
     let engine = rig.engine();
-    let name = (0..40).map(|number| format!("n{number}")).find(|name| rig.ends(name).1 == 3).unwrap();
+    let name =
+        (0..40).map(|number| format!("n{number}")).find(|name| rig.slot_and_nodes(name).1 == 3).unwrap();
     rig.run(async {
-        held(&engine, &rig.claim(&name)).await;
+        granted(&engine, &rig.claim(&name)).await;
         rig.cluster().kill(0);
         rig.cluster().kill(1);
         rig.until("the others know", || {
-            rig.cluster().answer(3, &["GET", "lock:x"]).is_err_and(|said| said.starts_with("CLUSTERDOWN"))
+            rig.cluster().answer(3, &["GET", "lock:x"]).is_err_and(|answer| answer.starts_with("CLUSTERDOWN"))
         });
         let error = engine.claim(&rig.claim(&name), How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Retry, "{error:?}");
@@ -198,21 +199,21 @@ fn a_cluster_without_a_majority_refuses_claims() {
 #[test]
 fn nodes_come_and_go() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, from, _) = rig.ends("{x}");
+    let (slot, from, _) = rig.slot_and_nodes("{x}");
     let engine = rig.engine();
     let locks = rig.locks();
     let guard = acquire(&locks, "{x}held");
     rig.run(async {
-        let grant = held(&engine, &rig.claim("{x}")).await;
+        let grant = granted(&engine, &rig.claim("{x}")).await;
         let new = rig.cluster().add();
         rig.cluster().migrate_slot(slot, new).unwrap();
-        let said = engine.claim(&rig.claim("{x}"), How::Create).await;
-        assert!(matches!(said, Ok(leasehold_core::Answer::Waiting(_))), "{said:?} beside {grant:?}");
+        let answer = engine.claim(&rig.claim("{x}"), How::Create).await;
+        assert!(matches!(answer, Ok(leasehold_core::Answer::Waiting(_))), "{answer:?} beside {grant:?}");
         rig.cluster().migrate_slot(slot, from).unwrap();
         rig.cluster().forget(new);
         rig.cluster().settle();
-        let said = engine.claim(&rig.claim("{x}"), How::Create).await;
-        assert!(matches!(said, Ok(leasehold_core::Answer::Waiting(_))), "{said:?}");
+        let answer = engine.claim(&rig.claim("{x}"), How::Create).await;
+        assert!(matches!(answer, Ok(leasehold_core::Answer::Waiting(_))), "{answer:?}");
         Inspect::list(&*engine, "").await.unwrap();
     });
     assert!(guard.check());

@@ -13,7 +13,7 @@ use leasehold_redis::Config;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, hold},
+    cluster_rig::{ClusterRig, granted, hold_of},
     rig::{PATIENCE, acquire, local},
 };
 
@@ -21,7 +21,7 @@ use crate::{
 const LONG: Duration = Duration::from_secs(60);
 
 /// Waits until the replicas of a node have all of its data.
-fn replicated(rig: &ClusterRig, node: usize) {
+fn wait_for_replica(rig: &ClusterRig, node: usize) {
     let offset = |line: &str, key: &str| line.trim().strip_prefix(key).map(str::to_owned);
     rig.until("the replica has it", || {
         let cluster = rig.cluster();
@@ -39,7 +39,7 @@ fn replicated(rig: &ClusterRig, node: usize) {
 #[test]
 fn holds_and_waiters_survive_a_killed_cluster_master() {
     let rig = ClusterRig::new();
-    let (slot, from, _) = rig.ends("{x}");
+    let (slot, from, _) = rig.slot_and_nodes("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
     let guards: Vec<Guard> = (0..20)
         .map(|number| {
@@ -50,7 +50,7 @@ fn holds_and_waiters_survive_a_killed_cluster_master() {
         .map(|number| rig.runtime().spawn(other.mutex(format!("{{x}}{number}")).acquire_within(PATIENCE * 2)))
         .collect();
     rig.until("they wait", || (0..20).all(|number| rig.show(&format!("{{x}}{number}")).waiters.len() == 1));
-    replicated(&rig, from);
+    wait_for_replica(&rig, from);
     rig.cluster().kill(from);
     let now = rig.cluster().owner(slot);
     assert_ne!(now, from);
@@ -70,7 +70,7 @@ fn holds_and_waiters_survive_a_killed_cluster_master() {
 #[test]
 fn a_hold_lost_with_its_master_is_reported_lost() {
     let mut rig = ClusterRig::new();
-    let (slot, from, other) = rig.ends("{x}");
+    let (slot, from, other) = rig.slot_and_nodes("{x}");
     // The client meets the replica for the first time after its promotion.
     let seed = rig.cluster().ports()[other];
     rig.config = Config::cluster(vec![local(seed)]);
@@ -82,7 +82,7 @@ fn a_hold_lost_with_its_master_is_reported_lost() {
     rig.cluster().kill(from);
     rig.cluster().heal(replica);
     rig.until("the replica is the owner", || rig.cluster().owner(slot) == replica);
-    rig.until("the loss is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     let next = acquire(&rig.locks(), "{x}");
     assert!(next.token().number > guard.token().number);
 }
@@ -90,23 +90,23 @@ fn a_hold_lost_with_its_master_is_reported_lost() {
 #[test]
 fn no_kind_of_fail_over_ends_a_hold() {
     let rig = ClusterRig::new();
-    let (slot, first, _) = rig.ends("{x}");
+    let (slot, first, _) = rig.slot_and_nodes("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     let waiting = rig.runtime().spawn(other.mutex("{x}").acquire_within(PATIENCE * 3));
     rig.until("it waits", || rig.show("{x}").waiters.len() == 1);
     let mut owner = first;
-    for how in [RedisFailover::Plain, RedisFailover::Force, RedisFailover::Takeover] {
+    for kind in [RedisFailover::Plain, RedisFailover::Force, RedisFailover::Takeover] {
         rig.cluster().settle();
-        replicated(&rig, owner);
+        wait_for_replica(&rig, owner);
         let replica = if owner == first { first + 3 } else { first };
-        rig.cluster().failover(replica, how).unwrap();
+        rig.cluster().failover(replica, kind).unwrap();
         rig.until("all know", || rig.cluster().owner(slot) == replica);
         owner = replica;
         rig.until("the hold is confirmed there", || rig.run(guard.confirm()).is_ok());
         // In doubt for a moment, like every hold when a node was replaced.
-        rig.until("it is believed in again", || guard.check());
-        assert!(!waiting.is_finished(), "{how:?}");
+        rig.until("it is valid again", || guard.check());
+        assert!(!waiting.is_finished(), "{kind:?}");
     }
     let before = guard.token().number;
     guard.release_blocking().unwrap();
@@ -117,13 +117,13 @@ fn no_kind_of_fail_over_ends_a_hold() {
 #[test]
 fn a_master_frozen_past_its_fail_over_validates_no_hold() {
     let rig = ClusterRig::of(RedisCluster::start());
-    let (slot, from, _) = rig.ends("{x}");
+    let (slot, from, _) = rig.slot_and_nodes("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
     for _ in 0..2 {
         let owner = rig.cluster().owner(slot);
         let guard = locks.mutex("{x}").ttl(Duration::from_secs(6)).blocking().acquire_within(LONG).unwrap();
         let guard = Arc::new(Mutex::new(Some(guard)));
-        replicated(&rig, owner);
+        wait_for_replica(&rig, owner);
         rig.cluster().pause(owner);
         rig.until("its replica has taken its place", || {
             let cluster = rig.cluster();
@@ -163,13 +163,13 @@ fn a_dead_node_does_not_affect_names_of_other_nodes() {
     let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);
     let engine = rig.engine();
     let names: Vec<_> = (0..60).map(|number| format!("n{number}")).collect();
-    let owners: Vec<_> = names.iter().map(|name| rig.ends(name).1).collect();
+    let owners: Vec<_> = names.iter().map(|name| rig.slot_and_nodes(name).1).collect();
     rig.run(async {
         let mut holds = Vec::new();
         for name in &names {
             let claim = rig.claim(name);
-            let grant = held(&engine, &claim).await;
-            holds.push(hold(&claim, &grant));
+            let grant = granted(&engine, &claim).await;
+            holds.push(hold_of(&claim, &grant));
         }
         rig.cluster().kill(0);
         let renewed = engine.renew(&holds).await;
@@ -198,7 +198,7 @@ fn a_dead_node_does_not_affect_names_of_other_nodes() {
 fn a_grant_waits_for_replicas_of_its_own_node() {
     let mut rig = ClusterRig::new();
     rig.config = rig.config.clone().wait(1);
-    let (_, owner, _) = rig.ends("{x}");
+    let (_, owner, _) = rig.slot_and_nodes("{x}");
     let locks = rig.locks();
     acquire(&locks, "{x}").release_blocking().unwrap();
     rig.cluster().cut(owner + 3);

@@ -6,7 +6,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    cluster_rig::{ClusterRig, end, held, hold},
+    cluster_rig::{ClusterRig, granted, hold_of, release_of},
     rig::PATIENCE,
 };
 
@@ -14,14 +14,14 @@ use crate::{
 #[test]
 fn a_release_in_a_migrating_slot_affects_no_other_claim() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
     let claim = |name: &str, mode| Claim { mode, ..rig.claim(name) };
     rig.run(async {
         let mut cases = Vec::new();
         for (name, mode) in [("{x}1", Mode::Exclusive), ("{x}2", Mode::Shared)] {
             let claim = claim(name, mode);
-            cases.push((claim.clone(), held(&engine, &claim).await));
+            cases.push((claim.clone(), granted(&engine, &claim).await));
         }
         rig.cluster().open_slot(slot, to).unwrap();
         for moved in [false, true] {
@@ -30,39 +30,39 @@ fn a_release_in_a_migrating_slot_affects_no_other_claim() {
             }
             for (claim, grant) in &cases {
                 // Another claim with a token that may be right, and a claim that never held.
-                let stranger = self::claim_like(&rig, claim);
+                let other_claim = self::new_claim_like(&rig, claim);
                 assert!(matches!(
-                    other.renew(&[hold(&stranger, grant)]).await[..],
+                    other.renew(&[hold_of(&other_claim, grant)]).await[..],
                     [Renewed::Lost(Loss::Gone)]
                 ));
                 assert!(matches!(
-                    other.release(&[end(&stranger, Some(grant))]).await[..],
+                    other.release(&[release_of(&other_claim, Some(grant))]).await[..],
                     [Released::Unknown(_)]
                 ));
                 assert!(matches!(
-                    other.release(&[end(&self::claim_like(&rig, claim), None)]).await[..],
+                    other.release(&[release_of(&self::new_claim_like(&rig, claim), None)]).await[..],
                     [Released::Unknown(_)]
                 ));
                 if claim.mode == Mode::Exclusive {
-                    let mut older = hold(claim, grant);
+                    let mut older = hold_of(claim, grant);
                     older.token = Token { number: older.token.number - 1, ..older.token };
                     assert!(matches!(engine.renew(&[older]).await[..], [Renewed::Lost(Loss::Gone)]));
-                    let mut ended = end(claim, Some(grant));
+                    let mut ended = release_of(claim, Some(grant));
                     ended.token = ended.token.map(|token| Token { number: token.number - 1, ..token });
                     assert!(matches!(other.release(&[ended]).await[..], [Released::Unknown(_)]));
                 }
-                assert!(matches!(engine.renew(&[hold(claim, grant)]).await[..], [Renewed::Kept { .. }]));
+                assert!(matches!(engine.renew(&[hold_of(claim, grant)]).await[..], [Renewed::Kept { .. }]));
             }
         }
         rig.cluster().close_slot(slot).unwrap();
         for (claim, grant) in &cases {
-            assert!(matches!(engine.release(&[end(claim, Some(grant))]).await[..], [Released::Freed]));
+            assert!(matches!(engine.release(&[release_of(claim, Some(grant))]).await[..], [Released::Freed]));
         }
     });
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-fn claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
+fn new_claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
     Claim { mode: claim.mode, ..rig.claim(claim.name.as_str()) }
 }
 
@@ -71,25 +71,25 @@ fn claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
 #[test]
 fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
     let permits = Mode::Permits { count: 1, limit: 2 };
     rig.run(async {
         let alone = rig.claim("{x}m");
-        let grant = held(&engine, &alone).await;
+        let grant = granted(&engine, &alone).await;
         let mut two = Vec::new();
         for _ in 0..2 {
             let claim = Claim { mode: permits, ..rig.claim("{x}s") };
-            two.push((claim.clone(), held(&engine, &claim).await));
+            two.push((claim.clone(), granted(&engine, &claim).await));
         }
         rig.cluster().open_slot(slot, to).unwrap();
-        let ends = [end(&alone, Some(&grant)), end(&two[0].0, Some(&two[0].1))];
+        let ends = [release_of(&alone, Some(&grant)), release_of(&two[0].0, Some(&two[0].1))];
         let released = engine.release(&ends).await;
         assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
         while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
         rig.cluster().close_slot(slot).unwrap();
-        assert_eq!(held(&other, &rig.claim("{x}m")).await.previous, Previous::Lapsed);
-        held(&other, &Claim { mode: permits, ..rig.claim("{x}s") }).await;
+        assert_eq!(granted(&other, &rig.claim("{x}m")).await.previous, Previous::Lapsed);
+        granted(&other, &Claim { mode: permits, ..rig.claim("{x}s") }).await;
         let full =
             other.claim(&Claim { mode: permits, may_queue: false, ..rig.claim("{x}s") }, How::Create).await;
         assert!(matches!(full, Ok(Answer::Taken(_))), "{full:?}");
@@ -102,18 +102,18 @@ fn permits_released_in_a_migrating_slot_are_free_afterwards() {
 #[test]
 fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let names: Vec<String> = (0..200).map(|number| format!("n{number}")).collect();
-    let from_names: Vec<&String> = names.iter().filter(|name| rig.ends(name).1 != to).collect();
+    let from_names: Vec<&String> = names.iter().filter(|name| rig.slot_and_nodes(name).1 != to).collect();
     let (holder, engine) = (rig.engine(), rig.engine());
     rig.run(async {
         let (first, second) = (rig.claim("{x}"), rig.claim("{x}"));
-        let grant = held(&holder, &first).await;
+        let grant = granted(&holder, &first).await;
         assert!(matches!(engine.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
         let mut pairs = Vec::new();
         for name in &from_names {
             let claim = rig.claim(name);
-            let grant = held(&holder, &claim).await;
+            let grant = granted(&holder, &claim).await;
             pairs.push((claim, grant, rig.claim(name)));
         }
         // Subscriptions of a hundred slots are in flight while one slot leaves.
@@ -125,13 +125,13 @@ fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
         .await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))), "{answers:?}");
         pairs.push((first, grant, second));
-        let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| end(claim, Some(grant))).collect();
+        let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| release_of(claim, Some(grant))).collect();
         // A claim that listens again only now is notified to ask.
         let ask = engine.claim(&pairs[pairs.len() - 1].2, How::Ask).await;
         assert!(matches!(ask, Ok(Answer::Waiting(_))), "{ask:?}");
         assert!(holder.release(&ends).await.iter().all(|one| matches!(one, Released::Freed)));
         let mut missing: std::collections::HashSet<_> = pairs.iter().map(|(_, _, next)| next.id).collect();
-        let heard = async {
+        let all_granted = async {
             while !missing.is_empty() {
                 for notification in engine.notifications().await {
                     if let Notification::Granted { id, .. } = notification {
@@ -140,6 +140,6 @@ fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, heard).await.expect("all grants are pushed");
+        tokio::time::timeout(PATIENCE, all_granted).await.expect("all grants are pushed");
     });
 }

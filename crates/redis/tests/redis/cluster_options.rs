@@ -39,9 +39,9 @@ fn a_release_wakes_spring_at_every_node() {
     for name in ["a", "b", "c", "d", "e"] {
         acquire(&locks, name).release_blocking().unwrap();
         lines.find(|line| line == "pmessage").unwrap();
-        let heard: Vec<_> = lines.by_ref().filter(|line| !line.starts_with('$')).take(3).collect();
+        let message: Vec<_> = lines.by_ref().filter(|line| !line.starts_with('$')).take(3).collect();
         let key = format!("registry:{name}");
-        assert_eq!(heard, ["registry-channel:*".to_owned(), format!("registry-channel:{key}"), key]);
+        assert_eq!(message, ["registry-channel:*".to_owned(), format!("registry-channel:{key}"), key]);
     }
 }
 

@@ -83,7 +83,7 @@ impl ClusterRig {
     }
 
     /// The slot of a name, its owner, and a master that does not own it.
-    pub(crate) fn ends(&self, name: &str) -> (u16, usize, usize) {
+    pub(crate) fn slot_and_nodes(&self, name: &str) -> (u16, usize, usize) {
         let cluster = self.cluster();
         let slot = cluster.slot(&format!("lock:{name}"));
         let from = cluster.owner(slot);
@@ -141,18 +141,18 @@ impl ClusterRig {
     }
 }
 
-pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {
+pub(crate) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     let Claim { id, name, mode, ttl, .. } = claim.clone();
     Hold { id, name, mode, token: grant.token, ttl }
 }
 
-pub(crate) fn end(claim: &Claim, grant: Option<&Grant>) -> Release {
+pub(crate) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
     let Claim { id, name, mode, .. } = claim.clone();
     Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, keep: None }
 }
 
 /// The grant of a claim that is granted at once.
-pub(crate) async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
+pub(crate) async fn granted(engine: &RedisEngine, claim: &Claim) -> Grant {
     match engine.claim(claim, leasehold_core::How::Create).await {
         Ok(leasehold_core::Answer::Held(grant)) => grant,
         other => panic!("{other:?}"),

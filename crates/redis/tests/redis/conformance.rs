@@ -56,7 +56,7 @@ pub(crate) fn has_rights_on_channels() -> bool {
 }
 
 /// The users for Redis 6.0, as the page says: the same file without the rights on channels.
-pub(crate) fn without_channels(users: &str) -> String {
+pub(crate) fn without_channel_rights(users: &str) -> String {
     let line = |line: &str| {
         let words = line.split(' ').filter(|word| *word != "resetchannels" && !word.starts_with('&'));
         words.collect::<Vec<_>>().join(" ")
@@ -69,7 +69,7 @@ pub(crate) fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let everyone = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
-    let everyone = if has_rights_on_channels() { everyone } else { without_channels(&everyone) };
+    let everyone = if has_rights_on_channels() { everyone } else { without_channel_rights(&everyone) };
     std::fs::write(&file, everyone).unwrap();
     let mut rig = Rig::with(&["--aclfile", file.to_str().unwrap()]);
     rig.config = rig.config.login(name, PASSWORD);
@@ -107,8 +107,8 @@ fn locker_rights_allow_locking_and_nothing_else() {
         guard.release_blocking().unwrap();
     }
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
-    rig.says(&["SET", "lock:theirs", "x"]);
-    rig.says(&["HSET", "lock:hash", "x", "1"]);
+    rig.command(&["SET", "lock:theirs", "x"]);
+    rig.command(&["HSET", "lock:hash", "x", "1"]);
     for name in ["theirs", "hash"] {
         assert!(rig.run(locks.show(name)).unwrap().holders[0].foreign, "{name}");
     }
@@ -132,12 +132,12 @@ fn locker_rights_allow_locking_and_nothing_else() {
     {
         let login = ["--user", "leasehold", "--pass", PASSWORD, "--no-auth-warning"];
         let all: Vec<&str> = login.iter().chain(command).copied().collect();
-        let said = redis_command(rig.server.port(), &all);
-        let said = [said.stdout, said.stderr].concat();
+        let output = redis_command(rig.server.port(), &all);
+        let output = [output.stdout, output.stderr].concat();
         assert!(
-            String::from_utf8_lossy(&said).contains("NOPERM"),
+            String::from_utf8_lossy(&output).contains("NOPERM"),
             "{command:?}: {}",
-            String::from_utf8_lossy(&said)
+            String::from_utf8_lossy(&output)
         );
     }
 }
@@ -167,7 +167,7 @@ fn hand_overs_return_to_the_fast_path() {
         let shares = leasehold_core::Claim { mode: leasehold_core::Mode::Shared, ..rig.claim("c") };
         engines[0].claim(&shares, How::Create).await.unwrap();
         assert!(walks() > 0, "the long way");
-        rig.says(&["CONFIG", "RESETSTAT"]);
+        rig.command(&["CONFIG", "RESETSTAT"]);
         for turn in 0..10 {
             let (here, there) = (&engines[turn % 2], &engines[(turn + 1) % 2]);
             let next = rig.claim("a");

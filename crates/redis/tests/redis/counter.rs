@@ -25,8 +25,8 @@ fn an_invalid_token_counter_is_refused() {
         ["SET", COUNTER, "1.5"],
         ["RPUSH", COUNTER, "1"],
     ] {
-        rig.says(&["DEL", COUNTER]);
-        rig.says(&words);
+        rig.command(&["DEL", COUNTER]);
+        rig.command(&words);
         // Twice: a counter that is too large must not give one number to two claims.
         for _ in 0..2 {
             for error in [
@@ -37,9 +37,9 @@ fn an_invalid_token_counter_is_refused() {
                 assert!(error.to_string().contains("newest token"), "{error}");
             }
         }
-        assert_eq!(rig.says(&["EXISTS", "lock:m", "lock:r"]), "0", "{words:?}");
+        assert_eq!(rig.command(&["EXISTS", "lock:m", "lock:r"]), "0", "{words:?}");
     }
-    rig.says(&["DEL", COUNTER]);
+    rig.command(&["DEL", COUNTER]);
     assert!(acquire(&locks, "m").token().number > before, "tokens go on above the clock");
 }
 
@@ -51,7 +51,7 @@ fn an_invalid_token_counter_stops_only_grants() {
     let others = rig.locks();
     let waits = std::thread::spawn(move || others.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
-    rig.says(&["SET", COUNTER, "9007199254740992"]);
+    rig.command(&["SET", COUNTER, "9007199254740992"]);
     rig.run(holds.confirm()).unwrap();
     holds.release_blocking().unwrap();
     let error = waits.join().unwrap().unwrap_err();
@@ -85,10 +85,10 @@ fn a_team_can_access_only_its_own_prefix() {
         "leasehold:{}tlock:",
     ] {
         for command in [["SET", key, "1"].as_slice(), &["GET", key], &["DEL", key]] {
-            let who = ["--user", "team-a", "--pass", PASSWORD, "--no-auth-warning"];
-            let said = redis_command(rig.server.port(), &[&who, command].concat());
-            let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-            assert!(said.contains("NOPERM"), "{command:?}: {said}");
+            let login = ["--user", "team-a", "--pass", PASSWORD, "--no-auth-warning"];
+            let output = redis_command(rig.server.port(), &[&login, command].concat());
+            let output = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert!(output.contains("NOPERM"), "{command:?}: {output}");
         }
     }
 }
@@ -97,11 +97,11 @@ fn a_team_can_access_only_its_own_prefix() {
 #[test]
 fn a_claim_whose_script_fails_midway_leaves_no_lock() {
     let (_directory, rig) = as_user("leasehold-operator");
-    rig.says(&["ACL", "SETUSER", "leasehold-operator", "-zadd"]);
+    rig.command(&["ACL", "SETUSER", "leasehold-operator", "-zadd"]);
     let locks = rig.locks();
     let reader = locks.rw("r").read().ttl(Duration::from_secs(60)).blocking().try_acquire().unwrap_err();
     let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(60)).blocking().try_acquire().unwrap_err();
     assert!(reader.is_denied() && permit.is_denied(), "{reader}, {permit}");
-    assert_eq!(rig.says(&["EXISTS", "lock:r", "lock:s"]), "0");
+    assert_eq!(rig.command(&["EXISTS", "lock:r", "lock:s"]), "0");
     acquire(&locks, "r").release_blocking().unwrap();
 }

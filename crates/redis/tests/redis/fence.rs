@@ -23,10 +23,10 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     assert_eq!(rig.run(fence.write::<&str>(next.token().number, &[])).unwrap(), Guarded::Done(Vec::new()));
     let refused = Guarded::Overtaken(next.token().number);
     assert_eq!(write(stale.token().number, "8").unwrap(), refused);
-    assert_eq!(rig.says(&["GET", "stock"]), "9");
+    assert_eq!(rig.command(&["GET", "stock"]), "9");
     assert_eq!(write(next.token().number, "7").unwrap(), done("7"));
     assert_eq!(
-        rig.says(&["TTL", &rig.server.command(&["KEYS", "leasehold:*flock:stock"])[0]]),
+        rig.command(&["TTL", &rig.server.command(&["KEYS", "leasehold:*flock:stock"])[0]]),
         "-1",
         "F70: it stays"
     );
@@ -39,7 +39,7 @@ fn each_resource_has_its_own_fence_and_errors_are_reported() {
     assert!(matches!(rig.run(one.write::<&str>(2, &[])), Ok(Guarded::Done(_))));
     assert!(matches!(rig.run(two.write::<&str>(1, &[])), Ok(Guarded::Done(_))));
     assert_eq!(rig.run(one.write::<&str>(1, &[])).unwrap(), Guarded::Overtaken(2));
-    rig.says(&["LPUSH", "list", "x"]);
+    rig.command(&["LPUSH", "list", "x"]);
     let error = rig.run(one.write(2, &[&["GET", "list"]])).unwrap_err();
     assert_eq!(error.fault, leasehold_core::Fault::Misconfigured, "{error}");
     let lists = rig

@@ -26,14 +26,14 @@ fn plain_clients_and_leasehold_exclude_each_other_in_every_mode() {
         let key = ["m", "r", "s"]
             .iter()
             .map(|name| format!("lock:{name}"))
-            .find(|key| rig.says(&["EXISTS", key]) == "1");
+            .find(|key| rig.command(&["EXISTS", key]) == "1");
         let key = key.expect("the lock stands under its key");
-        assert_eq!(rig.says(&["SET", &key, "theirs", "NX", "PX", "30000"]), "", "it is not theirs");
+        assert_eq!(rig.command(&["SET", &key, "theirs", "NX", "PX", "30000"]), "", "it is not theirs");
         guard.release_blocking().unwrap();
-        assert_eq!(rig.says(&["SET", &key, "theirs", "NX", "PX", "30000"]), "OK");
+        assert_eq!(rig.command(&["SET", &key, "theirs", "NX", "PX", "30000"]), "OK");
         let error = request.try_acquire().unwrap_err();
         assert!(error.is_taken(), "{error}");
-        assert_eq!(rig.says(&["EVAL", COMPARE_AND_DELETE, "1", &key, "theirs"]), "1");
+        assert_eq!(rig.command(&["EVAL", COMPARE_AND_DELETE, "1", &key, "theirs"]), "1");
         request.try_acquire().unwrap().release_blocking().unwrap();
     }
 }
@@ -42,16 +42,16 @@ fn plain_clients_and_leasehold_exclude_each_other_in_every_mode() {
 fn a_foreign_holder_is_shown_and_never_touched() {
     let rig = Rig::new();
     let locks = rig.locks();
-    assert_eq!(rig.says(&["SET", "lock:a", "theirs"]), "OK", "without an expiry");
+    assert_eq!(rig.command(&["SET", "lock:a", "theirs"]), "OK", "without an expiry");
     let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
-    assert_eq!(rig.says(&["GET", "lock:a"]), "theirs");
-    assert_eq!(rig.says(&["TTL", "lock:a"]), "-1");
+    assert_eq!(rig.command(&["GET", "lock:a"]), "theirs");
+    assert_eq!(rig.command(&["TTL", "lock:a"]), "-1");
     let view = rig.show("a");
     let [holder] = &view.holders[..] else { panic!("{view:?}") };
     assert!(holder.foreign && holder.token.is_none() && holder.remaining.is_none() && holder.id == "theirs");
     assert_eq!(view.mode, Some(Mode::Exclusive));
-    rig.says(&["PEXPIRE", "lock:a", "20000"]);
+    rig.command(&["PEXPIRE", "lock:a", "20000"]);
     assert!(rig.show("a").holders[0].remaining.is_some_and(|left| left <= Duration::from_secs(20)));
     assert!(rig.show("a").waiters.is_empty(), "who gave up left nothing");
 }
@@ -61,13 +61,13 @@ fn a_waiter_is_granted_when_a_foreign_lock_ends() {
     let rig = Rig::new();
     let locks = rig.locks();
     for end in [["DEL", "lock:a"].as_slice(), &["PEXPIRE", "lock:a", "100"]] {
-        assert_eq!(rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]), "OK");
+        assert_eq!(rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]), "OK");
         let waiting = std::thread::spawn({
             let request = locks.mutex("a").blocking();
             move || request.acquire_within(PATIENCE)
         });
         rig.until("it waits", || rig.show("a").waiters.len() == 1);
-        rig.says(end);
+        rig.command(end);
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
     }
 }
@@ -78,12 +78,12 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
     let engine = rig.engine();
     let claim = rig.claim("a");
     rig.run(async {
-        rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+        rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
         for end in [["DEL", "lock:a"].as_slice(), &["PEXPIRE", "lock:a", "50"], &["FLUSHALL"]] {
-            rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+            rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
             let answer = engine.claim(&claim, How::Create).await.unwrap();
             assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
-            rig.says(end);
+            rig.command(end);
             let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
             assert!(
                 matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id)
@@ -91,10 +91,10 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
             );
             if end[0] != "FLUSHALL" {
                 // Another program was faster: the claim goes on waiting and watching.
-                rig.says(&["SET", "lock:a", "another", "PX", "60000"]);
+                rig.command(&["SET", "lock:a", "another", "PX", "60000"]);
                 let answer = engine.claim(&claim, How::Ask).await.unwrap();
                 assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
-                rig.says(&["DEL", "lock:a"]);
+                rig.command(&["DEL", "lock:a"]);
                 let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
                 assert!(
                     matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
@@ -107,10 +107,10 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
 
 /// The client of `claim` is second in the queue, behind one that sends nothing more, and is notified of the end of a
 /// foreign lock.
-async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
+async fn receives_recheck(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
     let answer = engine.claim(claim, How::Ask).await.unwrap();
     assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(place)), "{answer:?}");
-    rig.says(&["DEL", "lock:a"]);
+    rig.command(&["DEL", "lock:a"]);
     let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
     assert!(
         matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
@@ -122,7 +122,7 @@ async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
 fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
     let rig = Rig::new();
     let (dead, alive) = ([rig.engine(), rig.engine(), rig.engine(), rig.engine()], rig.engine());
-    rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+    rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
     let mine = rig.claim("a");
     rig.run(async {
         for engine in &dead {
@@ -133,7 +133,7 @@ fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
         drop(dead);
         rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
         // The lock is not free when this claim asks, as if others always took it at once.
-        is_told(&rig, &alive, &mine, 0).await;
+        receives_recheck(&rig, &alive, &mine, 0).await;
     });
 }
 
@@ -141,12 +141,12 @@ fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
 fn a_hung_head_of_the_queue_does_not_block_the_next_waiter() {
     let rig = Rig::new();
     let (hangs, alive) = (rig.engine(), rig.engine());
-    rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+    rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
     let mine = rig.claim("a");
     rig.run(async {
         assert!(matches!(hangs.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
         assert!(matches!(alive.claim(&mine, How::Create).await, Ok(Answer::Waiting(_))));
-        is_told(&rig, &alive, &mine, 1).await;
+        receives_recheck(&rig, &alive, &mine, 1).await;
     });
 }
 
@@ -155,13 +155,13 @@ fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
-    rig.says(&["DEL", "lock:a"]);
-    rig.says(&["LPUSH", "lock:a", "x"]);
+    rig.command(&["DEL", "lock:a"]);
+    rig.command(&["LPUSH", "lock:a", "x"]);
     // Its renewal finds the loss, not its clock.
     assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(!guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
-    assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
+    assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
 /// A bad entry hides no other, and gets a line of its own; of a value of megabytes only the beginning is shown.
@@ -171,15 +171,15 @@ fn a_list_reports_unreadable_entries_and_shortens_long_ones() {
     let locks = rig.locks();
     let (good, garbled) = (acquire(&locks, "good"), acquire(&locks, "garbled"));
     let record = &rig.server.command(&["KEYS", "leasehold:*clock:garbled"])[0];
-    rig.says(&["SET", record, "no card"]);
-    rig.says(&["LPUSH", "lock:list", "x"]);
-    rig.says(&["EVAL", "redis.call('SET', KEYS[1], ('x'):rep(40000000))", "1", "lock:long"]);
+    rig.command(&["SET", record, "no card"]);
+    rig.command(&["LPUSH", "lock:list", "x"]);
+    rig.command(&["EVAL", "redis.call('SET', KEYS[1], ('x'):rep(40000000))", "1", "lock:long"]);
     let views = rig.run(locks.list("")).unwrap();
-    let told: Vec<_> =
+    let listed: Vec<_> =
         views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();
-    assert_eq!(told, [("garbled", 0, true), ("good", 1, false), ("list", 1, false), ("long", 1, false)]);
+    assert_eq!(listed, [("garbled", 0, true), ("good", 1, false), ("list", 1, false), ("long", 1, false)]);
     assert_eq!(views[3].holders[0].id, "x".repeat(128) + "…", "the beginning");
-    rig.says(&["DEL", "lock:list", "lock:long"]);
+    rig.command(&["DEL", "lock:list", "lock:long"]);
     good.release_blocking().unwrap();
     drop(garbled);
 }
@@ -191,7 +191,7 @@ fn a_record_of_another_version_is_refused() {
     let guard = acquire(&locks, "a");
     let records = rig.server.command(&["KEYS", "leasehold:*c*lock:a"]);
     // A value that a future version may write: a map that says it is version 2.
-    rig.says(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &records[0]]);
+    rig.command(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &records[0]]);
     let error = other.mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("layout"), "{error}");
     drop(guard);
@@ -203,13 +203,13 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     let locks = rig.locks();
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         let guard = request.ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
-        rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+        rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
         // Its renewal finds the loss, not its clock.
         assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
         assert!(!guard.check());
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
-        assert_eq!(rig.says(&["GET", "lock:a"]), "theirs", "left as it was");
-        rig.says(&["DEL", "lock:a"]);
+        assert_eq!(rig.command(&["GET", "lock:a"]), "theirs", "left as it was");
+        rig.command(&["DEL", "lock:a"]);
     }
 }
 
@@ -219,12 +219,12 @@ fn a_gap_interrupts_a_long_run_of_hand_overs() {
     with_room(Duration::from_millis(200), "it is left alone for the gap", |gap| {
         let mut rig = Rig::new();
         rig.config = rig.config.gap(gap);
-        is_left_alone(&rig, gap)
+        leaves_a_gap(&rig, gap)
     });
 }
 
 /// Whether the gap was seen in time; fails if something is wrong even after it.
-fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
+fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
     let (one, two) = (rig.engine(), rig.engine());
     let (first, next) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
@@ -265,12 +265,12 @@ fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
             matches!(two.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))),
             "no newcomer"
         );
-        if rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "30000"]) != "OK" {
+        if rig.command(&["SET", "lock:a", "theirs", "NX", "PX", "30000"]) != "OK" {
             return false;
         }
         tokio::time::sleep(gap).await;
         assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))), "it is theirs");
-        rig.says(&["DEL", "lock:a"]);
+        rig.command(&["DEL", "lock:a"]);
         assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Held(_))));
         true
     })
@@ -288,9 +288,9 @@ fn the_default_gap_applies_only_after_another_program_was_seen() {
         early.may_queue = false;
         rig.run(async {
             if seen {
-                rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+                rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
                 assert!(matches!(one.claim(&early, How::Create).await, Ok(Answer::Taken(_))));
-                rig.says(&["DEL", "lock:a"]);
+                rig.command(&["DEL", "lock:a"]);
             }
             let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
             assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
@@ -322,19 +322,19 @@ fn the_default_gap_applies_only_after_another_program_was_seen() {
 #[test]
 fn the_default_gap_prevents_starvation_of_a_polling_program() {
     let rig = Rig::new();
-    assert_eq!(rig.says(&["SET", "lock:a", "theirs", "PX", "300"]), "OK");
-    takes_turns(&rig);
+    assert_eq!(rig.command(&["SET", "lock:a", "theirs", "PX", "300"]), "OK");
+    polling_program_gets_the_lock(&rig);
 }
 
 #[test]
 fn a_configured_gap_prevents_starvation_of_a_polling_program() {
     let mut rig = Rig::new();
     rig.config = rig.config.gap(Duration::from_millis(100));
-    takes_turns(&rig);
+    polling_program_gets_the_lock(&rig);
 }
 
 /// Two of our claims always want the name, and a program that retries from time to time still gets it, again and again.
-fn takes_turns(rig: &Rig) {
+fn polling_program_gets_the_lock(rig: &Rig) {
     /// Ends the threads, also when this one panics.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -358,7 +358,7 @@ fn takes_turns(rig: &Rig) {
         rig.until("both are there", || !rig.show("a").waiters.is_empty());
         for _ in 0..3 {
             rig.until("the other program gets it", || {
-                rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"
+                rig.command(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"
             });
         }
     });

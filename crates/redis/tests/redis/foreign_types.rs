@@ -37,8 +37,8 @@ const LAYOUTS: [Layout; 3] = [
 
 impl Layout {
     fn take(&self, rig: &Rig) {
-        self.take.iter().for_each(|command| drop(rig.says(command)));
-        assert_eq!(rig.says(&["PEXPIRE", "lock:a", "60000"]), "1", "{}", self.program);
+        self.take.iter().for_each(|command| drop(rig.command(command)));
+        assert_eq!(rig.command(&["PEXPIRE", "lock:a", "60000"]), "1", "{}", self.program);
     }
 }
 
@@ -56,7 +56,7 @@ fn a_foreign_lock_of_another_type_excludes_every_mode() {
             let error = request.acquire_within(Duration::from_millis(300)).unwrap_err();
             assert!(error.is_timed_out(), "{program}: {error}");
             // A name is one kind of lock, also for claims that leave its queue.
-            rig.until("it left the line", || rig.show("a").waiters.is_empty());
+            rig.until("it left the queue", || rig.show("a").waiters.is_empty());
         }
         let view = rig.show("a");
         let [holder] = &view.holders[..] else { panic!("{program}: {view:?}") };
@@ -65,7 +65,7 @@ fn a_foreign_lock_of_another_type_excludes_every_mode() {
             "{holder:?}"
         );
         assert!(holder.remaining.is_some_and(|left| left <= Duration::from_secs(60)), "{holder:?}");
-        rig.says(layout.free);
+        rig.command(layout.free);
         locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     }
     assert_eq!(rig.leftovers(), Vec::<String>::new());
@@ -81,7 +81,7 @@ fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
         rig.run(async {
             let answer = engine.claim(&claim, How::Create).await.unwrap();
             assert!(matches!(answer, Answer::Waiting(hint) if hint.obstacle.is_none()), "{answer:?}");
-            rig.says(layout.free);
+            rig.command(layout.free);
             let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
             assert!(
                 matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
@@ -89,7 +89,7 @@ fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
             );
             assert!(matches!(engine.claim(&claim, How::Ask).await, Ok(Answer::Held(_))));
         });
-        rig.says(&["DEL", "lock:a"]);
+        rig.command(&["DEL", "lock:a"]);
     }
 }
 
@@ -98,17 +98,17 @@ fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
 fn a_foreign_key_without_expiry_is_a_misconfiguration() {
     let rig = Rig::new();
     let locks = rig.locks();
-    rig.says(&["LPUSH", "lock:a", "x"]);
+    rig.command(&["LPUSH", "lock:a", "x"]);
     let request = locks.mutex("a").blocking();
     for error in
         [request.try_acquire().unwrap_err(), request.acquire_within(Duration::from_millis(300)).unwrap_err()]
     {
         assert!(error.is_misconfigured() && error.to_string().contains("something else"), "{error}");
     }
-    assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
+    assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
     let waiting = std::thread::spawn(move || request.acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
-    rig.says(&["DEL", "lock:a"]);
+    rig.command(&["DEL", "lock:a"]);
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }

@@ -9,16 +9,16 @@ use crate::rig::{Rig, acquire};
 /// The last byte of a value of 40 MiB; those before it are zeros.
 const LAST: &str = "41943039";
 /// The most that a script may read of it.
-const LITTLE: u64 = 8 << 20;
+const READ_LIMIT: u64 = 8 << 20;
 
 impl Rig {
     /// The key of the record of a name that is held.
     fn record_of(&self, name: &str) -> String {
-        self.says(&["KEYS", &format!("leasehold:{{*}}clock:{name}")])
+        self.command(&["KEYS", &format!("leasehold:{{*}}clock:{name}")])
     }
 
     /// The server memory that the scripts have used.
-    fn scripts_take(&self) -> u64 {
+    fn script_memory(&self) -> u64 {
         let lines = self.server.command(&["INFO", "memory"]);
         let line = lines.iter().find_map(|line| line.trim().strip_prefix("used_memory_lua:")).unwrap();
         line.parse().unwrap()
@@ -31,13 +31,13 @@ fn huge_values_are_shown_by_their_beginning() {
     let locks = rig.locks();
     let (_held, _bad) = (acquire(&locks, "held"), acquire(&locks, "bad"));
     let record = rig.record_of("bad");
-    rig.says(&["DEL", &record]);
+    rig.command(&["DEL", &record]);
     for key in ["lock:big", &record] {
-        rig.says(&["SETRANGE", key, LAST, "x"]);
+        rig.command(&["SETRANGE", key, LAST, "x"]);
     }
-    rig.says(&["SET", "lock:empty", ""]);
+    rig.command(&["SET", "lock:empty", ""]);
     let many = "for i = 1, 100000 do redis.call('HSET', KEYS[1], i, string.rep('x', 99)) end";
-    rig.says(&["EVAL", many, "1", "lock:many"]);
+    rig.command(&["EVAL", many, "1", "lock:many"]);
     for _ in 0..2 {
         assert!(locks.mutex("big").blocking().try_acquire().unwrap_err().is_taken());
     }
@@ -50,7 +50,7 @@ fn huge_values_are_shown_by_their_beginning() {
         assert!(holder.foreign && holder.id == shown, "{holder:?}");
     }
     assert_eq!(views[3].holders[0].owner, rig.show("held").holders[0].owner);
-    assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
+    assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read", rig.script_memory());
 }
 
 /// The end of the last hold is stored beside the lock, so that the fast path of a claim reads both.
@@ -59,13 +59,13 @@ fn claims_do_not_read_a_whole_huge_value() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = acquire(&locks, "a");
-    rig.says(&["SETRANGE", "lock:a", LAST, "x"]);
-    assert!(rig.says(&["EXISTS", &rig.record_of("a")]) == "1");
+    rig.command(&["SETRANGE", "lock:a", LAST, "x"]);
+    assert!(rig.command(&["EXISTS", &rig.record_of("a")]) == "1");
     for _ in 0..2 {
         assert!(locks.mutex("a").blocking().try_acquire().is_err());
         assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     }
-    assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
+    assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read", rig.script_memory());
     drop(guard);
 }
 
@@ -75,7 +75,7 @@ fn a_list_resumes_after_a_slow_step() {
     let rig = Rig::new();
     let locks = rig.locks();
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
-    rig.says(&["CLIENT", "PAUSE", "4000"]);
+    rig.command(&["CLIENT", "PAUSE", "4000"]);
     let names: Vec<_> = rig.run(locks.list("")).unwrap().into_iter().map(|view| view.name).collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }
@@ -87,15 +87,15 @@ fn renewals_and_releases_do_not_read_a_whole_huge_value() {
     let (engine, claim) = (rig.engine(), rig.claim("a"));
     rig.run(async {
         let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else { panic!("it is free") };
-        rig.says(&["SETRANGE", "lock:a", LAST, "x"]);
+        rig.command(&["SETRANGE", "lock:a", LAST, "x"]);
         let Claim { id, name, mode, ttl, .. } = claim.clone();
         let hold = Hold { id, name: name.clone(), mode, token: grant.token, ttl };
         assert!(matches!(engine.renew(&[hold]).await[..], [Renewed::Lost(Loss::Gone)]));
-        assert!(rig.scripts_take() < LITTLE, "{} bytes were read to renew", rig.scripts_take());
+        assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read to renew", rig.script_memory());
         let ended = Previous::Clean;
         let release = Release { id, name, mode, token: Some(grant.token), ended, keep: None };
         assert!(matches!(engine.release(&[release]).await[..], [Released::NotThere]));
-        assert!(rig.scripts_take() < LITTLE, "{} bytes were read to release", rig.scripts_take());
+        assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read to release", rig.script_memory());
     });
 }
 
@@ -106,7 +106,7 @@ fn huge_keys_hide_no_name_from_a_list() {
     // The server is busy for as long as it takes to write the following keys.
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let long = "for i = 1, 65 do redis.call('SET', KEYS[1] .. i .. string.rep('x', 1048576), '1') end";
-    rig.says(&["EVAL", long, "1", "lock:"]);
+    rig.command(&["EVAL", long, "1", "lock:"]);
     let views = rig.run(locks.list("")).unwrap();
     let [held] = &views[..] else { panic!("{} names", views.len()) };
     assert!(held.name.as_str() == "held" && held.holders.len() == 1, "{held:?}");

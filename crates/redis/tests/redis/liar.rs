@@ -43,17 +43,17 @@ fn a_reply_is_bounded_and_the_client_reconnects() {
 #[test]
 fn a_server_that_is_not_redis_is_a_misconfiguration() {
     let mariadb = MariadbServer::start(&[]);
-    let is_none = |port, what: &str| {
+    let is_refused = |port, what: &str| {
         let config = Config::new(Address::Tcp(local(port)));
         let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire().unwrap_err();
-        let said = error.to_string();
-        assert!(error.is_misconfigured() && said.contains("is no Redis"), "{what}: {said}");
-        assert!(said.contains(&port.to_string()) && !said.contains("Unexpected"), "{what}: {said}");
+        let message = error.to_string();
+        assert!(error.is_misconfigured() && message.contains("is no Redis"), "{what}: {message}");
+        assert!(message.contains(&port.to_string()) && !message.contains("Unexpected"), "{what}: {message}");
     };
-    is_none(mariadb.port(), "MariaDB");
+    is_refused(mariadb.port(), "MariaDB");
     for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "220 mail ESMTP\r\n"] {
         let liar = Liar::telling(Lie { answers: vec![answer.into()], endless: Vec::new() });
-        is_none(liar.port(), answer);
+        is_refused(liar.port(), answer);
     }
 }

@@ -5,11 +5,11 @@
 
 mod clocks;
 mod cluster;
+mod cluster_addresses;
 mod cluster_failover;
 mod cluster_groups;
 mod cluster_migrating;
 mod cluster_options;
-mod cluster_addresses;
 mod cluster_rig;
 mod cluster_slots;
 mod conformance;
@@ -29,8 +29,8 @@ mod proxied;
 mod quick;
 mod readers;
 mod redisson;
-mod redisson_foreign;
 mod redisson_conformance;
+mod redisson_foreign;
 mod redisson_readers;
 mod redisson_rig;
 mod redlock;

@@ -166,10 +166,10 @@ impl Side {
 #[test]
 fn redis_agrees_with_the_memory_engine() {
     let rig = Rig::new();
-    answers_as_the_oracle(|| rig.engine(), 300);
+    compare_with_memory_engine(|| rig.engine(), 300);
 }
 
-pub(crate) fn answers_as_the_oracle(engine: impl Fn() -> Arc<RedisEngine>, cases: u32) {
+pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, cases: u32) {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let runtime = Runtime::new().unwrap();
     let redis: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| engine() as Arc<dyn Engine>).collect();

@@ -68,8 +68,8 @@ fn holds_survive_a_restart_only_with_their_data() {
         if !guard.check() {
             return false;
         }
-        rig.says(&["FLUSHALL"]);
-        rig.until("the loss is told", || !guard.check());
+        rig.command(&["FLUSHALL"]);
+        rig.until("the loss is reported", || !guard.check());
         if guard.release_blocking().unwrap_err().kind() != ErrorKind::Lost(Loss::Gone) {
             return false;
         }
@@ -104,11 +104,11 @@ fn tokens_grow_after_a_restart_from_an_older_copy() {
     let mut rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
-    rig.says(&["SAVE"]);
+    rig.command(&["SAVE"]);
     let newest = (0..100).map(|_| acquire(&locks, "a").token()).collect::<Vec<_>>()[99];
     rig.server.kill();
     rig.server.restart();
-    assert_eq!(rig.says(&["EXISTS", "leasehold:{}tlock:"]), "1", "the copy holds an older counter");
+    assert_eq!(rig.command(&["EXISTS", "leasehold:{}tlock:"]), "1", "the copy holds an older counter");
     let next = acquire(&locks, "a");
     assert!(next.token() > newest, "{} after {newest}", next.token());
 }
@@ -118,10 +118,10 @@ fn tokens_grow_when_the_counter_is_deleted() {
     let rig = Rig::new();
     let locks = rig.locks();
     let before = acquire(&locks, "a").token();
-    rig.says(&["DEL", "leasehold:{}tlock:"]);
+    rig.command(&["DEL", "leasehold:{}tlock:"]);
     let after = acquire(&locks, "a").token();
     assert!(after > before, "{after} after {before}");
-    let left: i64 = rig.says(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
+    let left: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
     assert!((3000..=3600).contains(&left), "the floor lasts an hour: {left}");
 }
 
@@ -152,9 +152,9 @@ fn flushed_scripts_are_loaded_again() {
     let rig = Rig::new();
     let locks = rig.locks();
     for _ in 0..3 {
-        rig.says(&["SCRIPT", "FLUSH"]);
+        rig.command(&["SCRIPT", "FLUSH"]);
         let guard = acquire(&locks, "a");
-        rig.says(&["SCRIPT", "FLUSH"]);
+        rig.command(&["SCRIPT", "FLUSH"]);
         guard.release_blocking().unwrap();
     }
     assert_eq!(rig.leftovers(), Vec::<String>::new());
@@ -197,7 +197,7 @@ fn a_dead_waiter_is_passed_over() {
     // For the server its process is gone.
     runtime.shutdown_background();
     rig.until("its connection is closed", || {
-        !rig.says(&["PUBSUB", "CHANNELS"]).is_empty() && {
+        !rig.command(&["PUBSUB", "CHANNELS"]).is_empty() && {
             let clients = rig.server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
             clients.iter().filter(|line| !line.is_empty()).count() <= 2
         }
@@ -237,7 +237,7 @@ fn every_claim_asks_again_after_a_reconnect() {
     rig.run(async {
         holder.claim(&rig.claim("a"), How::Create).await.unwrap();
         assert!(matches!(waiter.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
-        rig.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        rig.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         let asked = async {
             while !waiter
                 .notifications()
@@ -255,16 +255,16 @@ fn a_loading_server_is_waited_for() {
     // For twenty seconds, or until it is configured to be fast.
     let slowly = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
     let mut rig = Rig::with(&[&["--enable-debug-command", "yes"], &slowly[..]].concat());
-    rig.says(&["DEBUG", "POPULATE", "4000"]);
-    rig.says(&["SAVE"]);
+    rig.command(&["DEBUG", "POPULATE", "4000"]);
+    rig.command(&["SAVE"]);
     let (locks, fresh) = (rig.locks(), rig.locks());
     acquire(&locks, "a").release_blocking().unwrap();
     rig.server.kill();
     rig.server.restart_early();
-    assert!(rig.says(&["INFO", "persistence"]).contains("loading:1"), "it loads");
+    assert!(rig.command(&["INFO", "persistence"]).contains("loading:1"), "it loads");
     let error = fresh.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("loading"), "{error}");
-    rig.says(&["CONFIG", "SET", "key-load-delay", "0"]);
+    rig.command(&["CONFIG", "SET", "key-load-delay", "0"]);
     acquire(&locks, "a").release_blocking().unwrap();
     acquire(&fresh, "a").release_blocking().unwrap();
 }
@@ -288,8 +288,8 @@ fn a_renewal_extends_the_record_of_a_shared_hold() {
     let locks = rig.locks();
     let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(30)).blocking().acquire().unwrap();
     let record = rig.server.command(&["--raw", "KEYS", "leasehold:{*}clock:s"]).remove(0);
-    rig.says(&["PEXPIRE", &record, "20000"]);
-    let left = || rig.says(&["PTTL", &record]).parse::<i64>().unwrap();
+    rig.command(&["PEXPIRE", &record, "20000"]);
+    let left = || rig.command(&["PTTL", &record]).parse::<i64>().unwrap();
     assert!(left() <= 20_000);
     rig.run(permit.confirm()).unwrap();
     assert!(left() > 3_000_000, "a renewal keeps it");
@@ -305,9 +305,9 @@ fn a_counter_ahead_of_the_clock_outlives_its_lead() {
     // As after an hour with more grants than microseconds.
     let ahead = "local t = redis.call('TIME')
         redis.call('SET', KEYS[1], string.format('%.0f', (t[1] + 7200) * 1000000), 'PX', 60000)";
-    rig.says(&["EVAL", ahead, "1", "leasehold:{}tlock:"]);
+    rig.command(&["EVAL", ahead, "1", "leasehold:{}tlock:"]);
     let token = acquire(&locks, "a").token();
-    let left: i64 = rig.says(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
+    let left: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
     assert!(left > 10_000, "two hours of lead and one of reserve: {left}");
     let next = acquire(&locks, "a").token();
     let reader = locks.rw("r").read().blocking().acquire().unwrap();
@@ -372,7 +372,7 @@ fn token_blocks_do_not_run_ahead_of_the_clock() {
         let most = u64::from(block) + 10_000;
         assert!(last <= now + most, "{} us ahead", last - now);
         tokio::time::sleep(Duration::from_micros(most)).await;
-        rig.says(&["FLUSHALL"]);
+        rig.command(&["FLUSHALL"]);
         let Ok(Answer::Held(grant)) = two.claim(&rig.claim("n0"), How::Create).await else {
             panic!("it is free")
         };

@@ -10,8 +10,8 @@ use crate::rig::{PATIENCE, Rig, acquire};
 
 /// How often the server received this command.
 fn calls(rig: &Rig, command: &str) -> u64 {
-    let said = rig.says(&["INFO", "commandstats"]);
-    let calls = said.split_once(&format!("cmdstat_{command}:calls="));
+    let stats = rig.command(&["INFO", "commandstats"]);
+    let calls = stats.split_once(&format!("cmdstat_{command}:calls="));
     calls.map_or(0, |(_, calls)| calls.split(',').next().unwrap().parse().unwrap())
 }
 
@@ -21,24 +21,24 @@ fn calls(rig: &Rig, command: &str) -> u64 {
 fn a_late_claim_of_a_broken_connection_creates_nothing() {
     let rig = Rig::new();
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }];
-    for (mode, hears) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+    for (mode, gets_error) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let (proxy, engine) = rig.proxied();
         let claim = leasehold_core::Claim { mode, ..rig.claim("a") };
         rig.run(async {
             let before = rig.claim("b");
             assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
             proxy.hold_requests();
-            let mut sent = engine.claim(&claim, How::Create);
+            let mut request = engine.claim(&claim, How::Create);
             while !proxy.holds_a_request() {
-                let came = tokio::time::timeout(Duration::from_millis(20), &mut sent).await;
-                assert!(came.is_err(), "it is under way: {came:?}");
+                let early = tokio::time::timeout(Duration::from_millis(20), &mut request).await;
+                assert!(early.is_err(), "it is under way: {early:?}");
             }
-            if !hears {
-                drop(sent);
+            if !gets_error {
+                drop(request);
                 proxy.cut_clients();
             } else {
                 proxy.cut_clients();
-                assert_eq!(sent.await.unwrap_err().fault, Fault::Unknown);
+                assert_eq!(request.await.unwrap_err().fault, Fault::Unknown);
             }
             let released = loop {
                 match &engine.release(&release_of(&claim)).await[..] {
@@ -68,12 +68,12 @@ fn a_late_claim_after_its_release_creates_nothing() {
     rig.run(async {
         let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else { panic!("it is free") };
         proxy.hold_requests();
-        let mut sent = engine.claim(&claim, How::Create);
+        let mut request = engine.claim(&claim, How::Create);
         while !proxy.holds_a_request() {
-            let came = tokio::time::timeout(Duration::from_millis(20), &mut sent).await;
-            assert!(came.is_err(), "it is under way: {came:?}");
+            let early = tokio::time::timeout(Duration::from_millis(20), &mut request).await;
+            assert!(early.is_err(), "it is under way: {early:?}");
         }
-        drop(sent);
+        drop(request);
         proxy.cut_clients();
         // Once a connection is made, the short script is tried first.
         while Inspect::ping(&*engine).await.is_err() {

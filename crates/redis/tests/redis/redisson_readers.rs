@@ -24,7 +24,7 @@ fn our_reader(rig: &Rig) -> (String, i64) {
 fn shared_holds_coexist_with_redisson_readers() {
     let rig = redisson();
     let locks = rig.locks();
-    rig.plays(&["read"]);
+    rig.redisson_runs(&["read"]);
     for alone in [locks.rw("a").write(), locks.mutex("a"), locks.semaphore("a", 2)] {
         assert!(alone.blocking().try_acquire().unwrap_err().is_taken());
     }
@@ -37,19 +37,19 @@ fn shared_holds_coexist_with_redisson_readers() {
         let error = request.blocking().try_acquire().unwrap_err();
         assert!(error.is_taken() || error.is_misconfigured(), "{error}");
     }
-    assert!(!rig.write_would_take() && rig.read_would_take() && !rig.lock_would_take());
+    assert!(!rig.redisson_can_write() && rig.redisson_can_read() && !rig.redisson_can_lock());
     let (_, left) = our_reader(&rig);
     assert!(left > 20_000, "another that unlocks cuts the lock to the longest of these: {left}");
 
     // Our reader goes first: the other one keeps its own time.
-    rig.says(&["PEXPIRE", TIMEOUT, "15000"]);
+    rig.command(&["PEXPIRE", TIMEOUT, "15000"]);
     ours.release_blocking().unwrap();
     let left = rig.millis_left("lock:a");
     assert!(left > 5000 && left <= 15_000, "{left}");
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
-    assert_eq!(rig.says(&["--raw", "KEYS", "{lock:a}*"]), TIMEOUT);
-    assert!(!rig.write_would_take());
-    rig.plays(&["read unlock"]);
+    assert_eq!(rig.command(&["--raw", "KEYS", "{lock:a}*"]), TIMEOUT);
+    assert!(!rig.redisson_can_write());
+    rig.redisson_runs(&["read unlock"]);
     locks.rw("a").write().blocking().try_acquire().unwrap().release_blocking().unwrap();
     let theirs = |key: &String| key.starts_with("redisson_unlock_latch:");
     assert_eq!(
@@ -63,47 +63,47 @@ fn shared_holds_coexist_with_redisson_readers() {
 fn the_last_release_frees_a_lock_whose_other_readers_are_dead() {
     let rig = redisson();
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    rig.plays(&["read"]);
-    rig.says(&["DEL", TIMEOUT]);
-    let mut listener = rig.listens(&[READ_WRITE]);
+    rig.redisson_runs(&["read"]);
+    rig.command(&["DEL", TIMEOUT]);
+    let mut listener = rig.listen(&[READ_WRITE]);
     ours.release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
-    assert_eq!(listener.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
+    assert_eq!(listener.receive(), (READ_WRITE.to_owned(), "1".to_owned()));
 }
 
 #[test]
 fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     let rig = redisson();
-    rig.plays(&["read"]);
+    rig.redisson_runs(&["read"]);
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
     // What it does while other readers remain: removes its own, then sets the longest remaining time.
     let (field, left) = our_reader(&rig);
-    rig.says(&["HDEL", "lock:a", OWNER]);
-    rig.says(&["DEL", TIMEOUT]);
-    rig.says(&["PEXPIRE", "lock:a", &left.to_string()]);
+    rig.command(&["HDEL", "lock:a", OWNER]);
+    rig.command(&["DEL", TIMEOUT]);
+    rig.command(&["PEXPIRE", "lock:a", &left.to_string()]);
     let timeout = format!("{{lock:a}}:{field}:rwlock_timeout:1");
-    rig.says(&["PEXPIRE", &timeout, "9000"]);
+    rig.command(&["PEXPIRE", &timeout, "9000"]);
     rig.run(ours.confirm()).unwrap();
     assert!(ours.check());
     assert_eq!(rig.hash().len(), 2);
     assert!(rig.millis_left(&timeout) > 20_000);
     ours.release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
 }
 
 #[test]
 fn a_waiting_writer_is_notified_of_redisson_reader_unlocks() {
     let rig = redisson();
     for frees in ["read unlock", "force unlock"] {
-        rig.plays(&["read", "read renew"]);
+        rig.redisson_runs(&["read", "read renew"]);
         let locks = rig.locks();
         let waiting = spawn(move || locks.rw("a").write().blocking().acquire_within(PATIENCE).unwrap());
         rig.until("it waits", || rig.show("a").waiters.len() == 1);
         let reader = rig.locks().rw("a").read().blocking().try_acquire();
         assert!(reader.unwrap_err().is_taken(), "a writer waits already");
-        rig.plays(&[frees]);
+        rig.redisson_runs(&[frees]);
         waiting.join().unwrap().release_blocking().unwrap();
-        rig.says(&["DEL", TIMEOUT]);
+        rig.command(&["DEL", TIMEOUT]);
     }
 }
 
@@ -111,14 +111,14 @@ fn a_waiting_writer_is_notified_of_redisson_reader_unlocks() {
 #[test]
 fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     let rig = redisson();
-    rig.plays(&["write", "write then read"]);
+    rig.redisson_runs(&["write", "write then read"]);
     let locks = rig.locks();
     assert!(locks.rw("a").read().blocking().try_acquire().unwrap_err().is_taken());
     let waiting = spawn(move || locks.rw("a").read().blocking().acquire_within(PATIENCE).unwrap());
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
-    rig.plays(&["write unlock that leaves a reader"]);
+    rig.redisson_runs(&["write unlock that leaves a reader"]);
     let ours = waiting.join().unwrap();
-    assert!(!rig.write_would_take());
+    assert!(!rig.redisson_can_write());
     ours.release_blocking().unwrap();
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
 }
@@ -147,10 +147,10 @@ fn tokens_continue_those_of_a_fenced_lock() {
     let rig = redisson();
     let locks = rig.locks();
     let key = "redisson_lock_token:{lock:a}";
-    let read = || rig.says(&["GET", key]).parse::<u64>().unwrap();
+    let read = || rig.command(&["GET", key]).parse::<u64>().unwrap();
     acquire(&locks, "a").release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", key]), "0", "where there is no FencedLock, we make no key for it");
-    rig.plays(&["lock fenced", "unlock"]);
+    assert_eq!(rig.command(&["EXISTS", key]), "0", "where there is no FencedLock, we make no key for it");
+    rig.redisson_runs(&["lock fenced", "unlock"]);
     assert_eq!(read(), 1);
     let mut newest = 1;
     for _ in 0..3 {
@@ -158,13 +158,13 @@ fn tokens_continue_those_of_a_fenced_lock() {
         assert!(guard.token().number > newest && read() >= guard.token().number);
         guard.release_blocking().unwrap();
         let before = read();
-        rig.plays(&["lock fenced", "unlock"]);
+        rig.redisson_runs(&["lock fenced", "unlock"]);
         newest = read();
         assert_eq!(newest, before + 1, "Redisson counts on from ours");
     }
     // Far ahead, as with a clock that was set back.
     let ahead = newest + 3_600_000_000;
-    rig.says(&["SET", key, &ahead.to_string()]);
+    rig.command(&["SET", key, &ahead.to_string()]);
     let guard = acquire(&locks, "a");
     assert!(guard.token().number > ahead && read() >= guard.token().number);
     assert_eq!(rig.millis_left(key), -1, "it lasts");
@@ -173,7 +173,7 @@ fn tokens_continue_those_of_a_fenced_lock() {
 #[test]
 fn claims_do_not_overtake_the_fair_lock_queue() {
     let rig = redisson();
-    rig.plays(&["fair lock", "fair wait"]);
+    rig.redisson_runs(&["fair lock", "fair wait"]);
     let locks = rig.locks();
     let waiting = spawn({
         let locks = locks.clone();
@@ -182,14 +182,14 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
     let ours = || rig.show("a").waiters.iter().filter(|waiter| waiter.owner != "Redisson").count();
     rig.until("it waits", || ours() == 1);
     assert_eq!(rig.show("a").waiters[0].id, OTHER, "who goes first is shown first");
-    rig.plays(&["fair unlock to who waits"]);
+    rig.redisson_runs(&["fair unlock to who waits"]);
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         assert!(request.blocking().try_acquire().unwrap_err().is_taken(), "it is free, and another's turn");
     }
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
-    rig.plays(&["fair lock of who waited"]);
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
+    rig.redisson_runs(&["fair lock of who waited"]);
     assert_eq!(rig.show("a").holders[0].id, OTHER);
-    rig.plays(&["fair unlock"]);
+    rig.redisson_runs(&["fair unlock"]);
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
@@ -198,7 +198,7 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
 fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
     let rig = redisson();
-    let line = || rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
+    let line = || rig.command(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
     let waits = |locks: &leasehold_core::Locks| {
         let before = rig.show("a").waiters.len();
         let request = locks.mutex("a").blocking();
@@ -207,34 +207,34 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
         waiting
     };
     let (one, two) = (rig.locks(), rig.locks());
-    rig.plays(&["fair lock"]);
+    rig.redisson_runs(&["fair lock"]);
     let first = waits(&one);
     assert_eq!(line(), "", "nobody waits there");
-    rig.plays(&["fair wait"]);
+    rig.redisson_runs(&["fair wait"]);
     let second = waits(&two);
     assert_eq!(line(), format!("{OTHER} {OURS}"));
     let till = |owner: &str| -> u64 {
-        rig.says(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
+        rig.command(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
     };
     assert!(till(OURS) > till(OTHER));
 
     // Another one enters behind ours; then the first one is granted, then ours, then the one behind, then ours again.
-    rig.says(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
+    rig.command(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
     let later = (till(OURS) + 300_000).to_string();
-    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
-    rig.plays(&["fair unlock to who waits", "fair lock of who waited", "fair unlock"]);
+    rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
+    rig.redisson_runs(&["fair unlock to who waits", "fair lock of who waited", "fair unlock"]);
     let guard = first.join().unwrap();
     rig.until("the other stands behind", || line() == format!("behind:1 {OURS}"));
     assert!(till("behind:1") < later.parse().unwrap(), "it waits for one less");
     guard.release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "it is the turn of who came behind");
-    rig.says(&["LPOP", "redisson_lock_queue:{lock:a}"]);
-    rig.says(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "it is the turn of who came behind");
+    rig.command(&["LPOP", "redisson_lock_queue:{lock:a}"]);
+    rig.command(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
     second.join().unwrap().release_blocking().unwrap();
     assert_eq!(line(), "");
 
     // A claim that gives up is no longer in that queue.
-    rig.plays(&["fair lock", "fair wait"]);
+    rig.redisson_runs(&["fair lock", "fair wait"]);
     let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
     rig.until("it left", || line() == OTHER);
@@ -245,26 +245,26 @@ fn a_release_wakes_the_head_of_the_fair_lock_queue() {
     let rig = redisson();
     let channel = format!("redisson_lock__channel:{{lock:a}}:{OTHER}");
     let guard = acquire(&rig.locks(), "a");
-    rig.plays(&["fair wait"]);
-    let mut listener = rig.listens(&[&channel]);
+    rig.redisson_runs(&["fair wait"]);
+    let mut listener = rig.listen(&[&channel]);
     guard.release_blocking().unwrap();
-    assert_eq!(listener.hears(), (channel, "0".to_owned()));
+    assert_eq!(listener.receive(), (channel, "0".to_owned()));
 }
 
 /// A program that died while it waited for a FairLock, before another program of Redisson removed it.
 #[test]
 fn an_expired_fair_lock_waiter_blocks_no_claim() {
     let rig = redisson();
-    rig.plays(&["fair wait"]);
-    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", "1795385657385", OTHER]);
+    rig.redisson_runs(&["fair wait"]);
+    rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", "1795385657385", OTHER]);
     let locks = rig.locks();
-    let past = rig.says(&["TIME"]).split(' ').next().unwrap().parse::<u64>().unwrap() * 1000 - 1;
-    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", &past.to_string(), OTHER]);
+    let past = rig.command(&["TIME"]).split(' ').next().unwrap().parse::<u64>().unwrap() * 1000 - 1;
+    rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", &past.to_string(), OTHER]);
     locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
-    rig.says(&["DEL", "redisson_lock_timeout:{lock:a}"]);
+    rig.command(&["DEL", "redisson_lock_timeout:{lock:a}"]);
     locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     assert_eq!(
-        rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]),
+        rig.command(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]),
         OTHER,
         "and is left as it is"
     );

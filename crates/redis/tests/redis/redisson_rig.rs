@@ -31,43 +31,43 @@ pub(crate) fn redisson_with(arguments: &[&str]) -> Rig {
 
 impl Rig {
     /// Sends the commands of Redisson at these steps, under the key of the name `a`.
-    pub(crate) fn plays(&self, steps: &[&str]) {
+    pub(crate) fn redisson_runs(&self, steps: &[&str]) {
         for step in steps {
             let mut lines = EFFECTS.lines().skip_while(|line| line != step);
             assert!(lines.next().is_some(), "{step} is no step that was recorded");
             for line in lines.take_while(|line| line.starts_with(' ')) {
                 let words: Vec<String> = line.split_whitespace().map(word).collect();
-                self.says(&words.iter().map(String::as_str).collect::<Vec<_>>());
+                self.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
             }
         }
     }
 
     /// The hash under the key of the name `a`.
     pub(crate) fn hash(&self) -> BTreeMap<String, String> {
-        let said = self.server.command(&["HGETALL", "lock:a"]);
-        said.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+        let reply = self.server.command(&["HGETALL", "lock:a"]);
+        reply.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
     }
 
     pub(crate) fn millis_left(&self, key: &str) -> i64 {
-        self.says(&["PTTL", key]).parse().unwrap()
+        self.command(&["PTTL", key]).parse().unwrap()
     }
 
     /// Whether `lock()` of an `RLock`, a `SpinLock` or a `FencedLock` of another program would take it now.
-    pub(crate) fn lock_would_take(&self) -> bool {
-        self.says(&["EXISTS", "lock:a"]) == "0" || self.says(&["HEXISTS", "lock:a", OTHER]) == "1"
+    pub(crate) fn redisson_can_lock(&self) -> bool {
+        self.command(&["EXISTS", "lock:a"]) == "0" || self.command(&["HEXISTS", "lock:a", OTHER]) == "1"
     }
 
     /// The same for a reader of a read-write lock.
-    pub(crate) fn read_would_take(&self) -> bool {
-        matches!(&*self.says(&["HGET", "lock:a", "mode"]), "" | "read")
+    pub(crate) fn redisson_can_read(&self) -> bool {
+        matches!(&*self.command(&["HGET", "lock:a", "mode"]), "" | "read")
     }
 
-    pub(crate) fn write_would_take(&self) -> bool {
-        self.says(&["HGET", "lock:a", "mode"]).is_empty()
+    pub(crate) fn redisson_can_write(&self) -> bool {
+        self.command(&["HGET", "lock:a", "mode"]).is_empty()
     }
 
     /// Listens to the channels of the name `a` as Redisson's waiters do.
-    pub(crate) fn listens(&self, channels: &[&str]) -> ChannelListener {
+    pub(crate) fn listen(&self, channels: &[&str]) -> ChannelListener {
         ChannelListener::at(self.server.port(), channels)
     }
 }
@@ -118,11 +118,11 @@ impl ChannelListener {
     }
 
     /// The next message, and its channel.
-    pub(crate) fn hears(&mut self) -> (String, String) {
+    pub(crate) fn receive(&mut self) -> (String, String) {
         self.next("message")
     }
 
-    pub(crate) fn hears_by_slot(&mut self) -> (String, String) {
+    pub(crate) fn receive_by_slot(&mut self) -> (String, String) {
         self.next("smessage")
     }
 

@@ -22,8 +22,8 @@ impl Harness for RedlockRig {
         // A node that lost its data has no vote for as long as the longest lease: see `redlock_faults`.
         let cuts = kind == Disturbance::Cut;
         if cuts {
-            self.says(&["CLIENT", "KILL", "TYPE", "normal"]);
-            self.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            self.command_all(&["CLIENT", "KILL", "TYPE", "normal"]);
+            self.command_all(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         }
         Box::pin(std::future::ready(cuts))
     }
@@ -58,15 +58,17 @@ fn five_nodes_conform() {
 fn every_node_stores_the_same_plain_string() {
     let rig = RedlockRig::new(3);
     let guard = rig.locks().mutex("a").blocking().acquire().unwrap();
-    rig.until("it is on all nodes", || rig.says(&["GET", "lock:a"]).iter().all(|value| !value.is_empty()));
-    let values = rig.says(&["GET", "lock:a"]);
+    rig.until("it is on all nodes", || {
+        rig.command_all(&["GET", "lock:a"]).iter().all(|value| !value.is_empty())
+    });
+    let values = rig.command_all(&["GET", "lock:a"]);
     assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
-    for left in rig.says(&["PTTL", "lock:a"]) {
+    for left in rig.command_all(&["PTTL", "lock:a"]) {
         assert!((1..=30_000).contains(&left.parse::<i64>().unwrap()), "{left}");
     }
     assert!(values[0].starts_with(&guard.id().to_string()), "{values:?}");
     guard.release_blocking().unwrap();
-    rig.until("it is gone", || rig.says(&["GET", "lock:a"]).iter().all(String::is_empty));
+    rig.until("it is gone", || rig.command_all(&["GET", "lock:a"]).iter().all(String::is_empty));
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
                 stats.split("cmdstat_evalsha:calls=").nth(1).map(|rest| rest.split(',').next().unwrap());
             calls.map_or(0, |calls| calls.parse::<u32>().unwrap())
         };
-        rig.says(&["INFO", "commandstats"]).iter().map(calls).sum::<u32>()
+        rig.command_all(&["INFO", "commandstats"]).iter().map(calls).sum::<u32>()
     };
     rig.run(async {
         let claim = claim_of("first");
@@ -119,5 +121,5 @@ fn a_refused_claim_of_another_mode_leaves_no_key() {
     let engine = rig.engine();
     let claim = leasehold_core::Claim { mode: Mode::Shared, ..claim_of("a") };
     rig.run(async { engine.claim(&claim, How::Create).await.unwrap_err() });
-    assert!(rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+    assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
 }

@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Claim, Engine, EngineError, Env, Fault, Grant, Guar
 use leasehold_redis::{RedlockConfig, RedlockEngine};
 
 use crate::{
-    cluster_rig::{end, hold},
+    cluster_rig::{hold_of, release_of},
     redlock_rig::{AGE, RedlockRig, at},
     rig::{PATIENCE, acquire, claim_of},
 };
@@ -38,11 +38,11 @@ async fn granted(engine: &RedlockEngine, claim: &Claim) -> Grant {
 }
 
 /// Retries while nodes are late or gone, until the answer differs.
-async fn settled(engine: &RedlockEngine, claim: &Claim) -> Result<Answer, EngineError> {
+async fn claim_until_answered(engine: &RedlockEngine, claim: &Claim) -> Result<Answer, EngineError> {
     loop {
         match engine.claim(claim, How::Create).await {
             Err(error) if matches!(error.fault, Fault::Retry | Fault::Full) => {}
-            said => return said,
+            answer => return answer,
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -64,7 +64,7 @@ fn a_hung_node_is_not_waited_for() {
     let other = rig.locks();
     acquire(&other, "b").release_blocking().unwrap();
     rig.nodes[0].resume();
-    rig.until("nothing is left", || rig.says(&["KEYS", "lock:*"]).iter().all(String::is_empty));
+    rig.until("nothing is left", || rig.command_all(&["KEYS", "lock:*"]).iter().all(String::is_empty));
 }
 
 #[test]
@@ -75,22 +75,22 @@ fn a_late_success_of_a_node_leaves_no_lock() {
     let (first, second) = (claim("first"), claim("a"));
     rig.run(async {
         let grant = granted(&engine, &first).await;
-        engine.release(&[end(&first, Some(&grant))]).await;
+        engine.release(&[release_of(&first, Some(&grant))]).await;
     });
     rig.until("all are connected", || proxies.iter().all(|proxy| proxy.connections() > 0));
     proxies[2].hold_answers();
     rig.run(async {
         let grant = granted(&engine, &second).await;
         rig.until("the last one has it too", || rig.nodes[2].command(&["EXISTS", "lock:a"]) == ["1"]);
-        engine.release(&[end(&second, Some(&grant))]).await;
+        engine.release(&[release_of(&second, Some(&grant))]).await;
     });
     proxies[2].let_go();
     rig.run(async {
         let third = claim("b");
         let grant = granted(&engine, &third).await;
-        engine.release(&[end(&third, Some(&grant))]).await;
+        engine.release(&[release_of(&third, Some(&grant))]).await;
     });
-    rig.until("nothing is left", || rig.says(&["KEYS", "lock:*"]).iter().all(String::is_empty));
+    rig.until("nothing is left", || rig.command_all(&["KEYS", "lock:*"]).iter().all(String::is_empty));
 }
 
 /// A holds by two nodes; the third was not reached.
@@ -114,14 +114,14 @@ fn a_node_whose_clock_stepped_has_no_vote() {
     assert_eq!(rig.nodes[0].command(&["EXISTS", "lock:a"]), ["0"], "its lease is over there");
     // For a client that comes now, two nodes are free.
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    let kept = rig.run(one.renew(&[hold(&held, &grant)]));
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    let kept = rig.run(one.renew(&[hold_of(&held, &grant)]));
     assert!(matches!(kept[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{kept:?}");
     // The nodes that agree decide.
-    rig.run(one.release(&[end(&held, Some(&grant))]));
-    let said = rig.run(settled(&other, &claim("b")));
-    assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
+    let answer = rig.run(claim_until_answered(&other, &claim("b")));
+    assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
 }
 
 /// A client that saw the step does not use the node for as long as leases may have ended early there, even when it
@@ -131,9 +131,9 @@ fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     let rig = RedlockRig::new(3);
     let one = locks(&rig.config);
     let guard = take(&one, "a");
-    let said = rig.run(one.guarantee()).unwrap();
-    assert_eq!(said.level, leasehold_core::Level::BestEffort);
-    assert!(said.to_string().contains("clocks of a majority"), "{said}");
+    let answer = rig.run(one.guarantee()).unwrap();
+    assert_eq!(answer.level, leasehold_core::Level::BestEffort);
+    assert!(answer.to_string().contains("clocks of a majority"), "{answer}");
     rig.nodes[..2].iter().for_each(|node| node.set_clock(AGE + 60));
     rig.until("both are free", || {
         rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"])
@@ -141,8 +141,8 @@ fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     // Nobody can exclude others now; the holder learns it at its next renewal.
     let confirmed = rig.run(guard.confirm());
     assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");
-    let said = rig.run(one.guarantee()).unwrap().to_string();
-    assert!(said.contains("the clocks is") && said.contains("ms apart"), "{said}");
+    let answer = rig.run(one.guarantee()).unwrap().to_string();
+    assert!(answer.contains("the clocks is") && answer.contains("ms apart"), "{answer}");
 }
 
 #[test]
@@ -153,12 +153,12 @@ fn a_node_that_restarted_empty_has_no_vote() {
     rig.nodes[0].restart();
     // For a client that comes now, two nodes are free.
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    let released = rig.run(one.release(&[end(&held, Some(&grant))]));
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    let released = rig.run(one.release(&[release_of(&held, Some(&grant))]));
     assert_eq!(released.len(), 1);
-    let said = rig.run(settled(&other, &claim("b")));
-    assert!(matches!(said, Ok(Answer::Held(_))), "two nodes are old: {said:?}");
+    let answer = rig.run(claim_until_answered(&other, &claim("b")));
+    assert!(matches!(answer, Ok(Answer::Held(_))), "two nodes are old: {answer:?}");
 }
 
 /// Like a file that was not synced, or a snapshot, that restores an earlier state.
@@ -170,9 +170,9 @@ fn a_node_that_restarted_with_an_older_copy_has_no_vote() {
     rig.nodes[0].restart();
     rig.nodes[0].command(&["SET", "leasehold:{}B", "1 1000"]);
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    rig.run(one.release(&[end(&held, Some(&grant))]));
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
 }
 
 #[test]
@@ -181,9 +181,9 @@ fn a_node_that_was_emptied_has_no_vote() {
     let (_proxies, one, held, grant) = held_by_two(&rig);
     rig.nodes[0].command(&["FLUSHALL"]);
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    rig.run(one.release(&[end(&held, Some(&grant))]));
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn all_nodes_restarted_empty_grant_nothing_until_all_leases_end() {
     let other = engine(&rig.config);
     let error = rig.run(other.claim(&claim("a"), How::Create)).unwrap_err();
     assert!(error.fault == Fault::Full && error.message.contains("has no vote for"), "{error:?}");
-    rig.until("its loss is told", || {
-        matches!(rig.run(one.renew(&[hold(&held, &grant)]))[..], [Renewed::Lost(_)])
+    rig.until("its loss is reported", || {
+        matches!(rig.run(one.renew(&[hold_of(&held, &grant)]))[..], [Renewed::Lost(_)])
     });
     let waiting = locks(&rig.config);
     let next = take(&waiting, "a");
@@ -213,12 +213,14 @@ fn a_failed_renewal_releases_nothing_while_the_lease_lasts() {
     let (proxies, config) = rig.proxied();
     let locks = Locks::builder(Arc::new(RedlockEngine::new(config, &Env::system()))).build();
     let guard = acquire(&locks, "a");
-    rig.until("it is on all nodes", || rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"));
+    rig.until("it is on all nodes", || {
+        rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1")
+    });
     proxies[..2].iter().for_each(|proxy| proxy.sever());
     let failed = rig.run(guard.confirm());
     assert!(failed.as_ref().is_err_and(|error| !error.is_lost()), "{failed:?}");
     assert!(guard.check());
-    assert!(rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"), "nothing was released");
+    assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"), "nothing was released");
     proxies[..2].iter().for_each(|proxy| proxy.mend());
     rig.until("it is renewed again", || rig.run(guard.confirm()).is_ok());
     guard.release_blocking().unwrap();
@@ -248,7 +250,7 @@ fn rolling_restarts_end_no_hold_that_is_renewed() {
         });
     }
     guard.release_blocking().unwrap();
-    rig.until("it is gone", || rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+    rig.until("it is gone", || rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
 }
 
 #[test]
@@ -261,8 +263,8 @@ fn a_host_name_that_moves_to_another_node_gets_no_second_vote() {
     proxies[1].point_to(rig.nodes[0].port());
     proxies[1].lose();
     rig.until("it is seen", || {
-        let said = rig.run(engine.claim(&claim("a"), How::Create));
-        said.is_err_and(|error| error.fault == Fault::Misconfigured && error.message.contains("one server"))
+        let answer = rig.run(engine.claim(&claim("a"), How::Create));
+        answer.is_err_and(|error| error.fault == Fault::Misconfigured && error.message.contains("one server"))
     });
 }
 
@@ -284,7 +286,7 @@ fn tokens_stay_unique_when_locks_expire_on_single_nodes() {
                         tokens.push(grant.token.number);
                         // Its hold ends on one node, each time on another.
                         nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
-                        engine.release(&[end(&claim, Some(&grant))]).await;
+                        engine.release(&[release_of(&claim, Some(&grant))]).await;
                     } else {
                         nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
                     }
@@ -306,7 +308,7 @@ fn tokens_stay_unique_when_locks_expire_on_single_nodes() {
 fn tokens_grow_although_a_node_lost_data_and_its_clock_stepped() {
     let mut rig = RedlockRig::new(3);
     let (_proxies, one, held, grant) = held_by_two(&rig);
-    rig.run(one.release(&[end(&held, Some(&grant))]));
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
     rig.nodes[0].kill();
     rig.nodes[0].restart();
     let ports: Vec<_> = rig.nodes.iter().map(|node| node.port()).collect();
@@ -317,8 +319,8 @@ fn tokens_grow_although_a_node_lost_data_and_its_clock_stepped() {
     // Now the node seems to have been running for long.
     rig.nodes[0].set_clock(AGE + 86_400);
     for engine in [other, engine(&config)] {
-        let said = rig.run(engine.claim(&claim("a"), How::Create));
-        assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        let answer = rig.run(engine.claim(&claim("a"), How::Create));
+        assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
     }
     // When its clock is set right, it has its vote once every lease has ended that it may have forgotten.
     rig.nodes[0].set_clock(AGE);

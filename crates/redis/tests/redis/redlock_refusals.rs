@@ -6,7 +6,7 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::{
     cluster_rig::ClusterRig,
-    conformance::{PASSWORD, has_rights_on_channels, without_channels},
+    conformance::{PASSWORD, has_rights_on_channels, without_channel_rights},
     redlock_rig::{RedlockRig, at},
     rig::{acquire, claim_of},
 };
@@ -32,7 +32,7 @@ fn two_names_for_one_server_are_refused() {
     let error = rig.run(async { engine.claim(&claim_of("a"), How::Create).await.unwrap_err() });
     assert_eq!(error.fault, Fault::Misconfigured);
     assert!(error.message.contains("lead to one server"), "{error:?}");
-    assert_eq!(rig.says(&["EXISTS", "lock:a"])[1], "0");
+    assert_eq!(rig.command_all(&["EXISTS", "lock:a"])[1], "0");
 }
 
 #[test]
@@ -121,18 +121,18 @@ fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
 fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
-    rig.says(&["HSET", "lock:hash", "field", "1"]);
+    rig.command_all(&["HSET", "lock:hash", "field", "1"]);
     let error = locks.mutex("hash").blocking().try_acquire().unwrap_err();
     assert!(
         error.is_misconfigured() && error.to_string().contains("something else than a string"),
         "{error}"
     );
-    assert!(rig.says(&["HGET", "lock:hash", "field"]).iter().all(|value| value == "1"));
+    assert!(rig.command_all(&["HGET", "lock:hash", "field"]).iter().all(|value| value == "1"));
     for (name, value) in [("theirs", "x"), ("empty", "")] {
-        rig.says(&["SET", &format!("lock:{name}"), value]);
+        rig.command_all(&["SET", &format!("lock:{name}"), value]);
         let error = locks.mutex(name).blocking().try_acquire().unwrap_err();
         assert!(error.is_taken(), "{error}");
-        assert!(rig.says(&["GET", &format!("lock:{name}")]).iter().all(|found| found == value));
+        assert!(rig.command_all(&["GET", &format!("lock:{name}")]).iter().all(|found| found == value));
     }
     let view = rig.show("theirs");
     assert!(view.holders[0].foreign && view.holders[0].token.is_none(), "{view:?}");
@@ -140,7 +140,7 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     // One vote cannot exclude a majority.
     rig.nodes[0].command(&["SET", "lock:one", "x"]);
     acquire(&locks, "one").release_blocking().unwrap();
-    assert_eq!(rig.says(&["GET", "lock:one"])[0], "x");
+    assert_eq!(rig.command_all(&["GET", "lock:one"])[0], "x");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_ttl_over_the_maximum_is_refused() {
 #[test]
 fn a_user_without_the_right_to_info_is_denied() {
     let mut rig = RedlockRig::new(3);
-    rig.says(&["ACL", "SETUSER", "blind", "on", "nopass", "~*", "&*", "+@all", "-info"]);
+    rig.command_all(&["ACL", "SETUSER", "blind", "on", "nopass", "~*", "&*", "+@all", "-info"]);
     let config = rig.config.clone();
     rig.config = config.each(|node| Ok(node.login("blind", "x"))).unwrap();
     let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
@@ -190,7 +190,7 @@ fn the_documented_rights_suffice() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let users = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
-    let users = if has_rights_on_channels() { users } else { without_channels(&users) };
+    let users = if has_rights_on_channels() { users } else { without_channel_rights(&users) };
     std::fs::write(&file, users).unwrap();
     let mut rig = RedlockRig::with(3, &["--aclfile", file.to_str().unwrap()]);
     let config = rig.config.clone();

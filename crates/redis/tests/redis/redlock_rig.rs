@@ -30,7 +30,7 @@ impl RedlockRig {
 
     pub(crate) fn with(nodes: usize, arguments: &[&str]) -> Self {
         let nodes: Vec<_> = (0..nodes).map(|_| RedisServer::with_clock(arguments)).collect();
-        nodes.iter().for_each(old);
+        nodes.iter().for_each(make_old);
         let config = RedlockConfig::new(nodes.iter().map(|node| at(node.port())).collect()).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { nodes, config, runtime }
@@ -61,7 +61,7 @@ impl RedlockRig {
     }
 
     /// The reply of each node to a command, in one line.
-    pub(crate) fn says(&self, command: &[&str]) -> Vec<String> {
+    pub(crate) fn command_all(&self, command: &[&str]) -> Vec<String> {
         self.nodes.iter().map(|node| node.command(command).join(" ")).collect()
     }
 
@@ -75,18 +75,18 @@ impl RedlockRig {
 
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let keys = self.nodes.iter().flat_map(|node| node.command(&["--raw", "KEYS", "*"]));
-        keys.filter(|key| !key.is_empty() && !lapses(key)).collect()
+        keys.filter(|key| !key.is_empty() && !expires(key)).collect()
     }
 }
 
 /// Makes the node seem to have been running, with its data, for long.
-pub(crate) fn old(node: &RedisServer) {
+pub(crate) fn make_old(node: &RedisServer) {
     node.set_clock(AGE);
     node.command(&["SET", "leasehold:{}B", "1 1000"]);
 }
 
 /// Newest tokens, tombstones, and the time since when the node has its data.
-fn lapses(key: &str) -> bool {
+fn expires(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D']))
 }

@@ -33,10 +33,10 @@ fn a_wrong_password_is_denied_at_once_and_never_shown() {
 #[test]
 fn a_user_without_rights_is_denied() {
     let rig = Rig::new();
-    rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~lock:*", "&*", "+@all", "-evalsha"]);
+    rig.command(&["ACL", "SETUSER", "poor", "on", ">pw", "~lock:*", "&*", "+@all", "-evalsha"]);
     let error = locks_of(&rig, "poor", "pw").mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("NOPERM"), "{error}");
-    rig.says(&["ACL", "SETUSER", "poor", "+@all", "resetkeys", "~other:*"]);
+    rig.command(&["ACL", "SETUSER", "poor", "+@all", "resetkeys", "~other:*"]);
     let error = locks_of(&rig, "poor", "pw").mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_denied(), "{error}");
     assert_eq!(rig.leftovers(), Vec::<String>::new());
@@ -47,11 +47,11 @@ fn a_user_without_rights_is_denied() {
 fn a_user_without_a_right_that_a_script_needs_is_denied() {
     for lacks in ["-set", "-zadd", "-hset", "-pttl", "-exists"] {
         let rig = Rig::new();
-        rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", lacks]);
+        rig.command(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", lacks]);
         let locks = locks_of(&rig, "poor", "pw");
         let error = locks.semaphore("a", 2).blocking().acquire().unwrap_err();
         assert!(error.is_denied() && error.to_string().contains("give it the rights"), "{lacks}: {error}");
-        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{lacks}");
+        assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "{lacks}");
     }
 }
 
@@ -81,19 +81,19 @@ fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = locks.rw("a").read().blocking().acquire().unwrap();
-    let record = rig.says(&["KEYS", "leasehold:*clock:a"]);
+    let record = rig.command(&["KEYS", "leasehold:*clock:a"]);
     guard.release_blocking().unwrap();
     for other in ["foo", "\u{1}", "[]", "\u{7ff}"] {
-        rig.says(&["SET", &record, other]);
+        rig.command(&["SET", &record, other]);
         for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
             let error = request.blocking().try_acquire().unwrap_err();
             assert!(error.is_misconfigured(), "{other:?}: {error}");
         }
         let error = rig.run(locks.show("a")).unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains("delete"), "{other:?}: {error}");
-        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{other:?}");
+        assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "{other:?}");
     }
-    rig.says(&["DEL", &record]);
+    rig.command(&["DEL", &record]);
     acquire(&locks, "a").release_blocking().unwrap();
 }
 
@@ -101,7 +101,7 @@ fn a_record_that_another_program_wrote_is_a_misconfiguration() {
 #[test]
 fn a_forbidden_release_is_denied_at_once() {
     let rig = Rig::new();
-    rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-del"]);
+    rig.command(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-del"]);
     let guard = acquire(&locks_of(&rig, "poor", "pw"), "a");
     let error = guard.release_blocking().unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("give it the rights"), "{error}");
@@ -111,9 +111,9 @@ fn a_forbidden_release_is_denied_at_once() {
 fn a_cluster_node_is_a_misconfiguration() {
     let cluster =
         RedisCluster::start_with(RedisClusterOptions { masters: 1, replicas: 0, ..Default::default() });
-    let place = local(cluster.ports()[0]);
-    let right = format!("write redis+cluster://{place}");
-    let error = locks_at(Config::new(Address::Tcp(place))).mutex("a").blocking().acquire().unwrap_err();
+    let endpoint = local(cluster.ports()[0]);
+    let right = format!("write redis+cluster://{endpoint}");
+    let error = locks_at(Config::new(Address::Tcp(endpoint))).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains(&right), "{error}");
 }
 
@@ -154,12 +154,12 @@ fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
         let shared = locks.rw("b").read().blocking().acquire().unwrap();
         let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
         rig.until("it waits, or the lease has ended", || !rig.show("a").waiters.is_empty() || !guard.check());
-        rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+        rig.command(&["CONFIG", "SET", "maxmemory", "1"]);
         refuses_claims(&rig, &locks);
         std::thread::sleep(ttl + ttl / 4);
         if !guard.check() || guard.release_blocking().is_err() {
             // The waiter may have been refused meanwhile.
-            rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
+            rig.command(&["CONFIG", "SET", "maxmemory", "0"]);
             drop(waiting.join().unwrap());
             return false;
         }
@@ -168,7 +168,7 @@ fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
         shared.release_blocking().unwrap();
         next.release_blocking().unwrap();
         assert_eq!(rig.leftovers(), Vec::<String>::new());
-        rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
+        rig.command(&["CONFIG", "SET", "maxmemory", "0"]);
         acquire(&locks, "c").release_blocking().unwrap();
         true
     });
@@ -190,7 +190,7 @@ fn a_replica_refuses_claims_and_its_holds_end_in_time() {
     let (rig, primary) = (Rig::new(), Rig::new());
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
-    rig.says(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
+    rig.command(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
     let error = rig.locks().mutex("b").blocking().acquire().unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("replica"), "{error}");
     // A client that knew it as the master waits for the fail-over to end.
@@ -227,9 +227,9 @@ fn a_waiter_forgotten_by_a_read_only_server_keeps_waiting() {
     let mut operator = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
     operator.write_all(b"MULTI\r\nFLUSHALL\r\nCONFIG SET min-replicas-to-write 1\r\nEXEC\r\n").unwrap();
     rig.until("it is refused", || {
-        waiting.is_finished() || rig.says(&["INFO", "errorstats"]).contains("errorstat_NOREPLICAS")
+        waiting.is_finished() || rig.command(&["INFO", "errorstats"]).contains("errorstat_NOREPLICAS")
     });
-    rig.says(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    rig.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
@@ -244,13 +244,13 @@ fn a_long_foreign_script_is_waited_out() {
     let busy =
         spawn(move || leasehold_testkit::server::redis_command(port, &["EVAL", "while true do end", "0"]));
     rig.until("the server is busy", || {
-        let said = leasehold_testkit::server::redis_command(port, &["GET", "x"]);
-        String::from_utf8_lossy(&said.stdout).contains("BUSY")
-            || String::from_utf8_lossy(&said.stderr).contains("BUSY")
+        let output = leasehold_testkit::server::redis_command(port, &["GET", "x"]);
+        String::from_utf8_lossy(&output.stdout).contains("BUSY")
+            || String::from_utf8_lossy(&output.stderr).contains("BUSY")
     });
     let released = spawn(move || guard.release_blocking());
     std::thread::sleep(Duration::from_millis(500));
-    rig.says(&["SCRIPT", "KILL"]);
+    rig.command(&["SCRIPT", "KILL"]);
     busy.join().unwrap();
     released.join().unwrap().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
@@ -260,9 +260,9 @@ fn a_long_foreign_script_is_waited_out() {
 #[test]
 fn a_refused_claim_in_a_batch_does_not_affect_the_others() {
     let rig = Rig::new();
-    rig.says(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
+    rig.command(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
     let locks = locks_of(&rig, "half", "pw");
-    rig.says(&["LPUSH", "lock:mine-list", "x"]);
+    rig.command(&["LPUSH", "lock:mine-list", "x"]);
     // All at one time, so that they leave in one call.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let names = ["mine-1", "theirs", "mine-2", "mine-list", "mine-3"];
@@ -274,6 +274,6 @@ fn a_refused_claim_in_a_batch_does_not_affect_the_others() {
     for end in runtime.block_on(futures_util::future::join_all(guards.map(leasehold_core::Guard::release))) {
         end.unwrap();
     }
-    rig.says(&["DEL", "lock:mine-list"]);
+    rig.command(&["DEL", "lock:mine-list"]);
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }

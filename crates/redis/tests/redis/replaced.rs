@@ -10,29 +10,29 @@ use leasehold_testkit::server::{
 };
 
 use crate::{
-    cluster_rig::{ClusterRig, held, hold},
+    cluster_rig::{ClusterRig, granted, hold_of},
     rig::{PATIENCE, claim_of, local},
-    sentinel_rig::{SentinelRig, calm},
+    sentinel_rig::{SentinelRig, late_failover},
 };
 
 /// A hold that is not due to be renewed while a test runs.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// A stopped server, when it runs again, answers the requests in its socket. By then another may have its place.
-async fn believes_nothing_that_was_said_late(
+async fn ignores_a_late_answer(
     engine: &RedisEngine,
-    stands: Duration,
+    stopped_for: Duration,
     stop: impl FnOnce(),
     run: impl FnOnce(),
 ) {
     let claim = claim_of("{x}");
-    let hold = hold(&claim, &held(engine, &claim).await);
+    let hold = hold_of(&claim, &granted(engine, &claim).await);
     let hold: &[Hold] = std::slice::from_ref(&hold);
     assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
     stop();
     let late = engine.renew(hold);
     let (late, ()) = futures_util::future::join(late, async {
-        tokio::time::sleep(stands).await;
+        tokio::time::sleep(stopped_for).await;
         run();
     })
     .await;
@@ -48,13 +48,14 @@ async fn believes_nothing_that_was_said_late(
 /// A master is trusted for half of `down-after-milliseconds`, here 2 s; after 3 s it is connected to again anyway.
 #[test]
 fn a_late_answer_of_a_stopped_master_is_not_valid() {
-    let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..calm() });
+    let rig =
+        SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..late_failover() });
     let engine = rig.engine();
     let redis = std::sync::Mutex::new(rig.redis);
-    let stands = Duration::from_millis(2400);
-    rig.runtime.block_on(believes_nothing_that_was_said_late(
+    let stopped_for = Duration::from_millis(2400);
+    rig.runtime.block_on(ignores_a_late_answer(
         &engine,
-        stands,
+        stopped_for,
         || redis.lock().unwrap().pause(0),
         || redis.lock().unwrap().resume(0),
     ));
@@ -70,11 +71,11 @@ fn a_late_answer_of_a_node_that_was_not_replaced_is_not_valid() {
         ..RedisClusterOptions::default()
     };
     let rig = ClusterRig::of(RedisCluster::start_with(options));
-    let (_, owner, _) = rig.ends("{x}");
-    let (engine, stands) = (rig.engine(), Duration::from_millis(2000));
-    rig.run(believes_nothing_that_was_said_late(
+    let (_, owner, _) = rig.slot_and_nodes("{x}");
+    let (engine, stopped_for) = (rig.engine(), Duration::from_millis(2000));
+    rig.run(ignores_a_late_answer(
         &engine,
-        stands,
+        stopped_for,
         || rig.cluster().pause(owner),
         || rig.cluster().resume(owner),
     ));
@@ -82,7 +83,7 @@ fn a_late_answer_of_a_node_that_was_not_replaced_is_not_valid() {
 
 /// A replica replaced a node, lacks a hold, and no connection was closed: a client that is redirected there learns of
 /// it.
-fn tells_a_loss_when_the_replica_is_heard_of(rig: &ClusterRig, owner: usize, replica: usize) {
+fn reports_a_loss_once_redirected_to_the_replica(rig: &ClusterRig, owner: usize, replica: usize) {
     let locks = rig.locks();
     let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().failover(replica, RedisFailover::Takeover).unwrap();
@@ -93,27 +94,27 @@ fn tells_a_loss_when_the_replica_is_heard_of(rig: &ClusterRig, owner: usize, rep
         let other = locks.mutex("{x}other").blocking().acquire_within(PATIENCE);
         other.and_then(Guard::release_blocking).is_ok()
     });
-    rig.until("the loss is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
 }
 
 #[test]
 fn holds_are_in_doubt_when_a_replica_takes_over_a_node() {
     let rig = ClusterRig::new();
-    let (_, owner, _) = rig.ends("{x}");
-    tells_a_loss_when_the_replica_is_heard_of(&rig, owner, owner + 3);
+    let (_, owner, _) = rig.slot_and_nodes("{x}");
+    reports_a_loss_once_redirected_to_the_replica(&rig, owner, owner + 3);
 }
 
 /// For the clients, all slots of the node have moved before they ask for the owners.
 #[test]
 fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, ..) = rig.ends("{x}");
+    let (slot, ..) = rig.slot_and_nodes("{x}");
     let owner = rig.cluster().add();
     rig.cluster().migrate_slot(slot, owner).unwrap();
     let replica = rig.cluster().add_replica(owner);
     rig.cluster().settle();
-    tells_a_loss_when_the_replica_is_heard_of(&rig, owner, replica);
+    reports_a_loss_once_redirected_to_the_replica(&rig, owner, replica);
 }
 
 /// A restarted replica is asked for the owners of the slots, because the master is stopped: none of its lost data is
@@ -154,7 +155,7 @@ fn a_restarted_master_puts_its_holds_in_doubt() {
     let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().kill(0);
     rig.cluster().restart(0);
-    rig.until("the loss is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     // The node serves nothing for two seconds, so it may be asked twice.
     let kind = guard.release_blocking().unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
@@ -164,7 +165,7 @@ fn a_restarted_master_puts_its_holds_in_doubt() {
 /// is none.
 #[test]
 fn holds_are_in_doubt_when_the_master_refuses_writes() {
-    let mut rig = SentinelRig::new(calm());
+    let mut rig = SentinelRig::new(late_failover());
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.replicate(0);
@@ -178,7 +179,8 @@ fn holds_are_in_doubt_when_the_master_refuses_writes() {
 /// Sentinels announce what happens to all groups that they watch.
 #[test]
 fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
-    let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() });
+    let rig =
+        SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..late_failover() });
     let first = RedisServer::start(&[]);
     let second = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {}", first.port())]);
     let (other, port) = ("mymaster2", first.port().to_string());

@@ -7,11 +7,12 @@ use leasehold_testkit::server::RedisSentinelOptions;
 
 use crate::{
     rig::{PATIENCE, acquire, major},
-    sentinel_rig::{SentinelRig, calm, locks_of},
+    sentinel_rig::{SentinelRig, late_failover, locks_of},
 };
 
 fn rig() -> SentinelRig {
-    let mut rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() });
+    let mut rig =
+        SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..late_failover() });
     rig.config = rig.config.wait(2);
     rig
 }
@@ -93,7 +94,7 @@ fn a_pushed_grant_counts_once_the_replicas_have_it() {
 /// F26: if all replicas are waited for, either may be promoted.
 #[test]
 fn a_hold_on_all_replicas_survives_a_killed_master() {
-    let mut rig = SentinelRig::new(calm());
+    let mut rig = SentinelRig::new(late_failover());
     rig.config = rig.config.wait(2);
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(600)).blocking().acquire_within(PATIENCE).unwrap();
@@ -112,8 +113,11 @@ fn a_hold_on_all_replicas_survives_a_killed_master() {
 #[test]
 fn min_replicas_stops_grants_of_a_master_without_replicas() {
     let arguments = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
-    let mut rig =
-        SentinelRig::new(RedisSentinelOptions { arguments, down_after: Duration::from_secs(120), ..calm() });
+    let mut rig = SentinelRig::new(RedisSentinelOptions {
+        arguments,
+        down_after: Duration::from_secs(120),
+        ..late_failover()
+    });
     let locks = rig.locks();
     let guarantee = rig.runtime.block_on(locks.guarantee()).unwrap().to_string();
     assert!(!guarantee.contains("min-replicas-to-write is 0"), "{guarantee}");

@@ -70,7 +70,7 @@ impl Rig {
     }
 
     /// The server's reply to a command of an operator, in one line.
-    pub(crate) fn says(&self, command: &[&str]) -> String {
+    pub(crate) fn command(&self, command: &[&str]) -> String {
         self.server.command(command).join(" ")
     }
 
@@ -95,15 +95,15 @@ impl Rig {
 
 /// The first number of a server's version; `says` returns its reply to a command. Valkey names the Redis that it is
 /// compatible with.
-pub(crate) fn major(says: impl Fn(&[&str]) -> Vec<String>) -> u32 {
-    let told = says(&["INFO", "server"]);
-    let version = told.iter().find_map(|line| line.trim().strip_prefix("redis_version:")).unwrap();
+pub(crate) fn major(command: impl Fn(&[&str]) -> Vec<String>) -> u32 {
+    let info = command(&["INFO", "server"]);
+    let version = info.iter().find_map(|line| line.trim().strip_prefix("redis_version:")).unwrap();
     version.split('.').next().unwrap().parse().unwrap()
 }
 
 /// See [`Rig::leftovers`]; `says` returns the server's reply to a command.
-pub(crate) fn leftovers(says: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
-    let mut keys = says(&["KEYS", "*"]);
+pub(crate) fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
+    let mut keys = command(&["KEYS", "*"]);
     let remembers = "local c = redis.call('GET', KEYS[1])
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
     let lapses = |key: &str| {
@@ -111,7 +111,7 @@ pub(crate) fn leftovers(says: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
         // Redisson's layout adds a letter before it.
         match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
             // The record of a name whose hold was not released, but ended or expired.
-            Some('c') => says(&["EVAL", remembers, "1", key]).concat() == "1",
+            Some('c') => command(&["EVAL", remembers, "1", key]).concat() == "1",
             Some(kind) => matches!(kind, 'd' | 's' | 'w') || key.starts_with("leasehold:{}t"),
             None => false,
         }

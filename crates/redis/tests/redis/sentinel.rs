@@ -6,25 +6,25 @@ use leasehold_core::{ErrorKind, Level, Locks, Password};
 use leasehold_testkit::{server::RedisSentinelOptions, suite};
 
 use crate::{
-    conformance::{PASSWORD, has_rights_on_channels, without_channels},
+    conformance::{PASSWORD, has_rights_on_channels, without_channel_rights},
     rig::{PATIENCE, acquire},
-    sentinel_rig::{SentinelRig, calm, config_of, locks_of},
+    sentinel_rig::{SentinelRig, config_of, late_failover, locks_of},
 };
 
 /// No replica is to be promoted only because the machine is busy.
-fn still() -> RedisSentinelOptions<'static> {
-    RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() }
+fn no_failover() -> RedisSentinelOptions<'static> {
+    RedisSentinelOptions { down_after: Duration::from_secs(120), ..late_failover() }
 }
 
 #[test]
 fn the_engine_conforms_through_sentinels() {
-    let report = suite::engine(&SentinelRig::new(still()));
+    let report = suite::engine(&SentinelRig::new(no_failover()));
     assert!(report.passed.len() > 80, "{report}");
 }
 
 #[test]
 fn the_engine_conforms_when_it_waits_for_two_replicas() {
-    let mut rig = SentinelRig::new(still());
+    let mut rig = SentinelRig::new(no_failover());
     rig.config = rig.config.wait(2);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
@@ -36,13 +36,13 @@ const OF_NODES: &str = include_str!("../../../../docs/engines/redis.acl");
 
 #[test]
 fn the_documented_rights_suffice_on_sentinels_and_servers() {
-    let mut rig = SentinelRig::new(still());
-    let set = |users: &str, say: &dyn Fn(&[&str]) -> Vec<String>| {
-        let users = if has_rights_on_channels() { users.to_owned() } else { without_channels(users) };
+    let mut rig = SentinelRig::new(no_failover());
+    let set = |users: &str, command: &dyn Fn(&[&str]) -> Vec<String>| {
+        let users = if has_rights_on_channels() { users.to_owned() } else { without_channel_rights(users) };
         for line in users.lines() {
             let line = line.replace("CHANGE-ME", PASSWORD);
             let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
-            assert_eq!(say(&words), ["OK"]);
+            assert_eq!(command(&words), ["OK"]);
         }
     };
     let sentinels_have_users = has_users(&rig);
@@ -94,7 +94,7 @@ fn refused(locks: &Locks) -> leasehold_core::Error {
 
 #[test]
 fn a_wrong_master_name_is_refused_with_the_known_names() {
-    let rig = SentinelRig::new(still());
+    let rig = SentinelRig::new(no_failover());
     let url = rig.redis.url().replace("/mymaster", "/hermaster");
     let error = refused(&locks_of(config_of(&url)));
     assert!(error.is_misconfigured(), "{error}");
@@ -103,7 +103,7 @@ fn a_wrong_master_name_is_refused_with_the_known_names() {
 
 #[test]
 fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
-    let rig = SentinelRig::new(still());
+    let rig = SentinelRig::new(no_failover());
     let (sentinel, node) = (rig.redis.sentinel_ports()[0], rig.redis.ports()[0]);
     for (url, right) in [
         (
@@ -125,7 +125,7 @@ fn sentinels_and_servers_have_separate_passwords() {
         let options = RedisSentinelOptions {
             password: nodes.then_some(of_nodes),
             sentinel_password: sentinels.then_some(of_sentinels),
-            ..still()
+            ..no_failover()
         };
         let rig = SentinelRig::new(options);
         let right = if sentinels {
@@ -163,7 +163,7 @@ fn sentinels_and_servers_have_separate_passwords() {
 
 #[test]
 fn missing_sentinels_count_against_the_majority() {
-    let mut rig = SentinelRig::new(still());
+    let mut rig = SentinelRig::new(no_failover());
     rig.redis.kill_sentinel(0);
     let locks = rig.locks();
     // Its renewal is not due during the test.
@@ -180,7 +180,7 @@ fn missing_sentinels_count_against_the_majority() {
 
 #[test]
 fn a_dead_master_is_named_in_the_error() {
-    let mut rig = SentinelRig::new(still());
+    let mut rig = SentinelRig::new(no_failover());
     rig.redis.kill(0);
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     let dead = format!("cannot connect to 127.0.0.1:{}", rig.redis.ports()[0]);
@@ -191,7 +191,7 @@ fn a_dead_master_is_named_in_the_error() {
 /// They name a server that was made a replica without them, until they find out.
 #[test]
 fn a_replica_named_as_master_is_not_used() {
-    let rig = SentinelRig::new(still());
+    let rig = SentinelRig::new(no_failover());
     rig.redis.command(0, &["REPLICAOF", "127.0.0.1", &rig.redis.ports()[1].to_string()]);
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     assert!(
@@ -202,7 +202,7 @@ fn a_replica_named_as_master_is_not_used() {
 
 #[test]
 fn an_address_map_replaces_announced_addresses() {
-    let rig = SentinelRig::new(still());
+    let rig = SentinelRig::new(no_failover());
     let [port, ..] = rig.redis.ports();
     let proxy = leasehold_testkit::server::Proxy::start(port);
     let map = format!("127.0.0.1:{port}=localhost:{}", proxy.port());
@@ -214,7 +214,7 @@ fn an_address_map_replaces_announced_addresses() {
 #[test]
 fn the_guarantee_of_a_sentinel_group_is_best_effort() {
     let arguments = &["--appendonly", "yes", "--appendfsync", "always"];
-    let rig = SentinelRig::new(RedisSentinelOptions { arguments, ..still() });
+    let rig = SentinelRig::new(RedisSentinelOptions { arguments, ..no_failover() });
     let guarantee = rig.runtime.block_on(rig.locks().guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::BestEffort);
     let text = guarantee.to_string();

@@ -7,7 +7,7 @@ use leasehold_testkit::{server::RedisSentinelOptions, stopwatch::Stopwatch};
 
 use crate::{
     rig::{PATIENCE, acquire, major},
-    sentinel_rig::{SentinelRig, calm, config_of, locks_of},
+    sentinel_rig::{SentinelRig, config_of, late_failover, locks_of},
 };
 
 const LONG: Duration = Duration::from_secs(600);
@@ -24,13 +24,13 @@ fn is_connected(rig: &SentinelRig, node: usize) -> bool {
         || rig.redis.command(node, &["PUBSUB", "CHANNELS"]).join(" ").contains("leasehold:news:")
 }
 
-fn says_master(rig: &SentinelRig, node: usize) -> bool {
+fn reports_master(rig: &SentinelRig, node: usize) -> bool {
     rig.redis.command(node, &["ROLE"])[0] == "master"
 }
 
 #[test]
 fn holds_and_waiters_survive_a_killed_sentinel_master() {
-    let mut rig = SentinelRig::new(calm());
+    let mut rig = SentinelRig::new(late_failover());
     let (_locks, guard) = hold(&rig, "a");
     let other = rig.locks();
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
@@ -48,14 +48,14 @@ fn holds_and_waiters_survive_a_killed_sentinel_master() {
 /// The old master claims for seconds to be the master, and would keep its holds.
 #[test]
 fn holds_survive_a_planned_sentinel_fail_over() {
-    let mut rig = SentinelRig::new(calm());
+    let mut rig = SentinelRig::new(late_failover());
     let (_locks, guard) = hold(&rig, "a");
     rig.replicate(0);
     let second = rig.redis.failover();
     let watch = Stopwatch::start();
     rig.until("the new master is connected to", || is_connected(&rig, second));
     watch.assert_within(Duration::from_millis(1500), "from when a majority names it");
-    assert!(says_master(&rig, 0), "nobody has told the old one yet");
+    assert!(reports_master(&rig, 0), "nobody has told the old one yet");
     rig.until("nobody is on the old one", || !is_connected(&rig, 0));
     rig.until("it is confirmed", || guard.check());
     guard.release_blocking().unwrap();
@@ -65,7 +65,7 @@ fn holds_survive_a_planned_sentinel_fail_over() {
 /// The leading Sentinel waits for a replica that cannot follow.
 #[test]
 fn an_unfinished_fail_over_is_followed() {
-    let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..calm() });
+    let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..late_failover() });
     rig.redis.part([1, 2]);
     let (locks, _guard) = hold(&rig, "a");
     rig.redis.kill(0);
@@ -78,14 +78,14 @@ fn an_unfinished_fail_over_is_followed() {
 /// F25. One Sentinel is stale and names a replaced master, which does not know that it was replaced.
 #[test]
 fn a_stale_sentinel_and_the_old_master_are_ignored() {
-    let mut rig = SentinelRig::new(calm());
+    let mut rig = SentinelRig::new(late_failover());
     rig.redis.cut(0);
     rig.redis.cut_sentinel(0);
     let (locks, guard) = hold(&rig, "a");
     let token = guard.token();
     let second = rig.redis.master();
-    assert!(says_master(&rig, 0) && rig.has(0, "lock:a"), "the old one goes on");
-    rig.until("the loss is told", || !guard.check());
+    assert!(reports_master(&rig, 0) && rig.has(0, "lock:a"), "the old one goes on");
+    rig.until("the loss is reported", || !guard.check());
     assert_eq!(rig.redis.named_by(0), Some(0));
     let ports = rig.redis.sentinel_ports();
     for turn in 0..3 {
@@ -103,7 +103,7 @@ fn a_stale_sentinel_and_the_old_master_are_ignored() {
 /// I4. The new master knows an old token only.
 #[test]
 fn tokens_grow_past_tokens_lost_in_a_fail_over() {
-    let mut rig = SentinelRig::new(calm());
+    let mut rig = SentinelRig::new(late_failover());
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
     rig.replicate(0);
@@ -120,7 +120,7 @@ fn tokens_grow_past_tokens_lost_in_a_fail_over() {
 /// The new master's clock is ahead, so its leases end early.
 #[test]
 fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
-    let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..calm() });
+    let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..late_failover() });
     (1..3).for_each(|node| rig.redis.set_clock(node, 120));
     rig.redis.settle();
     let locks = rig.locks();
@@ -135,7 +135,7 @@ fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
         return rig.until("it is confirmed there", || guard.check());
     }
     assert!(!rig.has(second, "lock:a"), "it has ended there");
-    rig.until("the loss is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     let next = acquire(&locks, "a");
     assert!(next.check() && !guard.check());
 }
@@ -143,7 +143,7 @@ fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
 /// A master that was stopped answers, when it runs again, the requests in its socket.
 #[test]
 fn answers_of_a_master_stopped_past_a_promotion_do_not_count() {
-    let mut rig = SentinelRig::new(calm());
+    let mut rig = SentinelRig::new(late_failover());
     let (_locks, guard) = hold(&rig, "a");
     rig.replicate(0);
     rig.redis.pause(0);
@@ -155,6 +155,6 @@ fn answers_of_a_master_stopped_past_a_promotion_do_not_count() {
         confirming.join().unwrap()
     });
     assert!(confirmed.is_err(), "the answer of the old master was believed");
-    rig.until("the loss is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
 }

@@ -19,7 +19,7 @@ pub(crate) struct SentinelRig {
 }
 
 /// Sentinels with a time limit that a busy machine does not reach soon.
-pub(crate) fn calm() -> RedisSentinelOptions<'static> {
+pub(crate) fn late_failover() -> RedisSentinelOptions<'static> {
     RedisSentinelOptions { down_after: Duration::from_secs(5), ..RedisSentinelOptions::default() }
 }
 

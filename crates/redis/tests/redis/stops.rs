@@ -146,7 +146,7 @@ fn read<T: FromRedisValue>(value: Value) -> T {
 }
 
 /// A name on the server and in the machine.
-struct Both<'a> {
+struct ServerAndModel<'a> {
     real: &'a mut Real,
     lock: String,
     run: u64,
@@ -158,8 +158,8 @@ struct Both<'a> {
     tokens: HashMap<String, (u64, Token)>,
 }
 
-impl Both<'_> {
-    fn happen(&mut self, stop: Stop, event: &Event) {
+impl ServerAndModel<'_> {
+    fn apply(&mut self, stop: Stop, event: &Event) {
         match *event {
             Event::Claim(who, how) => self.claim(who, how, stop),
             Event::Renew(who) => self.renew(who, stop),
@@ -338,16 +338,24 @@ fn name(run: u64) -> Name {
     Name::new(&format!("run-{run}")).unwrap()
 }
 
-impl Both<'_> {
-    fn live(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
+impl ServerAndModel<'_> {
+    fn run_history(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let (queue, tombstones, tokens) = (LockState::new(), Tombstones::default(), HashMap::new());
-        let mut both =
-            Both { real, lock: format!("lock:run-{run}"), run, shared, queue, tombstones, minted: 0, tokens };
+        let mut names = ServerAndModel {
+            real,
+            lock: format!("lock:run-{run}"),
+            run,
+            shared,
+            queue,
+            tombstones,
+            minted: 0,
+            tokens,
+        };
         for (pause, stop, event) in history {
-            both.real.pass(*pause);
-            both.happen(*stop, event);
+            names.real.pass(*pause);
+            names.apply(*stop, event);
         }
     }
 }
@@ -357,7 +365,7 @@ fn scripts_agree_with_the_lock_state_wherever_the_server_stops() {
     let real = std::cell::RefCell::new(Real::new());
     let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(shared in prop::bool::weighted(0.2), history in history())| {
-        Both::live(&mut real.borrow_mut(), shared, &history);
+        ServerAndModel::run_history(&mut real.borrow_mut(), shared, &history);
     });
 }
 
@@ -378,7 +386,7 @@ fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
             (0, (0, 0), create(1)),
             (0, (0, 0), Event::Claim(8, How::Ask)),
         ];
-        Both::live(&mut real, false, &history);
+        ServerAndModel::run_history(&mut real, false, &history);
     }
 }
 
@@ -395,7 +403,7 @@ fn holds_that_expired_between_two_requests_end_in_order() {
         (3, (0, 0), create(2)),
         (20, (0, 0), create(3)),
     ];
-    Both::live(&mut real, false, &history);
+    ServerAndModel::run_history(&mut real, false, &history);
 }
 
 /// A renewal that finds others expired grants to waiters, whether it is kept itself or not.
@@ -409,5 +417,5 @@ fn a_renewal_grants_freed_permits_to_waiters() {
         (0, (0, 0), create(7)),
         (5, (0, 0), Event::Renew(6)),
     ];
-    Both::live(&mut real, false, &history);
+    ServerAndModel::run_history(&mut real, false, &history);
 }

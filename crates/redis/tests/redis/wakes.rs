@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The timeout of `BLPOP`, in seconds. A release of the lock adds an item to the list before it ends.
-const ASLEEP: &str = "30";
+const BLOCK_SECONDS: &str = "30";
 
 fn with(wake: Wake) -> Rig {
     let mut rig = Rig::new();
@@ -25,20 +25,20 @@ fn with(wake: Wake) -> Rig {
 }
 
 /// A program that sleeps on a list, and the item that wakes it.
-fn sleeper(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
+fn blocked_program(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
     let port = rig.server.port();
-    let sleeps = spawn(move || {
-        let heard = leasehold_testkit::server::redis_command(port, &["BLPOP", list, ASLEEP]);
-        String::from_utf8(heard.stdout).unwrap().lines().map(ToOwned::to_owned).collect()
+    let blocked = spawn(move || {
+        let message = leasehold_testkit::server::redis_command(port, &["BLPOP", list, BLOCK_SECONDS]);
+        String::from_utf8(message.stdout).unwrap().lines().map(ToOwned::to_owned).collect()
     });
-    rig.until("it sleeps", || rig.says(&["CLIENT", "LIST"]).contains("cmd=blpop"));
-    sleeps
+    rig.until("it sleeps", || rig.command(&["CLIENT", "LIST"]).contains("cmd=blpop"));
+    blocked
 }
 
 /// The woken program takes the lock, as those programs do.
 fn is_free(rig: &Rig) {
-    assert_eq!(rig.says(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
-    rig.says(&["DEL", "lock:a"]);
+    assert_eq!(rig.command(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
+    rig.command(&["DEL", "lock:a"]);
 }
 
 #[test]
@@ -50,17 +50,17 @@ fn a_release_wakes_programs_that_block_on_a_list() {
         let locks = rig.locks();
         for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
             let guard = request.blocking().acquire().unwrap();
-            let sleeps = sleeper(&rig, list);
+            let blocked = blocked_program(&rig, list);
             guard.release_blocking().unwrap();
-            assert_eq!(sleeps.join().unwrap(), [list, "1"]);
+            assert_eq!(blocked.join().unwrap(), [list, "1"]);
             is_free(&rig);
         }
         // An item that nobody takes expires, and items do not pile up.
         for _ in 0..2 {
             acquire(&locks, "a").release_blocking().unwrap();
         }
-        let left: i64 = rig.says(&["PTTL", list]).parse().unwrap();
-        assert!(left <= life && matches!(&*rig.says(&["LLEN", list]), "0" | "1"), "{left}");
+        let left: i64 = rig.command(&["PTTL", list]).parse().unwrap();
+        assert!(left <= life && matches!(&*rig.command(&["LLEN", list]), "0" | "1"), "{left}");
         assert!(left != -1, "for ever");
     }
 }
@@ -71,12 +71,12 @@ fn a_release_wakes_spring() {
     rig.config = rig.config.prefix("registry:").unwrap().wake(Wake::Spring).unwrap();
     let mut listener = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
     listener.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
-    rig.until("it listens", || rig.says(&["PUBSUB", "NUMPAT"]) == "1");
+    rig.until("it listens", || rig.command(&["PUBSUB", "NUMPAT"]) == "1");
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     let mut lines = BufReader::new(listener).lines().map(Result::unwrap);
     lines.find(|line| line == "pmessage").unwrap();
-    let heard: Vec<_> = lines.filter(|line| !line.starts_with('$')).take(3).collect();
-    assert_eq!(heard, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
+    let message: Vec<_> = lines.filter(|line| !line.starts_with('$')).take(3).collect();
+    assert_eq!(message, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
 }
 
 /// Releases of holds for which nobody else need wake.
@@ -84,25 +84,25 @@ fn a_release_wakes_spring() {
 fn a_release_that_does_not_free_the_lock_wakes_no_program() {
     let rig = with(Wake::PythonRedisLock);
     let (locks, other) = (rig.locks(), rig.locks());
-    let rings = || rig.says(&["LLEN", "lock-signal:a"]);
+    let wakes = || rig.command(&["LLEN", "lock-signal:a"]);
     let guard = acquire(&locks, "a");
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
     guard.release_blocking().unwrap();
     let guard = waiting.join().unwrap().unwrap();
-    assert_eq!(rings(), "0", "it was handed on");
+    assert_eq!(wakes(), "0", "it was handed on");
     rig.run(guard.release_at_least(PATIENCE)).unwrap();
-    assert_eq!(rings(), "0", "it is kept");
+    assert_eq!(wakes(), "0", "it is kept");
 }
 
 #[test]
 fn a_forced_break_wakes_programs() {
     let rig = with(Wake::PythonRedisLock);
     let guard = acquire(&rig.locks(), "a");
-    let sleeps = sleeper(&rig, "lock-signal:a");
+    let blocked = blocked_program(&rig, "lock-signal:a");
     let (engine, name) = (rig.engine(), Name::new("a").unwrap());
     rig.run(engine.break_hold(&name, guard.token().number, true)).unwrap();
-    assert_eq!(sleeps.join().unwrap(), ["lock-signal:a", "1"]);
+    assert_eq!(blocked.join().unwrap(), ["lock-signal:a", "1"]);
 }
 
 #[test]
@@ -110,5 +110,5 @@ fn a_forbidden_wake_does_not_stop_a_release() {
     let (_directory, mut rig) = as_user("leasehold");
     rig.config = rig.config.wake(Wake::PythonRedisLock).unwrap();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a", "lock-signal:a"]), "0");
+    assert_eq!(rig.command(&["EXISTS", "lock:a", "lock-signal:a"]), "0");
 }
