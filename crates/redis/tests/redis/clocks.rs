@@ -1,4 +1,4 @@
-//! Servers whose clocks are set forward and back, or differ from ours: R3.
+//! R3: server clocks that step forward or back, or differ from the client's clock.
 
 use std::{thread::sleep, time::Duration};
 
@@ -18,7 +18,7 @@ fn a_forward_clock_step_past_the_lease_is_reported_as_a_loss() {
     let token = guard.token();
     assert!(guard.remaining().unwrap() > TTL / 2);
     rig.server.set_clock(3600);
-    // A request of the holder's process reaches the server, as its renewals do every third of the ttl.
+    // Any request of the holder's client shows it the step. Renewals do too, but none is due here.
     let _ = acquire(&locks, "b").release_blocking();
     rig.until("the loss is reported", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
@@ -33,7 +33,7 @@ fn a_small_forward_clock_step_causes_a_renewal() {
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
     let fixed = locks.mutex("f").ttl(TTL).renew(false).blocking().acquire().unwrap();
     rig.server.set_clock(200);
-    // A server that reads its clock less often (Valkey) may grant this before the step, and end it by the step.
+    // A server that reads its clock less often (Valkey) may grant this before the step, which then ends the hold.
     let _ = acquire(&locks, "b").release_blocking();
     let left = |key: &str| rig.command(&["PTTL", key]).parse::<u64>().unwrap();
     rig.until("it is renewed", || left("lock:a") > 590_000);
@@ -45,7 +45,7 @@ fn a_small_forward_clock_step_causes_a_renewal() {
 
 #[test]
 fn a_backward_clock_step_keeps_holds_and_token_order() {
-    with_room(Duration::from_secs(2), "renewed all the while", |ttl| {
+    with_room(Duration::from_secs(2), "the renewals were in time", |ttl| {
         let rig = Rig::of(RedisServer::with_clock(&[]));
         let (locks, other) = (rig.locks(), rig.locks());
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
@@ -58,7 +58,7 @@ fn a_backward_clock_step_keeps_holds_and_token_order() {
         let next = acquire(&other, "a");
         assert!(next.token() > token, "{} after {token}", next.token());
         let floor: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
-        assert!(floor > 3600, "the floor lasts until an hour after the time of the token: {floor}");
+        assert!(floor > 3600, "the counter lasts until an hour after the time of the token: {floor}");
         true
     });
 }
@@ -72,7 +72,7 @@ fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
     let next = acquire(&other, "a");
     assert!(next.token() > guard.token());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
-    assert!(next.check(), "the late release harmed nobody");
+    assert!(next.check(), "the late release affects no other hold");
     next.release_blocking().unwrap();
 }
 

@@ -37,7 +37,7 @@ impl Harness for ClusterRig {
     }
 
     fn takes(&self, name: &Name) -> bool {
-        // The braces contain a hash tag, or nothing.
+        // Redisson's layout needs a hash tag between the braces; the default layout accepts every name.
         let (_, behind) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
         !self.redisson || behind.find('}').is_some_and(|length| length > 0)
     }
@@ -47,17 +47,17 @@ impl Harness for ClusterRig {
     }
 }
 
-/// The rights that docs/engines/redis-cluster.md tells operators to give.
+/// The documented rights: see docs/engines/redis-cluster.md.
 const USERS: &str = include_str!("../../../../docs/engines/redis-cluster.acl");
 
-/// Whether the servers have channels of slots: since Redis 7.0.
+/// Whether the servers have sharded channels: since Redis 7.0.
 fn has_channels_of_slots() -> bool {
     let server = RedisServer::start(&[]);
     major(|words| server.command(words)) >= 7
 }
 
-/// The file of users without the rights that this server does not know, as docs/engines/redis-cluster.md says. Before
-/// Redis 7.0 there are no channels of slots; Redis 6.0 has no rights on channels at all.
+/// Removes the rights that this server does not know, as docs/engines/redis-cluster.md describes: sharded channels
+/// before Redis 7.0, and all rights on channels on Redis 6.0.
 fn for_this_server(users: &str) -> String {
     if has_channels_of_slots() {
         return users.to_owned();
@@ -66,7 +66,7 @@ fn for_this_server(users: &str) -> String {
     if has_rights_on_channels() { users } else { without_channel_rights(&users) }
 }
 
-/// A cluster with those users; the clients log in as `name`.
+/// A cluster with the documented users; the clients log in as `name`.
 fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
@@ -85,7 +85,7 @@ fn the_engine_conforms_on_a_cluster_with_operator_rights() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Like servers before Redis 7.0: no channels of slots, and only the old protocol.
+/// Like servers before Redis 7.0: no sharded channels, and only the old protocol.
 #[test]
 fn the_engine_conforms_on_a_cluster_of_old_servers() {
     let old = ["--rename-command", "HELLO", "", "--rename-command", "SPUBLISH", ""];

@@ -1,5 +1,4 @@
-//! The addresses of the nodes of a Redis Cluster, the addresses that they announce, and servers that are no Redis
-//! Cluster.
+//! Addresses of the nodes of a Redis Cluster: seeds, announced addresses, address maps, and servers of another kind.
 
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ fn one_reachable_seed_is_enough() {
     assert!(error.to_string().contains("cannot connect to 127.0.0.1"), "{error}");
 }
 
-/// Each node is asked about its own slots, on one connection.
+/// A client connects to the nodes that own slots, and uses one connection for each.
 #[test]
 fn each_needed_node_gets_exactly_one_connection() {
     let rig = ClusterRig::with(3, 3, &[]);
@@ -64,7 +63,7 @@ fn each_needed_node_gets_exactly_one_connection() {
     }
 }
 
-/// One channel for each slot with a waiter, and none before.
+/// A client subscribes to one channel for each slot with a waiter, and to none before.
 #[test]
 fn a_slot_is_subscribed_to_once_and_only_for_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -89,10 +88,10 @@ fn a_slot_is_subscribed_to_once_and_only_for_waiters() {
         rig.run(waited).unwrap().unwrap().release_blocking().unwrap();
     }
     drop((locks, other));
-    rig.until("nobody listens any more", || channels() == 0);
+    rig.until("no client is subscribed any more", || channels() == 0);
 }
 
-/// A host name, no name, and an unknown name.
+/// A node may announce a host name, no name, or an unknown endpoint.
 #[test]
 fn nodes_are_found_with_and_without_announced_host_names() {
     let mut rig = ClusterRig::with(2, 0, &[]);
@@ -101,7 +100,7 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     rig.cluster().announce_name(1, "localhost");
     let names: Vec<_> = (0..40).map(|number| format!("n{number}")).collect();
     let of_node = |node: usize| names.iter().find(|name| rig.slot_and_nodes(name).1 == node).unwrap();
-    // Node 1 is called localhost; node 0 has no name, so others announce it as "?".
+    // Node 1 has the name localhost; node 0 has no name, so other nodes announce it as "?".
     acquire(&rig.locks(), of_node(1)).release_blocking().unwrap();
     let second_node_only = Config::cluster(vec![local(rig.cluster().ports()[1])]);
     let locks = |config: Config| {
@@ -111,7 +110,7 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     acquire(&locks(second_node_only.clone()), of_node(1)).release_blocking().unwrap();
     let error = locks(second_node_only.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("cluster-announce-hostname"), "{error}");
-    // No node announces an endpoint: clients use the host of the node that they asked.
+    // No node announces an endpoint: clients use the host of the node that answered.
     for node in 0..2 {
         rig.cluster()
             .command(node, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
@@ -119,7 +118,7 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     for node in 0..2 {
         acquire(&locks(second_node_only.clone()), of_node(node)).release_blocking().unwrap();
     }
-    // The same holds for the target of a redirection.
+    // The target of a redirection has no endpoint either.
     let engine = rig.engine();
     rig.run(async {
         let name = of_node(0);
@@ -131,7 +130,7 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     });
 }
 
-/// Behind address translation: the announced addresses are not reachable from here.
+/// As behind address translation: the announced addresses are unreachable from the client.
 #[test]
 fn an_address_map_replaces_unreachable_announced_addresses() {
     let mut rig = ClusterRig::with(3, 0, &[]);
@@ -173,7 +172,7 @@ fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
     });
 }
 
-/// Half of the nodes are gone, so the rest is no majority.
+/// Half of the nodes are dead, so the others are no majority.
 #[test]
 fn a_cluster_without_a_majority_refuses_claims() {
     let rig = ClusterRig::with(4, 0, &[]);
@@ -184,7 +183,7 @@ fn a_cluster_without_a_majority_refuses_claims() {
         granted(&engine, &rig.claim(&name)).await;
         rig.cluster().kill(0);
         rig.cluster().kill(1);
-        rig.until("the others know", || {
+        rig.until("the other nodes report CLUSTERDOWN", || {
             rig.cluster().answer(3, &["GET", "lock:x"]).is_err_and(|answer| answer.starts_with("CLUSTERDOWN"))
         });
         let error = engine.claim(&rig.claim(&name), How::Create).await.unwrap_err();

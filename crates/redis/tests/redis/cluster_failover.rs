@@ -17,13 +17,13 @@ use crate::{
     rig::{PATIENCE, acquire, local},
 };
 
-/// Longer than a fail-over takes on a busy machine, with nodes that wait 5 s before they take another for down.
+/// Longer than a fail-over takes on a busy machine. The nodes consider another node down after 5 s.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Waits until the replicas of a node have all of its data.
 fn wait_for_replica(rig: &ClusterRig, node: usize) {
     let offset = |line: &str, key: &str| line.trim().strip_prefix(key).map(str::to_owned);
-    rig.until("the replica has it", || {
+    rig.until("the replica has all data", || {
         let cluster = rig.cluster();
         let info = cluster.command(node, &["INFO", "replication"]);
         let master = info.iter().find_map(|line| offset(line, "master_repl_offset:"));
@@ -66,12 +66,12 @@ fn holds_and_waiters_survive_a_killed_cluster_master() {
     }
 }
 
-/// A hold that the replica never had is reported as lost, and is not valid beside another one.
+/// The replica never had the hold. It is reported as lost, and is never valid together with its successor.
 #[test]
 fn a_hold_lost_with_its_master_is_reported_lost() {
     let mut rig = ClusterRig::new();
     let (slot, from, other) = rig.slot_and_nodes("{x}");
-    // The client meets the replica for the first time after its promotion.
+    // The client connects to the replica for the first time after its promotion.
     let seed = rig.cluster().ports()[other];
     rig.config = Config::cluster(vec![local(seed)]);
     let replica = from + 3;
@@ -101,10 +101,10 @@ fn no_kind_of_fail_over_ends_a_hold() {
         wait_for_replica(&rig, owner);
         let replica = if owner == first { first + 3 } else { first };
         rig.cluster().failover(replica, kind).unwrap();
-        rig.until("all know", || rig.cluster().owner(slot) == replica);
+        rig.until("all nodes know the new owner", || rig.cluster().owner(slot) == replica);
         owner = replica;
         rig.until("the hold is confirmed there", || rig.run(guard.confirm()).is_ok());
-        // In doubt for a moment, like every hold when a node was replaced.
+        // A replaced node puts the hold in doubt until it is confirmed.
         rig.until("it is valid again", || guard.check());
         assert!(!waiting.is_finished(), "{kind:?}");
     }
@@ -113,7 +113,7 @@ fn no_kind_of_fail_over_ends_a_hold() {
     assert!(rig.run(waiting).unwrap().unwrap().token().number > before);
 }
 
-/// When it runs again, it answers the requests in its socket.
+/// A resumed master answers the requests that waited in its socket.
 #[test]
 fn a_master_frozen_past_its_fail_over_validates_no_hold() {
     let rig = ClusterRig::of(RedisCluster::start());
@@ -125,7 +125,7 @@ fn a_master_frozen_past_its_fail_over_validates_no_hold() {
         let guard = Arc::new(Mutex::new(Some(guard)));
         wait_for_replica(&rig, owner);
         rig.cluster().pause(owner);
-        rig.until("its replica has taken its place", || {
+        rig.until("its replica has taken over", || {
             let cluster = rig.cluster();
             (0..6)
                 .filter(|&node| node != owner)
@@ -146,11 +146,11 @@ fn a_master_frozen_past_its_fail_over_validates_no_hold() {
         });
         std::thread::sleep(Duration::from_millis(1500));
         rig.cluster().resume(owner);
-        // Kept on the new master, or lost: release it, if it still exists.
+        // The new master has the hold or has lost it: release it if it still exists.
         let ended = guard.lock().unwrap().take().unwrap().release_blocking();
         drop(ended);
         let next = rig.run(next).unwrap();
-        assert!(!both.load(Ordering::Relaxed), "two believed that they held");
+        assert!(!both.load(Ordering::Relaxed), "two holds were valid at once");
         next.release_blocking().unwrap();
         rig.cluster().settle();
     }
@@ -189,11 +189,14 @@ fn a_dead_node_does_not_affect_names_of_other_nodes() {
         assert_eq!(error.fault, leasehold_core::Fault::Retry, "{error:?}");
         rig.cluster().restart(0);
         rig.cluster().settle();
-        assert!(Inspect::show(&*engine, &name(false)).await.unwrap().holders.is_empty(), "it saved nothing");
+        assert!(
+            Inspect::show(&*engine, &name(false)).await.unwrap().holders.is_empty(),
+            "the node saved no data"
+        );
     });
 }
 
-/// A grant that too few replicas of its node have is given back and not returned.
+/// The engine releases a grant that too few replicas of its node have, and reports an error.
 #[test]
 fn a_grant_waits_for_replicas_of_its_own_node() {
     let mut rig = ClusterRig::new();
@@ -208,5 +211,5 @@ fn a_grant_waits_for_replicas_of_its_own_node() {
     });
     let error = locks.mutex("{x}").blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("replicas"), "{error}");
-    rig.until("it was given back", || rig.cluster().command(owner, &["EXISTS", "lock:{x}"]) == ["0"]);
+    rig.until("the grant was released", || rig.cluster().command(owner, &["EXISTS", "lock:{x}"]) == ["0"]);
 }

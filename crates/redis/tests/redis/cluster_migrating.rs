@@ -1,5 +1,5 @@
-//! Renewals and releases by the lock alone while a slot of a Redis Cluster is migrating, and notifications that nobody
-//! asked for.
+//! A slot of a Redis Cluster migrates: renewals and releases then use the lock key alone, and the server sends
+//! notifications that are no replies.
 
 use leasehold_core::{
     Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, Token,
@@ -10,7 +10,7 @@ use crate::{
     rig::PATIENCE,
 };
 
-/// Renewals and releases compare id and token; neither changes another claim's lock, nor creates one.
+/// Renewals and releases compare id and token. They neither change the lock of another claim nor create one.
 #[test]
 fn a_release_in_a_migrating_slot_affects_no_other_claim() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -29,7 +29,7 @@ fn a_release_in_a_migrating_slot_affects_no_other_claim() {
                 while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
             }
             for (claim, grant) in &cases {
-                // Another claim with a token that may be right, and a claim that never held.
+                // Another claim with the token of the holder, and a claim that never held.
                 let other_claim = self::new_claim_like(&rig, claim);
                 assert!(matches!(
                     other.renew(&[hold_of(&other_claim, grant)]).await[..],
@@ -66,8 +66,8 @@ fn new_claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
     Claim { mode: claim.mode, ..rig.claim(claim.name.as_str()) }
 }
 
-/// The next holder sees a release by the lock alone as an expired hold, because the record still says so; permits are
-/// counted off.
+/// A release by the lock key alone leaves the record. The next holder therefore sees an expired hold, and a released
+/// permit no longer counts.
 #[test]
 fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -96,9 +96,9 @@ fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     });
 }
 
-/// The notification arrives beside the answer to a request in flight on the same connection: waiters in a slot that
-/// stays still get their notifications, and waiters in the slot that left listen at its new node.
-/// all the same, and who waits in the one that left listens at its new node.
+/// A server unsubscribes the clients of a slot that leaves it, and sends a notification of that between replies to
+/// requests in flight. Waiters of slots that stay still get their notifications, and waiters of the slot that left
+/// subscribe at its new node.
 #[test]
 fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -126,7 +126,7 @@ fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))), "{answers:?}");
         pairs.push((first, grant, second));
         let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| release_of(claim, Some(grant))).collect();
-        // A claim that listens again only now is notified to ask.
+        // The claim may have missed a notification before it subscribed again, so it asks.
         let ask = engine.claim(&pairs[pairs.len() - 1].2, How::Ask).await;
         assert!(matches!(ask, Ok(Answer::Waiting(_))), "{ask:?}");
         assert!(holder.release(&ends).await.iter().all(|one| matches!(one, Released::Freed)));

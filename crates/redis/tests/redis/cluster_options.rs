@@ -1,4 +1,4 @@
-//! The effect of engine options, and of keys beside the locks, on a Redis Cluster.
+//! Engine options and the fence on a Redis Cluster.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,7 +14,7 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// Their wake-ups are keys in other slots than the locks.
+/// The wake-up keys of these programs are in other slots than the locks.
 #[test]
 fn wake_options_unsupported_by_a_cluster_are_refused() {
     let rig = ClusterRig::with(1, 0, &[]);
@@ -24,7 +24,7 @@ fn wake_options_unsupported_by_a_cluster_are_refused() {
     }
 }
 
-/// A message reaches all nodes, wherever the lock is.
+/// A published message reaches all nodes, not only the node of the lock.
 #[test]
 fn a_release_wakes_spring_at_every_node() {
     let mut rig = ClusterRig::with(3, 0, &[]);
@@ -56,7 +56,7 @@ fn a_fence_moves_with_the_slot_of_its_data() {
     rig.cluster().migrate_slot(slot, 1 - from).unwrap();
     assert_eq!(write(8, "{stock}:42").unwrap(), Guarded::Done(vec![Reply::Number(2)]));
     assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(8));
-    // A key on another node is not written, and the error says so.
+    // A write to a key on another node fails, and the error names the remedy.
     let is_elsewhere = |key: &String| {
         let cluster = rig.cluster();
         cluster.owner(cluster.slot(key)) == from
@@ -65,10 +65,14 @@ fn a_fence_moves_with_the_slot_of_its_data() {
     let error = write(9, &elsewhere).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     assert!(error.message.contains("the same hash tag"), "{error}");
-    assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(9), "shown, though nothing was written");
+    assert_eq!(
+        write(7, "{stock}:42").unwrap(),
+        Guarded::Overtaken(9),
+        "the fence has seen token 9, although nothing was written"
+    );
 }
 
-/// A gap is observed, and a prefix applies to all keys of a name.
+/// The engine accepts both options; a prefix applies to all keys of a name.
 #[test]
 fn a_prefix_and_a_gap_work_as_on_one_server() {
     let mut rig = ClusterRig::with(2, 0, &[]);

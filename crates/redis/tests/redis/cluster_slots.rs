@@ -1,5 +1,4 @@
-//! Slots of a Redis Cluster that move, under holds and queues. The traps are those of the notes on Redis with several
-//! servers.
+//! Slots of a Redis Cluster that move while claims hold and wait for their names.
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,7 +16,7 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// A name is in the slot of the text in its braces.
+/// How many names the migration tests use. All are in one slot, which the text in their braces decides.
 const NAMES: usize = 100;
 
 async fn must_wait(engine: &RedisEngine, claim: &Claim) {
@@ -25,7 +24,7 @@ async fn must_wait(engine: &RedisEngine, claim: &Claim) {
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
-/// The grant that is pushed to a claim; the grant of a slow node on a busy machine is not dated.
+/// Waits for the pushed grant of a claim, whether it has a time or not: on a busy machine a grant may have none.
 async fn pushed_grant(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
     let granted_by_push = async {
         loop {
@@ -41,7 +40,7 @@ async fn pushed_grant(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Gr
     tokio::time::timeout(PATIENCE, granted_by_push).await.expect("the grant is pushed")
 }
 
-/// Otherwise no script could use all keys of a name.
+/// A script can only use keys of one slot.
 #[test]
 fn all_keys_of_a_name_share_one_slot() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -65,7 +64,7 @@ fn all_keys_of_a_name_share_one_slot() {
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// R18: one request about several slots is refused.
+/// R18: a server refuses a request about several slots, so the engine splits the batch.
 #[test]
 fn renewals_and_releases_may_span_many_slots() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -78,7 +77,7 @@ fn renewals_and_releases_may_span_many_slots() {
             let grant = granted(&engine, &claim).await;
             holds.push((claim, grant));
         }
-        // Claims that never existed, in between, get their own answers.
+        // Unknown claims between the others get their own answers.
         let is_unknown = |at: usize| at.is_multiple_of(7);
         for at in (0..350).filter(|at| is_unknown(*at)) {
             holds.insert(at, (rig.claim(&format!("nobody{at}")), holds[0].1.clone()));
@@ -106,7 +105,8 @@ fn renewals_and_releases_may_span_many_slots() {
     assert!(rig.leftovers().is_empty());
 }
 
-/// PUBLISH would count the listeners at the node of the release; SPUBLISH counts the listeners of the slot.
+/// A release grants to a waiter only if a client listens. PUBLISH would count the listeners of one node; SPUBLISH counts
+/// all listeners of the slot.
 #[test]
 fn a_pushed_grant_reaches_a_waiter_on_any_node() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -127,7 +127,7 @@ fn a_pushed_grant_reaches_a_waiter_on_any_node() {
     });
 }
 
-/// R14: no script fails after it has written, and none leaves a side key at the new node.
+/// R14: no script fails after a write, and none leaves a side key at the new node.
 #[test]
 fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -147,13 +147,13 @@ fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
         must_wait(&other, &waiting).await;
     });
     rig.cluster().open_slot(slot, to).unwrap();
-    // At each of these looks some keys are here and some there.
+    // In each round some keys are at the old node and some at the new one.
     loop {
         rig.run(async {
             let holds: Vec<_> =
                 claims.iter().zip(&grants).map(|(claim, grant)| hold_of(claim, grant)).collect();
             let renewed = engine.renew(&holds).await;
-            // The two keys of a shared hold may be apart just now: then there is no answer, and no loss.
+            // While the two keys of a shared hold are on different nodes, the answer is unknown, not a loss.
             let fits = |(renewed, claim): (&Renewed, &Claim)| match renewed {
                 Renewed::Kept { .. } => true,
                 Renewed::Unknown(error) => claim.mode != Mode::Exclusive && error.fault == Fault::Retry,
@@ -175,7 +175,7 @@ fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
             break;
         }
     }
-    // The slot has moved completely; before, the engine created nothing at the new node.
+    // The slot has moved completely. Until now the engine created nothing at the new node.
     rig.run(async {
         let ends: Vec<_> =
             claims[..6].iter().zip(&grants).map(|(claim, grant)| release_of(claim, Some(grant))).collect();
@@ -189,7 +189,7 @@ fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
             claims[6..].iter().zip(&grants[6..]).map(|(claim, grant)| hold_of(claim, grant)).collect();
         let renewed = engine.renew(&holds).await;
         assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
-        // The waiters kept their positions, and released names are free.
+        // The waiter keeps its queue entry, and released names are free.
         let Answer::Held(next) = other.claim(&waiting, How::Ask).await.unwrap() else { panic!("it is free") };
         assert!(next.token.number > grants[0].token.number);
         for (number, mode) in (1..6).map(|number| (number, Mode::Exclusive)) {
@@ -199,7 +199,7 @@ fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
     });
 }
 
-/// Measured in leases: with a ttl of 2 s the slot stays open for several of them.
+/// The slot stays open for four times the ttl.
 #[test]
 fn a_long_slot_migration_ends_no_hold() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -225,14 +225,14 @@ fn a_long_slot_migration_ends_no_hold() {
     rig.cluster().close_slot(slot).unwrap();
 }
 
-/// A slot with a hundred holds and a hundred waiters: no key stays behind, and each waiter is granted.
+/// No key stays behind, and each waiter is granted.
 #[test]
 fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
     migrate_under_holds_and_waiters(&rig, RedisCluster::migrate_slot);
 }
 
-/// The same with a server that moves the slot in one step: Valkey from 9.0 on, among the servers of each night.
+/// Valkey from 9.0 on moves a slot in one step; the nightly tests run on it. Other servers refuse the command.
 #[test]
 fn an_atomic_slot_migration_loses_no_hold_or_waiter() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -255,7 +255,7 @@ fn migrate_under_holds_and_waiters(
     let name = |number: usize| format!("{{x}}{number}");
     let holder = rig.locks();
     let mut guards: Vec<Guard> = (0..NAMES).map(|number| acquire(&holder, &name(number))).collect();
-    // Four programs wait for each of 25 names, in this order.
+    // Four clients wait for each of 25 names, in this order.
     let programs: Vec<Locks> = (0..4).map(|_| rig.locks()).collect();
     let grant_order: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
     let mut waiting = Vec::new();
@@ -278,7 +278,7 @@ fn migrate_under_holds_and_waiters(
     let before: Vec<u64> = guards.iter().map(|guard| guard.token().number).collect();
     migrate(&mut rig.cluster(), slot, to).unwrap();
     assert!(rig.cluster().keys_in_slot(from, slot).is_empty());
-    // At once, before all clients know where the slot went.
+    // Release at once, before all clients know where the slot moved.
     for guard in guards.drain(..NAMES / 4) {
         guard.release_blocking().unwrap();
     }
@@ -290,7 +290,7 @@ fn migrate_under_holds_and_waiters(
     for number in 0..NAMES / 4 {
         let order: Vec<usize> =
             grant_order.iter().filter(|entry| entry.0 == number).map(|entry| entry.1).collect();
-        assert_eq!(order, [0, 1, 2, 3], "nobody is passed over for {}", name(number));
+        assert_eq!(order, [0, 1, 2, 3], "no waiter is passed over for {}", name(number));
     }
     assert!(guards.iter().all(Guard::check));
     for guard in guards {
@@ -300,7 +300,7 @@ fn migrate_under_holds_and_waiters(
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// I8: the waiter's own program does not know yet where the slot went, so nobody listens for it there.
+/// I8: the waiter's client does not know yet where the slot moved, so it has no subscription there.
 #[test]
 fn a_waiter_keeps_its_position_when_its_slot_moves() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -313,7 +313,7 @@ fn a_waiter_keeps_its_position_when_its_slot_moves() {
             must_wait(&engines[at], &claims[at]).await;
         }
         rig.cluster().migrate_slot(slot, to).unwrap();
-        // The second waiter knows of the move, and listens there.
+        // The second waiter knows of the move, and subscribes there.
         must_still_wait(&engines[2], &claims[2]).await;
         assert!(matches!(
             engines[0].release(&[release_of(&claims[0], Some(&grant))]).await[..],
@@ -325,7 +325,7 @@ fn a_waiter_keeps_its_position_when_its_slot_moves() {
     });
 }
 
-/// A slot with subscriptions leaves a node while a thousand calls are in flight there.
+/// A slot with subscriptions leaves a node while a thousand requests are in flight there.
 #[test]
 fn a_slot_migration_under_load_mixes_up_no_answers() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -364,7 +364,7 @@ fn a_slot_migration_under_load_mixes_up_no_answers() {
         }
         mover.join().unwrap();
     });
-    // At the final node of the slot, notifications arrive as soon as the claim has asked, as it was notified to.
+    // The claim subscribes at the final node of the slot when it asks.
     rig.run(async {
         must_still_wait(&engine, &second).await;
         assert!(matches!(other.release(&[release_of(&first, Some(&leaving))]).await[..], [Released::Freed]));
@@ -382,7 +382,7 @@ async fn must_still_wait(engine: &RedisEngine, claim: &Claim) {
 fn flushed_scripts_are_loaded_again_on_a_cluster_node() {
     let rig = ClusterRig::with(3, 0, &[]);
     let engine = rig.engine();
-    // Servers before 7.0 do not count it apart from other commands of this kind.
+    // Servers before 7.0 count all subcommands of SCRIPT together.
     let loads = || {
         let calls = rig.calls();
         calls.get("script|load").or(calls.get("script")).copied().unwrap_or_default()
@@ -395,20 +395,20 @@ fn flushed_scripts_are_loaded_again_on_a_cluster_node() {
         let before = loads();
         assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
         assert_eq!(granted(&engine, &claim).await.token, grant.token);
-        assert_eq!(loads(), before + 3, "to renew, and to claim by the short script and the whole");
+        assert_eq!(loads(), before + 3, "the script of renewals, and both scripts of claims");
         assert!(matches!(engine.release(&[release_of(&claim, Some(&grant))]).await[..], [Released::Freed]));
     });
 }
 
-/// I4. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client connected there
-/// earlier.
+/// I4: a slot moves to a node whose counter lacks the newest token, as after a fail-over. The client was connected to
+/// that node before.
 #[test]
 fn tokens_grow_on_a_node_that_lacks_the_newest_token() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, _, to) = rig.slot_and_nodes("{x}");
     let engine = rig.engine();
     rig.run(async {
-        // Connected to all.
+        // Connects to all nodes.
         Inspect::ping(&*engine).await.unwrap();
         let claim = rig.claim("{x}");
         let grant = granted(&engine, &claim).await;
@@ -423,8 +423,7 @@ fn tokens_grow_on_a_node_that_lacks_the_newest_token() {
     });
 }
 
-/// The number of commands that scripts run for free names, once the counter of their slot exists: the same as on one
-/// server.
+/// Counts the commands of the scripts that claim and release free names, once the counter of their slot exists.
 #[test]
 fn a_cluster_runs_the_same_commands_as_one_server() {
     let rig = ClusterRig::with(3, 0, &[]);

@@ -1,4 +1,4 @@
-//! The token counter, when another program has written to it; and the keys of a prefix, which other users cannot touch.
+//! The token counter after another program wrote to it, and the rights of users with different prefixes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 
 const COUNTER: &str = "leasehold:{}tlock:";
 
-/// Tokens are counted exactly, or not at all.
+/// The counter must be an integer that Lua represents exactly, so at most 2^53.
 #[test]
 fn an_invalid_token_counter_is_refused() {
     let rig = Rig::new();
@@ -27,7 +27,7 @@ fn an_invalid_token_counter_is_refused() {
     ] {
         rig.command(&["DEL", COUNTER]);
         rig.command(&words);
-        // Twice: a counter that is too large must not give one number to two claims.
+        // Twice, because a counter that is too large could give one token to two claims.
         for _ in 0..2 {
             for error in [
                 locks.mutex("m").blocking().try_acquire().unwrap_err(),
@@ -40,10 +40,10 @@ fn an_invalid_token_counter_is_refused() {
         assert_eq!(rig.command(&["EXISTS", "lock:m", "lock:r"]), "0", "{words:?}");
     }
     rig.command(&["DEL", COUNTER]);
-    assert!(acquire(&locks, "m").token().number > before, "tokens go on above the clock");
+    assert!(acquire(&locks, "m").token().number > before, "tokens start again above the clock");
 }
 
-/// Holders can still release; waiters get an error, and are not passed over in silence.
+/// Holders can still renew and release. A waiter gets an error instead of waiting in vain.
 #[test]
 fn an_invalid_token_counter_stops_only_grants() {
     let rig = Rig::new();
@@ -59,7 +59,7 @@ fn an_invalid_token_counter_stops_only_grants() {
     rig.until("nothing is left", || rig.show("a").waiters.is_empty());
 }
 
-/// Two teams on one server, with the users of the page.
+/// Two teams share a server, with the documented users.
 #[test]
 fn a_team_can_access_only_its_own_prefix() {
     let (_directory, mut rig) = as_user("team-a");
@@ -93,7 +93,7 @@ fn a_team_can_access_only_its_own_prefix() {
     }
 }
 
-/// A missing right shows in the middle of a script: ZADD is for shared holds.
+/// The right to ZADD is missing, which a script needs for shared holds only after its first commands.
 #[test]
 fn a_claim_whose_script_fails_midway_leaves_no_lock() {
     let (_directory, rig) = as_user("leasehold-operator");

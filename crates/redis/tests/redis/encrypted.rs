@@ -29,7 +29,7 @@ fn an_encrypted_connection_is_verified_both_ways() {
         (locks("localhost", client()), "an unknown authority"),
         (locks("127.0.0.1", full()), "another name than the certificate's"),
         (locks("localhost", Tls::system().roots(file("server.key"))), "a file without a certificate"),
-        (locks("localhost", Tls::system().roots(file("missing"))), "a file that is not there"),
+        (locks("localhost", Tls::system().roots(file("missing"))), "a missing file"),
     ] {
         let error = locks.mutex("a").blocking().acquire().unwrap_err();
         assert!(error.is_misconfigured(), "{why}: {error}");
@@ -43,7 +43,7 @@ fn localhost(port: u16) -> Endpoint {
     Endpoint { host: "localhost".to_owned(), port }
 }
 
-/// Checks that these configurations are refused, and why.
+/// Asserts that each configuration is refused because of a certificate; the text describes the case.
 fn assert_refused(configs: Vec<(Config, &str)>) {
     for (config, why) in configs {
         let error = locks_of(config).mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
@@ -53,7 +53,7 @@ fn assert_refused(configs: Vec<(Config, &str)>) {
     }
 }
 
-/// To clients that speak TLS, nodes announce their TLS ports.
+/// Nodes announce their TLS ports to clients that use TLS.
 #[test]
 fn a_cluster_can_be_reached_by_tls_only() {
     let options = RedisClusterOptions { tls: true, ..RedisClusterOptions::default() };
@@ -63,7 +63,7 @@ fn a_cluster_can_be_reached_by_tls_only() {
     let full = client.clone().roots(file(&cluster, "ca.pem"));
     let seed = cluster.tls_ports()[0];
     let config = |tls: Tls| Config::cluster(vec![localhost(seed)]).tls(tls);
-    // Nodes announce an address, but their certificates hold a name.
+    // Nodes announce an address, but their certificates contain a host name.
     let map = AddressMap::parse("127.0.0.1=localhost").unwrap();
     let locks = locks_of(config(full.clone()).map(map.clone()));
     let all = |prefix: &str| {
@@ -92,7 +92,7 @@ fn a_cluster_can_be_reached_by_tls_only() {
     assert!(error.as_ref().unwrap_err().to_string().contains("rediss+cluster://"), "{error:?}");
 }
 
-/// Sentinels and servers may each use TLS without the other.
+/// Either the Sentinels or the servers may use TLS without the other.
 #[test]
 fn sentinels_and_servers_use_tls_independently() {
     let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..late_failover() };

@@ -1,4 +1,4 @@
-//! The fence refuses the writes of a holder that was overtaken.
+//! The fence refuses the writes of a holder whose token is outdated.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     let done = |text: &str| Guarded::Done(vec![Reply::Bytes(b"OK".to_vec()), Reply::Bytes(text.into())]);
     assert_eq!(write(stale.token().number, "10").unwrap(), done("10"));
     let next = acquire(&other, "a");
-    // F79: between the grant and the seal the stale holder may still write; after the seal the data that was read stays
-    // unchanged.
+    // F79: between the next grant and its seal the stale holder can still write. After the seal it cannot change the
+    // data that the new holder reads.
     assert_eq!(write(stale.token().number, "9").unwrap(), done("9"));
     assert_eq!(rig.run(fence.write::<&str>(next.token().number, &[])).unwrap(), Guarded::Done(Vec::new()));
     let refused = Guarded::Overtaken(next.token().number);
@@ -28,7 +28,7 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     assert_eq!(
         rig.command(&["TTL", &rig.server.command(&["KEYS", "leasehold:*flock:stock"])[0]]),
         "-1",
-        "F70: it stays"
+        "F70: the fence does not expire"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Plain token locks of other clients under our keys, and other foreign values there.
+//! Locks of other programs under our keys (a string with a random value), and other foreign values.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,7 +13,7 @@ use leasehold_testkit::room::with_room;
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-/// The release script of every other client.
+/// The usual release script of other programs.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
@@ -27,7 +27,7 @@ fn plain_clients_and_leasehold_exclude_each_other_in_every_mode() {
             .iter()
             .map(|name| format!("lock:{name}"))
             .find(|key| rig.command(&["EXISTS", key]) == "1");
-        let key = key.expect("the lock stands under its key");
+        let key = key.expect("the lock is stored under its key");
         assert_eq!(rig.command(&["SET", &key, "theirs", "NX", "PX", "30000"]), "", "it is not theirs");
         guard.release_blocking().unwrap();
         assert_eq!(rig.command(&["SET", &key, "theirs", "NX", "PX", "30000"]), "OK");
@@ -53,7 +53,7 @@ fn a_foreign_holder_is_shown_and_never_touched() {
     assert_eq!(view.mode, Some(Mode::Exclusive));
     rig.command(&["PEXPIRE", "lock:a", "20000"]);
     assert!(rig.show("a").holders[0].remaining.is_some_and(|left| left <= Duration::from_secs(20)));
-    assert!(rig.show("a").waiters.is_empty(), "who gave up left nothing");
+    assert!(rig.show("a").waiters.is_empty(), "a claim that gave up leaves no queue entry");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
                     || matches!(notification[..], [Notification::AskAll])
             );
             if end[0] != "FLUSHALL" {
-                // Another program was faster: the claim goes on waiting and watching.
+                // Another program took the name first: the claim waits on and watches the new lock.
                 rig.command(&["SET", "lock:a", "another", "PX", "60000"]);
                 let answer = engine.claim(&claim, How::Ask).await.unwrap();
                 assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
@@ -105,8 +105,8 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
     });
 }
 
-/// The client of `claim` is second in the queue, behind one that sends nothing more, and is notified of the end of a
-/// foreign lock.
+/// Asks for `claim`, which has the given position in the queue, then deletes the foreign lock, and expects that the
+/// client is notified of the end of that lock.
 async fn receives_recheck(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
     let answer = engine.claim(claim, How::Ask).await.unwrap();
     assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(place)), "{answer:?}");
@@ -132,7 +132,7 @@ fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
         assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(4)), "{answer:?}");
         drop(dead);
         rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
-        // The lock is not free when this claim asks, as if others always took it at once.
+        // The foreign lock still exists when this claim asks, as if other programs always took the name at once.
         receives_recheck(&rig, &alive, &mine, 0).await;
     });
 }
@@ -157,21 +157,21 @@ fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
     rig.command(&["DEL", "lock:a"]);
     rig.command(&["LPUSH", "lock:a", "x"]);
-    // Its renewal finds the loss, not its clock.
+    // The renewal finds the loss before the deadline.
     assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(!guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
-/// A bad entry hides no other, and gets a line of its own; of a value of megabytes only the beginning is shown.
+/// An unreadable entry is listed with its problem and hides no other entry. Only the beginning of a long value is shown.
 #[test]
 fn a_list_reports_unreadable_entries_and_shortens_long_ones() {
     let rig = Rig::new();
     let locks = rig.locks();
     let (good, garbled) = (acquire(&locks, "good"), acquire(&locks, "garbled"));
     let record = &rig.server.command(&["KEYS", "leasehold:*clock:garbled"])[0];
-    rig.command(&["SET", record, "no card"]);
+    rig.command(&["SET", record, "no record"]);
     rig.command(&["LPUSH", "lock:list", "x"]);
     rig.command(&["EVAL", "redis.call('SET', KEYS[1], ('x'):rep(40000000))", "1", "lock:long"]);
     let views = rig.run(locks.list("")).unwrap();
@@ -190,7 +190,7 @@ fn a_record_of_another_version_is_refused() {
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
     let records = rig.server.command(&["KEYS", "leasehold:*c*lock:a"]);
-    // A value that a future version may write: a map that says it is version 2.
+    // A value that a future version may write: a map with version 2.
     rig.command(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &records[0]]);
     let error = other.mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("layout"), "{error}");
@@ -204,7 +204,7 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         let guard = request.ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
         rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
-        // Its renewal finds the loss, not its clock.
+        // The renewal finds the loss before the deadline.
         assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
         assert!(!guard.check());
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
@@ -213,24 +213,25 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     }
 }
 
-/// The first waiter asks at each notification until it is granted.
+/// After a long run of hand-overs the head of the queue is told to ask again after the gap, and other programs can take
+/// the name during the gap.
 #[test]
 fn a_gap_interrupts_a_long_run_of_hand_overs() {
-    with_room(Duration::from_millis(200), "it is left alone for the gap", |gap| {
+    with_room(Duration::from_millis(200), "the requests were made within the gap", |gap| {
         let mut rig = Rig::new();
         rig.config = rig.config.gap(gap);
         leaves_a_gap(&rig, gap)
     });
 }
 
-/// Whether the gap was seen in time; fails if something is wrong even after it.
+/// Returns false if the machine was too slow to see the gap; panics if the engine did anything wrong.
 fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
     let (one, two) = (rig.engine(), rig.engine());
     let (first, next) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
         let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
         assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
-        // The run is still too short for a gap: the name is handed over at once.
+        // The run of hand-overs is too short for a gap: the name is handed over at once.
         let release = |claim: &leasehold_core::Claim, token| Release {
             name: claim.name.clone(),
             id: claim.id,
@@ -263,20 +264,23 @@ fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
         assert!(hint.ask_in.is_some_and(|left| left <= gap), "{hint:?}");
         assert!(
             matches!(two.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))),
-            "no newcomer"
+            "a new claim is not granted in the gap either"
         );
         if rig.command(&["SET", "lock:a", "theirs", "NX", "PX", "30000"]) != "OK" {
             return false;
         }
         tokio::time::sleep(gap).await;
-        assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))), "it is theirs");
+        assert!(
+            matches!(one.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))),
+            "the other program holds it"
+        );
         rig.command(&["DEL", "lock:a"]);
         assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Held(_))));
         true
     })
 }
 
-/// By default, how long a name passes between our claims before other programs get a gap.
+/// The default time for which a name passes between our claims before other programs get a gap.
 const USUAL_RUN: Duration = Duration::from_secs(1);
 
 #[test]
@@ -333,9 +337,9 @@ fn a_configured_gap_prevents_starvation_of_a_polling_program() {
     polling_program_gets_the_lock(&rig);
 }
 
-/// Two of our claims always want the name, and a program that retries from time to time still gets it, again and again.
+/// Two of our clients always want the name, and a program that polls still gets it several times.
 fn polling_program_gets_the_lock(rig: &Rig) {
-    /// Ends the threads, also when this one panics.
+    /// Ends the threads, even if this one panics.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -355,7 +359,7 @@ fn polling_program_gets_the_lock(rig: &Rig) {
                 }
             });
         }
-        rig.until("both are there", || !rig.show("a").waiters.is_empty());
+        rig.until("both clients want the name", || !rig.show("a").waiters.is_empty());
         for _ in 0..3 {
             rig.until("the other program gets it", || {
                 rig.command(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"

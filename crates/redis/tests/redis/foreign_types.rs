@@ -1,4 +1,4 @@
-//! Locks of other programs that are no strings: the name is held by another program, as with any other foreign lock.
+//! Locks of other programs that are not strings: a foreign lock of any type holds the name.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// The key of one program, and its release.
+/// How one program takes and releases a lock.
 struct Layout {
     program: &'static str,
     kind: &'static str,
@@ -55,7 +55,7 @@ fn a_foreign_lock_of_another_type_excludes_every_mode() {
             assert!(error.is_taken(), "{program}: {error}");
             let error = request.acquire_within(Duration::from_millis(300)).unwrap_err();
             assert!(error.is_timed_out(), "{program}: {error}");
-            // A name is one kind of lock, also for claims that leave its queue.
+            // The modes of one name exclude each other in the queue too, so wait until this claim has left.
             rig.until("it left the queue", || rig.show("a").waiters.is_empty());
         }
         let view = rig.show("a");
@@ -93,7 +93,7 @@ fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
     }
 }
 
-/// It may be data of a program that has nothing to do with locks.
+/// Such a key may be data that is no lock.
 #[test]
 fn a_foreign_key_without_expiry_is_a_misconfiguration() {
     let rig = Rig::new();

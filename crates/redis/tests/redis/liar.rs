@@ -1,4 +1,4 @@
-//! Servers that send what no Redis sends: a reply takes bounded memory, and the client goes on.
+//! Servers that send invalid replies: a reply takes bounded memory, and the client connects again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,14 +32,14 @@ fn a_reply_is_bounded_and_the_client_reconnects() {
         rig.until("the client hangs up", || liar.ended() > 0);
         assert!(liar.taken() <= most + KERNEL, "{begins:?}: {} bytes", liar.taken());
         let before = liar.connections();
-        rig.until("the client connects anew", || {
+        rig.until("the client connects again", || {
             assert!(locks.mutex("a").blocking().try_acquire().is_err());
             liar.connections() > before
         });
     }
 }
 
-/// The URL has the port of another service.
+/// The port in the URL belongs to another service.
 #[test]
 fn a_server_that_is_not_redis_is_a_misconfiguration() {
     let mariadb = MariadbServer::start(&[]);

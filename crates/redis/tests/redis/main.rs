@@ -1,4 +1,4 @@
-//! The Redis engine against real servers.
+//! Tests of the Redis engine on real servers.
 
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]

@@ -1,4 +1,4 @@
-//! Programs that use redis-py on the same names, as docs/recipes/redis-neighbours.md describes.
+//! Programs with redis-py use the same names, as in docs/recipes/redis-neighbours.md.
 
 use std::{process::Command, thread::spawn};
 
@@ -19,7 +19,7 @@ fn leasehold_and_redis_py_share_a_lock_without_overlap_or_loss() {
         .collect();
     let rust_threads: Vec<_> = (0..OF_EACH)
         .map(|_| {
-            // Each has its own client, as separate processes have.
+            // Each thread has its own client, like a separate process.
             let (locks, port) = (rig.locks(), rig.server.port());
             spawn(move || {
                 let mut server = RawClient::connect(port);
@@ -42,13 +42,13 @@ fn leasehold_and_redis_py_share_a_lock_without_overlap_or_loss() {
     for mut process in python_programs {
         assert!(process.wait().unwrap().success(), "python3 with redis-py is needed: run setup/debian");
     }
-    assert_eq!(rig.command(&["GET", "overlaps"]), "", "nobody was inside with another");
+    assert_eq!(rig.command(&["GET", "overlaps"]), "", "no two programs were in the section at once");
     assert_eq!(rig.command(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
     rig.command(&["DEL", "count"]);
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A client that knows nothing of locks.
+/// A minimal Redis client without locks.
 struct RawClient(std::io::BufReader<std::net::TcpStream>);
 
 impl RawClient {
@@ -56,7 +56,7 @@ impl RawClient {
         Self(std::io::BufReader::new(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()))
     }
 
-    /// The first line of the answer, or the text after it.
+    /// The first line of the reply, or the text of a bulk string.
     fn ask(&mut self, words: &[&str]) -> String {
         use std::io::Write;
         let mut text = format!("*{}\r\n", words.len());

@@ -1,5 +1,5 @@
-//! Redis and the memory engine answer the same requests alike: random claims, asks, releases, renewals, breaks and
-//! looks of several clients. Time plays no part: leases expire in the conformance suite.
+//! Redis gives the same answers as the memory engine, which is the oracle, to random claims, renewals, releases, breaks
+//! and views of several clients. No lease ends here; the conformance suite covers the expiry of leases.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ use crate::rig::Rig;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// The claims of one run: few, so that they meet.
+/// The number of claims in one run: few, so that many requests are about the same claim.
 const CLAIMS: usize = 12;
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One system, its clients, and the last grant of each claim.
+/// One engine: its clients, and the last grant of each claim.
 struct Side {
     clients: Vec<Arc<dyn Engine>>,
     tokens: [Option<Grant>; CLAIMS],
@@ -195,7 +195,7 @@ pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, 
         runtime.block_on(async {
             for (at, step) in steps.iter().enumerate() {
                 let (wanted, got) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
-                // On a machine that stalled, the server may have forgotten earlier requests.
+                // After a stall of the machine, tombstones may have expired.
                 prop_assume!(begin.elapsed() < redis[0].profile().request_life);
                 prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
             }

@@ -1,4 +1,4 @@
-//! Connections that break, and servers that vanish, pause, restart and lose data.
+//! Broken connections, and servers that die, pause, restart or lose data.
 
 use std::{
     sync::Arc,
@@ -34,7 +34,7 @@ fn a_dead_server_is_reported_unreachable_in_time() {
     locks.ping_blocking().unwrap();
     rig.server.pause();
     let error = locks.ping_blocking().unwrap_err();
-    assert!(error.is_unreachable(), "of one that was connected to: {error}");
+    assert!(error.is_unreachable(), "also with a connection to a paused server: {error}");
     rig.server.resume();
 }
 
@@ -57,29 +57,34 @@ fn a_waiter_survives_an_outage() {
 
 #[test]
 fn holds_survive_a_restart_only_with_their_data() {
-    with_room(Duration::from_secs(2), "it was renewed on a new connection, and told of the loss", |ttl| {
-        let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-        let locks = rig.locks();
-        let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
-        let token = guard.token();
-        rig.server.kill();
-        rig.server.restart();
-        sleep(ttl + ttl / 4);
-        if !guard.check() {
-            return false;
-        }
-        rig.command(&["FLUSHALL"]);
-        rig.until("the loss is reported", || !guard.check());
-        if guard.release_blocking().unwrap_err().kind() != ErrorKind::Lost(Loss::Gone) {
-            return false;
-        }
-        let next = acquire(&locks, "a");
-        assert!(next.token() > token, "tokens grow: {} after {token}", next.token());
-        true
-    });
+    with_room(
+        Duration::from_secs(2),
+        "it was renewed on a new connection, and its loss was found by a renewal",
+        |ttl| {
+            let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+            let locks = rig.locks();
+            let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
+            let token = guard.token();
+            rig.server.kill();
+            rig.server.restart();
+            sleep(ttl + ttl / 4);
+            if !guard.check() {
+                return false;
+            }
+            rig.command(&["FLUSHALL"]);
+            rig.until("the loss is reported", || !guard.check());
+            if guard.release_blocking().unwrap_err().kind() != ErrorKind::Lost(Loss::Gone) {
+                return false;
+            }
+            let next = acquire(&locks, "a");
+            assert!(next.token() > token, "tokens grow: {} after {token}", next.token());
+            true
+        },
+    );
 }
 
-/// R3. Until it is asked, it is unknown whether the server still has its data: the hold is neither valid nor lost.
+/// R3: it is unknown whether a restarted server still has its data, so until a renewal the hold is neither valid nor
+/// lost.
 #[test]
 fn a_hold_is_in_doubt_from_a_restart_until_its_renewal() {
     let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -90,9 +95,9 @@ fn a_hold_is_in_doubt_from_a_restart_until_its_renewal() {
     slow.hold_requests(Verb::Renew);
     rig.server.kill();
     rig.server.restart();
-    rig.until("the server is met again", || locks.ping_blocking().is_ok() && !guard.check());
+    rig.until("the client is connected again", || locks.ping_blocking().is_ok() && !guard.check());
     assert_eq!(guard.remaining(), Some(Duration::ZERO));
-    assert!(poll_once(Box::pin(guard.lost())).is_none(), "it was told lost");
+    assert!(poll_once(Box::pin(guard.lost())).is_none(), "it was reported lost");
     slow.open(Verb::Renew);
     guard.confirm_blocking().unwrap();
     assert!(guard.check(), "the server has it");
@@ -108,7 +113,7 @@ fn tokens_grow_after_a_restart_from_an_older_copy() {
     let newest = (0..100).map(|_| acquire(&locks, "a").token()).collect::<Vec<_>>()[99];
     rig.server.kill();
     rig.server.restart();
-    assert_eq!(rig.command(&["EXISTS", "leasehold:{}tlock:"]), "1", "the copy holds an older counter");
+    assert_eq!(rig.command(&["EXISTS", "leasehold:{}tlock:"]), "1", "the copy contains an older counter");
     let next = acquire(&locks, "a");
     assert!(next.token() > newest, "{} after {newest}", next.token());
 }
@@ -122,12 +127,12 @@ fn tokens_grow_when_the_counter_is_deleted() {
     let after = acquire(&locks, "a").token();
     assert!(after > before, "{after} after {before}");
     let left: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
-    assert!((3000..=3600).contains(&left), "the floor lasts an hour: {left}");
+    assert!((3000..=3600).contains(&left), "the counter lasts an hour: {left}");
 }
 
 #[test]
 fn killed_connections_are_replaced_without_loss() {
-    with_room(Duration::from_secs(1), "renewed on new connections, for longer than a lease", |ttl| {
+    with_room(Duration::from_secs(1), "it was renewed on new connections for longer than a lease", |ttl| {
         let rig = Rig::new();
         let (locks, other) = (rig.locks(), rig.locks());
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
@@ -194,7 +199,7 @@ fn a_dead_waiter_is_passed_over() {
     rig.until("the first waits", || rig.show("a").waiters.len() == 1);
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("both wait", || rig.show("a").waiters.len() == 2);
-    // For the server its process is gone.
+    // The server sees the end of the process.
     runtime.shutdown_background();
     rig.until("its connection is closed", || {
         !rig.command(&["PUBSUB", "CHANNELS"]).is_empty() && {
@@ -206,7 +211,7 @@ fn a_dead_waiter_is_passed_over() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// I7: nothing happens on the server when a minimum hold time ends, so the first waiter must know when that is.
+/// I7: the server sends nothing when a minimum hold time ends, so the head of the queue must know its end.
 #[test]
 fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
     let rig = Rig::new();
@@ -220,16 +225,16 @@ fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
         rig.until("it waits", || rig.show(&name).waiters.len() == 1);
         let keep = Duration::from_millis(100);
         let held = Stopwatch::start();
-        // The minimum counts from the grant on, so it includes the time until here.
+        // The minimum hold time counts from the grant, so add the time since then.
         rig.run(guard.release_at_least(begin.elapsed() + keep)).unwrap();
         let next = waiting.join().unwrap().unwrap();
-        // Without a notification it would ask again after a second at the earliest.
+        // By polling alone the waiter would ask again after a second at the earliest.
         held.assert_within(Duration::from_millis(700), &name);
         next.release_blocking().unwrap();
     }
 }
 
-/// R7: pushes to the old connection are lost.
+/// R7: pushes to the old connection may be lost.
 #[test]
 fn every_claim_asks_again_after_a_reconnect() {
     let rig = Rig::new();
@@ -246,13 +251,13 @@ fn every_claim_asks_again_after_a_reconnect() {
                 .any(|notification| matches!(notification, Notification::AskAll))
             {}
         };
-        tokio::time::timeout(PATIENCE, asked).await.expect("nothing was asked");
+        tokio::time::timeout(PATIENCE, asked).await.expect("no claim was told to ask");
     });
 }
 
 #[test]
 fn a_loading_server_is_waited_for() {
-    // For twenty seconds, or until it is configured to be fast.
+    // Loading takes twenty seconds, or until the delay is set to 0.
     let slowly = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
     let mut rig = Rig::with(&[&["--enable-debug-command", "yes"], &slowly[..]].concat());
     rig.command(&["DEBUG", "POPULATE", "4000"]);
@@ -292,7 +297,7 @@ fn a_renewal_extends_the_record_of_a_shared_hold() {
     let left = || rig.command(&["PTTL", &record]).parse::<i64>().unwrap();
     assert!(left() <= 20_000);
     rig.run(permit.confirm()).unwrap();
-    assert!(left() > 3_000_000, "a renewal keeps it");
+    assert!(left() > 3_000_000, "a renewal extends the record");
     permit.release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
@@ -302,16 +307,16 @@ fn a_counter_ahead_of_the_clock_outlives_its_lead() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
-    // As after an hour with more grants than microseconds.
+    // As after hours with more than a million grants a second.
     let ahead = "local t = redis.call('TIME')
         redis.call('SET', KEYS[1], string.format('%.0f', (t[1] + 7200) * 1000000), 'PX', 60000)";
     rig.command(&["EVAL", ahead, "1", "leasehold:{}tlock:"]);
     let token = acquire(&locks, "a").token();
     let left: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
-    assert!(left > 10_000, "two hours of lead and one of reserve: {left}");
+    assert!(left > 10_000, "the ttl covers two hours of lead and one hour of reserve: {left}");
     let next = acquire(&locks, "a").token();
     let reader = locks.rw("r").read().blocking().acquire().unwrap();
-    assert!(next > token && reader.token() > next, "also where the whole verb mints them");
+    assert!(next > token && reader.token() > next, "tokens also grow in the full script");
 }
 
 #[test]
@@ -321,13 +326,13 @@ fn a_short_lease_survives_a_slow_reconnect() {
         let (proxy, engine) = rig.proxied();
         let locks = Locks::builder(engine).build();
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
-        // Together, the answers on the next connections are late by more than a renewal may take, which is a sixth.
+        // The delays of a new connection add up to more than a sixth of the ttl, the time limit of a renewal.
         proxy.delay(ttl / 20);
         proxy.cut_clients();
         sleep(ttl + ttl / 2);
         guard.check() && guard.release_blocking().is_ok()
     };
-    let what = "the attempt to connect outlived the renewals that waited for it";
+    let what = "the attempt to connect outlasted the renewals that waited for it";
     with_room(Duration::from_secs(2), what, lives);
 }
 
@@ -348,8 +353,8 @@ fn an_invalid_name_does_not_delay_other_releases() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Blocks of tokens are granted only while the counter is behind the clock: the counter restarts from the clock after a
-/// data loss.
+/// After a loss of data the counter restarts from the clock. Blocks of tokens are therefore granted only while the
+/// counter is behind the clock.
 #[test]
 fn token_blocks_do_not_run_ahead_of_the_clock() {
     let rig = Rig::new();
@@ -366,7 +371,7 @@ fn token_blocks_do_not_run_ahead_of_the_clock() {
             assert!(grant.token.number > last, "tokens grow");
             last = grant.token.number + u64::from(grant.tokens) - 1;
         }
-        // All of them were granted within far less time than 200 blocks are long. One block may be ahead, and the lead.
+        // 200 blocks are far more microseconds than the grants took. The counter may lead by one block and 10 ms.
         let time = rig.server.command(&["TIME"]);
         let now: u64 = time[0].parse::<u64>().unwrap() * 1_000_000 + time[1].parse::<u64>().unwrap();
         let most = u64::from(block) + 10_000;
@@ -376,6 +381,6 @@ fn token_blocks_do_not_run_ahead_of_the_clock() {
         let Ok(Answer::Held(grant)) = two.claim(&rig.claim("n0"), How::Create).await else {
             panic!("it is free")
         };
-        assert!(grant.token.number > last, "also when everything is lost");
+        assert!(grant.token.number > last, "tokens grow after a loss of all data too");
     });
 }

@@ -1,4 +1,4 @@
-//! A plain URL whose host name leads to another server after a fail-over, as with managed pairs.
+//! A plain URL whose host name resolves to another server after a fail-over, as with managed pairs of servers.
 
 use std::{thread::spawn, time::Duration};
 
@@ -7,7 +7,7 @@ use leasehold_testkit::server::{Proxy, RedisServer};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-/// Two servers, and a name that leads to the first.
+/// Two servers, and a proxy in place of the host name; it leads to the first server.
 fn two_servers() -> (Rig, Rig, Proxy) {
     let (first, second) = (Rig::new(), Rig::new());
     let name = Proxy::start(first.server.port());
@@ -26,7 +26,7 @@ fn replicate_from(replica: &Rig, primary: &RedisServer) {
     replica.until("it follows", || replica.command(&["ROLE"]).contains("connected"));
 }
 
-/// A replica could answer a renewal that writes nothing.
+/// A replica could answer a renewal without a write, so a renewal must contain a write.
 #[test]
 fn a_demoted_server_renews_no_hold() {
     let (rig, other) = (Rig::new(), Rig::new());
@@ -53,7 +53,7 @@ fn a_demoted_server_renews_no_hold() {
     });
 }
 
-/// The old server closes no connection; it only refuses to write.
+/// The old server closes no connection and only refuses writes.
 #[test]
 fn a_refused_write_makes_the_client_resolve_the_name_again() {
     let (first, second, name) = two_servers();
@@ -73,7 +73,7 @@ fn a_refused_write_makes_the_client_resolve_the_name_again() {
             .unwrap()
             .to_owned()
     };
-    first.until("the replica has all", || offset(&first) == offset(&second));
+    first.until("the replica has all data", || offset(&first) == offset(&second));
     second.command(&["REPLICAOF", "NO", "ONE"]);
     name.point_to(second.server.port());
     replicate_from(&first, &second.server);
@@ -83,7 +83,7 @@ fn a_refused_write_makes_the_client_resolve_the_name_again() {
     assert_eq!(second.command(&["EXISTS", "lock:a"]), "1");
 }
 
-/// The connection breaks, the name leads to another server, and that server lacks the grants of the old one.
+/// The connection breaks, and the name leads to another server, which lacks the grants of the old one.
 #[test]
 fn a_hold_missing_on_the_new_server_is_reported_lost() {
     let (_first, second, name) = two_servers();

@@ -1,4 +1,4 @@
-//! What the fast paths of the verbs, and the whole scripts, must not change.
+//! Effects that the fast paths of the verbs and the full scripts must have in common.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ fn renewal(claim: &Claim, grant: &Grant, seconds: u64) -> Hold {
     }
 }
 
-/// For how many milliseconds plain clients see the lock taken, after a hold of this mode was renewed for `seconds`.
+/// The ttl of the lock key in milliseconds after a hold of this mode was renewed for `seconds`. Other lock programs see
+/// only this key.
 fn lock_key_ttl_after_renewal(mode: Mode, seconds: u64) -> i64 {
     let rig = Rig::new();
     let (engine, claim) = (rig.engine(), Claim { mode, ..rig.claim("a") });
@@ -65,7 +66,7 @@ fn a_hand_over_skips_a_waiter_with_an_expired_entry() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        // With a counter older than the connection, the whole script would run.
+        // Raises the counter: while it is older than the connection, the full script runs.
         granted(&other, &rig.claim("b")).await;
         let grant = granted(&engine, &first).await;
         assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
@@ -83,7 +84,7 @@ fn a_hand_over_skips_a_waiter_whose_client_is_gone() {
     let (engine, gone, other) = (rig.engine(), rig.engine(), rig.engine());
     let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     let grant = rig.run(async {
-        // With a counter older than the connection, the whole script would run.
+        // Raises the counter: while it is older than the connection, the full script runs.
         granted(&other, &rig.claim("b")).await;
         let grant = granted(&engine, &first).await;
         for (engine, claim) in [(&gone, &second), (&other, &third)] {
@@ -94,14 +95,14 @@ fn a_hand_over_skips_a_waiter_whose_client_is_gone() {
     drop(gone);
     let channels =
         || rig.server.command(&["PUBSUB", "CHANNELS"]).iter().filter(|line| !line.is_empty()).count();
-    rig.until("nobody listens for it", || channels() == 2);
+    rig.until("its client has no subscription any more", || channels() == 2);
     let released = rig.run(async { engine.release(&[release_of(&first, &grant)]).await });
     assert!(matches!(released[..], [Released::Freed]));
     let view = rig.show("a");
     assert!(matches!(&view.holders[..], [holder] if holder.id == third.id.to_string()), "{view:?}");
 }
 
-/// Somebody deleted the lock itself: the name belongs to the head of the queue.
+/// An operator deleted the lock key: the name belongs to the head of the queue.
 #[test]
 fn a_single_claim_does_not_overtake_the_queue() {
     let rig = Rig::new();
@@ -118,8 +119,7 @@ fn a_single_claim_does_not_overtake_the_queue() {
     assert!(matches!(&view.holders[..], [holder] if holder.id == second.id.to_string()), "{view:?}");
 }
 
-/// A server logs the scripts that it loads, and sends them to its replicas: each is loaded once, not by each
-/// connection.
+/// A server logs each load of a script and sends it to its replicas, so connections must not load a script again.
 #[test]
 fn each_script_is_loaded_once_per_server() {
     let rig = Rig::new();
@@ -138,5 +138,5 @@ fn each_script_is_loaded_once_per_server() {
     rig.command(&["SCRIPT", "FLUSH"]);
     guard.release_blocking().unwrap();
     crate::rig::acquire(&locks, "a").release_blocking().unwrap();
-    assert_eq!(loads(), 4, "again after it forgot them");
+    assert_eq!(loads(), 4, "both again after a flush");
 }

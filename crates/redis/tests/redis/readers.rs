@@ -1,10 +1,10 @@
-//! Readers of one name, each with its own lease.
+//! Readers of one name have separate leases.
 
 use std::{sync::mpsc::channel, thread::spawn, time::Duration};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// F40. The lease of one reader is not that of all, and a reader waits only for writers that came before it.
+/// F40: the lease of one reader does not affect other readers, and a reader waits for writers ahead of it.
 #[test]
 fn readers_expire_separately_and_writers_keep_their_position() {
     let rig = Rig::new();
@@ -14,7 +14,7 @@ fn readers_expire_separately_and_writers_keep_their_position() {
     };
     let long = read(&first, Duration::from_secs(600));
     let short = read(&second, Duration::from_secs(1));
-    rig.until("the short one lapses", || rig.show("a").holders.len() == 1);
+    rig.until("the short lease expires", || rig.show("a").holders.len() == 1);
     assert!(!short.check() && long.check());
     let left: u64 = rig.command(&["PTTL", "lock:a"]).parse().unwrap();
     assert!(left > 300_000, "the lock lasts as long as the other reader: {left} ms");
@@ -35,7 +35,7 @@ fn readers_expire_separately_and_writers_keep_their_position() {
     long.release_blocking().unwrap();
     assert_eq!(reports.recv_timeout(PATIENCE), Ok("writer"));
     let writer = writing.join().unwrap();
-    assert!(reports.try_recv().is_err(), "it has it alone");
+    assert!(reports.try_recv().is_err(), "the writer holds it alone");
     writer.release_blocking().unwrap();
     assert_eq!(reports.recv_timeout(PATIENCE), Ok("reader"));
     reading.join().unwrap().release_blocking().unwrap();

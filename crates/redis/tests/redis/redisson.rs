@@ -1,4 +1,4 @@
-//! Our locks are Redisson's locks: exclusive holders.
+//! Redisson's layout: exclusive holds of Redisson and of leasehold exclude each other.
 
 use std::{
     thread::{JoinHandle, spawn},
@@ -44,7 +44,7 @@ fn waits(rig: &Rig) -> JoinHandle<Guard> {
     waiting
 }
 
-/// Each way in which a program of Redisson holds exclusively, and releases.
+/// The ways in which Redisson takes an exclusive hold, each with its release.
 const EXCLUSIVE_HOLDS: [(&[&str], &[&str]); 6] = [
     (&["lock"], &["unlock"]),
     (&["lock", "lock again", "unlock once", "renew"], &["unlock"]),
@@ -107,7 +107,7 @@ fn an_exclusive_hold_excludes_every_kind_of_redisson_lock() {
         let guard = request.blocking().acquire_within(PATIENCE).unwrap();
         assert!(!rig.redisson_can_lock() && !rig.redisson_can_read() && !rig.redisson_can_write());
         let left = rig.millis_left("lock:a");
-        assert!(left > 0 && left <= 30_000, "what its waiters sleep by: {left}");
+        assert!(left > 0 && left <= 30_000, "Redisson's waiters sleep for this time: {left}");
         let hash = rig.hash();
         assert_eq!((hash.len(), hash["mode"].as_str()), (2, "write"), "{hash:?}");
         let owner = hash.keys().find_map(|field| field.strip_suffix(":write")).unwrap();
@@ -125,7 +125,8 @@ fn an_exclusive_hold_excludes_every_kind_of_redisson_lock() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// By push on Redisson's side: its waiters sleep for the lease of the lock at the time of their look.
+/// A release publishes to both channels. Without a message Redisson's waiters sleep until the end of the lease that they
+/// saw.
 #[test]
 fn a_release_wakes_every_kind_of_redisson_waiter() {
     let rig = redisson();
@@ -142,7 +143,7 @@ fn a_release_wakes_every_kind_of_redisson_waiter() {
     assert_eq!(listener.receive(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
 }
 
-/// No waiter of Redisson need wake for a lock that passes to the next of our claims.
+/// A hand-over between claims of ours needs to wake no waiter of Redisson.
 #[test]
 fn a_hand_over_replaces_the_hash_and_wakes_no_redisson_waiter() {
     let mut rig = redisson();
@@ -157,14 +158,14 @@ fn a_hand_over_replaces_the_hash_and_wakes_no_redisson_waiter() {
         assert!(matches!(engine.release(&[release_of(&first, &grant)]).await[..], [Released::Freed]));
         let after = rig.hash();
         assert!(before.len() == 2 && after.len() == 2 && before != after, "{before:?} {after:?}");
-        assert!(after.values().any(|count| count == "2"), "nobody has taken it up: {after:?}");
+        assert!(after.values().any(|count| count == "2"), "the grant is not confirmed yet: {after:?}");
         let Ok(Answer::Held(grant)) = other.claim(&second, How::Ask).await else { panic!("it was granted") };
         assert!(rig.hash().values().any(|count| count == "1"));
         assert!(matches!(other.release(&[release_of(&second, &grant)]).await[..], [Released::Freed]));
     });
     assert_eq!(listener.receive().1, "0");
     assert_eq!(rig.command(&["PUBLISH", LOCK, "last"]), "1");
-    assert_eq!(listener.receive().1, "last", "the second release alone rang");
+    assert_eq!(listener.receive().1, "last", "only the second release published a message");
 }
 
 #[test]
@@ -188,10 +189,10 @@ fn a_renewal_only_extends_and_a_loss_is_reported() {
         assert!(matches!(engine.renew(&[kept]).await[..], [Renewed::Lost(Loss::Gone)]));
         assert!(matches!(engine.release(&[release_of(&claim, &grant)]).await[..], [Released::NotThere]));
     });
-    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "what is Redisson's stands");
+    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "Redisson's hold is unchanged");
 }
 
-/// The content of the lock itself still counts, as with a string.
+/// The lock key alone decides, as in the default layout.
 #[test]
 fn a_hold_without_its_side_keys_is_renewed_and_released() {
     let rig = redisson();
@@ -224,7 +225,7 @@ fn a_broken_hold_excludes_redisson_until_its_release() {
         assert!(rig.redisson_can_lock());
         rig.redisson_runs(&["lock"]);
         let broken = engine.break_hold(&name, grant.token.number, true).await.unwrap();
-        assert_eq!(broken, Broken::NotHeld, "a holder of Redisson's has no token of ours");
+        assert_eq!(broken, Broken::NotHeld, "a hold of Redisson has no token of ours");
     });
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER]);
 }
@@ -239,7 +240,7 @@ fn a_minimum_hold_excludes_redisson() {
     assert!(rig.millis_left("lock:a") > 10_000);
 }
 
-/// Programs whose waiters only listen, and are not in our queue, still get the lock.
+/// Waiters of Redisson are not in our queue and only listen. They still get the lock.
 #[test]
 fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     let rig = redisson();
@@ -257,13 +258,13 @@ fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
         .collect();
     let took = |_: &u32| {
         assert_eq!(listener.receive().1, "0");
-        // In one step, like its script.
+        // In one step, like Redisson's script.
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
             redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";
         rig.command(&["EVAL", take, "1", "lock:a", OWNER]) == "1"
     };
     let tries = (0..1000).find(took);
-    assert!(tries.is_some(), "it is woken, and never finds it free");
+    assert!(tries.is_some(), "the waiter was woken and never found the lock free");
     over.store(true, std::sync::atomic::Ordering::Relaxed);
     rig.redisson_runs(&["unlock"]);
     turns.into_iter().for_each(|turn| turn.join().unwrap());

@@ -1,4 +1,4 @@
-//! Conformance of Redisson's layout, on each kind of servers, with the rights of its page.
+//! Conformance of Redisson's layout on each kind of server, with the documented rights.
 
 use leasehold_core::{Answer, Claim, Engine, How, Mode, Renewed};
 use leasehold_redis::{Config, Layout};
@@ -17,7 +17,7 @@ fn in_redisson_layout(config: Config) -> Config {
     config.layout(Layout::Redisson).unwrap()
 }
 
-/// The rights that docs/engines/redisson.md tells operators to give.
+/// The documented rights: see docs/engines/redisson.md.
 const USERS: &str = include_str!("../../../../docs/engines/redisson.acl");
 const USERS_OF_CLUSTERS: &str = include_str!("../../../../docs/engines/redisson-cluster.acl");
 
@@ -98,7 +98,7 @@ fn locker_rights_suffice_to_wake_redisson() {
     let reader = locks.rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
     reader.release_blocking().unwrap();
     rig.redisson_runs(&["read unlock", "fair wait"]);
-    assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "it sees who waits");
+    assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "it sees Redisson's waiter");
     rig.command(&["DEL", "redisson_lock_queue:{lock:a}"]);
     let mut listener = rig.listen(&["redisson_lock__channel:{lock:a}"]);
     acquire(&locks, "a").release_blocking().unwrap();
@@ -107,7 +107,7 @@ fn locker_rights_suffice_to_wake_redisson() {
     assert!(rig.run(locks.list("")).unwrap_err().is_denied());
 }
 
-/// While a slot is migrating: see `lua/renew_lock_redisson.lua` and the files beside it.
+/// A migrating slot needs scripts of one key: see `lua/renew_lock_redisson.lua` and the files beside it.
 #[test]
 fn holds_in_a_migrating_slot_are_renewed_and_released() {
     let (_directory, rig) = cluster("leasehold", 0);
@@ -128,8 +128,8 @@ fn holds_in_a_migrating_slot_are_renewed_and_released() {
         assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{mode}: {renewed:?}");
         let left = |key: &str| rig.cluster().command(from, &["PTTL", key]).concat().parse::<i64>().unwrap();
         assert!(left("lock:m") > 20_000, "{mode}");
-        assert!(mode != Mode::Shared || left(&timeout) > 20_000, "what Redisson's readers go by");
-        // A name whose side keys are elsewhere is granted to nobody now.
+        assert!(mode != Mode::Shared || left(&timeout) > 20_000, "Redisson's readers read this key");
+        // No claim is granted while the side keys of the name are on another node.
         let other = rig.run(engine.claim(&rig.claim("m"), How::Create));
         assert!(other.is_err() || !matches!(other, Ok(Answer::Held(_))), "{mode}: {other:?}");
         rig.run(engine.release(&[release_of(&claim, Some(&grant))]));
@@ -137,14 +137,14 @@ fn holds_in_a_migrating_slot_are_renewed_and_released() {
         assert!(!there.iter().any(|key| *key == "lock:m" || *key == timeout), "{mode}: {there:?}");
         rig.cluster().move_keys(slot, 100).unwrap();
         rig.cluster().close_slot(slot).unwrap();
-        rig.until("it is released for good", || {
+        rig.until("the release is complete", || {
             rig.run(engine.release(&[release_of(&claim, Some(&grant))]));
             rig.show("m").holders.is_empty()
         });
     }
 }
 
-/// Where Redisson itself has the keys of a lock in several slots, none of its programs can unlock it.
+/// Redisson spreads the keys of such a name over several slots, so that it cannot unlock the name.
 #[test]
 fn names_that_redisson_cannot_lock_on_a_cluster_are_refused() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -169,7 +169,7 @@ fn names_that_redisson_cannot_lock_on_a_cluster_are_refused() {
     guard.release_blocking().unwrap();
 }
 
-/// Its clients listen by the slot, or by all servers.
+/// Clients of Redisson subscribe to sharded channels or to plain channels.
 #[test]
 fn a_release_on_a_cluster_wakes_listeners_of_both_channel_kinds() {
     let (_directory, rig) = cluster("leasehold", 0);

@@ -1,4 +1,4 @@
-//! Other values under the key of a lock in Redisson's layout.
+//! Redisson's layout: foreign values under the lock key and its side keys.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn all_modes(rig: &Rig) -> [leasehold_core::Blocking; 3] {
     [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|request| request.blocking())
 }
 
-/// Fields of a program that has nothing to do with locks, or that only look like those of a lock.
+/// Fields that are no lock, or that only resemble a lock of Redisson.
 const UNKNOWN_FIELDS: [&[&str]; 8] = [
     &["user", "7", "name", "x"],
     &["mode", "read"],
@@ -48,7 +48,7 @@ fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
         for request in all_modes(&rig) {
             let is_shared_reader = fields.get(3) == Some(&"99999999999999999999999999");
             match request.acquire_within(SHORT_WAIT) {
-                // A reader is a reader, whatever count of entries it has.
+                // A reader counts as one, whatever its count of entries.
                 Ok(guard) if is_shared_reader => guard.release_blocking().unwrap(),
                 Ok(_) => panic!("{fields:?}: it is taken"),
                 Err(error) => {
@@ -58,10 +58,7 @@ fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
             rig.until("it left the queue", || rig.show("a").waiters.is_empty());
         }
         let view = rig.show("a");
-        assert!(
-            !view.holders.is_empty() && view.holders.iter().all_modes(|holder| holder.foreign),
-            "{view:?}"
-        );
+        assert!(!view.holders.is_empty() && view.holders.iter().all(|holder| holder.foreign), "{view:?}");
         assert_eq!(rig.hash(), before, "{fields:?}");
         assert!(rig.millis_left("lock:a") > 0);
         rig.command(&["DEL", "lock:a"]);
@@ -70,7 +67,7 @@ fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// It may be data of a program that has nothing to do with locks.
+/// Such a key may be data that is no lock.
 #[test]
 fn an_unknown_key_without_expiry_is_a_misconfiguration() {
     let rig = redisson();
@@ -87,14 +84,14 @@ fn an_unknown_key_without_expiry_is_a_misconfiguration() {
         assert_eq!(rig.millis_left("lock:a"), -1, "left as it was");
         rig.command(&["DEL", "lock:a"]);
     }
-    // A lock of Redisson remains a lock if somebody removes its expiry.
+    // A lock of Redisson remains a lock when its expiry is removed.
     rig.redisson_runs(&["lock"]);
     rig.command(&["PERSIST", "lock:a"]);
     assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     assert_eq!(rig.show("a").holders[0].remaining, None);
 }
 
-/// Of a large hash only our own field is read.
+/// The engine reads only its own field of a huge hash.
 #[test]
 fn a_hold_in_a_huge_hash_can_be_renewed_and_released() {
     let rig = redisson();
@@ -114,7 +111,7 @@ fn a_hold_in_a_huge_hash_can_be_renewed_and_released() {
     assert_eq!(rig.command(&["HLEN", "lock:a"]), "20001");
 }
 
-/// Each excludes the other, and reports the cause.
+/// Holds of the two layouts exclude each other, and the error names the other layout.
 #[test]
 fn a_hold_in_the_other_layout_is_a_misconfiguration() {
     let rig = redisson();
@@ -165,7 +162,7 @@ fn a_plain_lock_of_another_program_is_waited_for() {
     acquire(&rig.locks(), "a").release_blocking().unwrap();
 }
 
-/// However it got there.
+/// A release deletes only our own field.
 #[test]
 fn a_release_leaves_foreign_fields_in_the_hash() {
     let rig = redisson();
@@ -243,8 +240,8 @@ fn field() -> impl Strategy<Value = (String, String)> {
     (field, value)
 }
 
-/// For any content no verb fails or hangs, foreign fields change only by the rules of Redisson's readers, and none of
-/// our keys is left.
+/// With any content no verb fails or hangs, foreign fields change only by the rules of Redisson's readers, and none of
+/// our keys remains.
 #[test]
 fn random_hashes_under_the_key_break_no_verb() {
     let rig = redisson();
@@ -277,7 +274,7 @@ fn random_hashes_under_the_key_break_no_verb() {
                     prop_assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
                     let released = engine.release(&[release(Some(grant.token))]).await;
                     prop_assert!(matches!(released[..], [Released::Freed]), "{released:?}");
-                    // Readers without their own keys are dead.
+                    // Readers without a timeout key are dead.
                     let after = rig.hash();
                     prop_assert!(after.is_empty() || after == before, "{before:?} {after:?}");
                 }

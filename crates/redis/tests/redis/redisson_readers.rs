@@ -1,4 +1,4 @@
-//! Our locks are Redisson's locks: shared holders, and waiters in Redisson's own queue.
+//! Redisson's layout: shared holds, and waiters in the queue of Redisson's fair locks.
 
 use std::{thread::spawn, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 const READ_WRITE: &str = "redisson_rwlock:{lock:a}";
 const TIMEOUT: &str = "{lock:a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_timeout:1";
 
-/// The single reader that stands for our shared holds, and how long Redisson's readers see it hold.
+/// The field of the one reader that represents our shared holds, and the ttl of its timeout key in milliseconds.
 fn our_reader(rig: &Rig) -> (String, i64) {
     let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("ours reads");
     assert_eq!(rig.hash()[&field], "1");
@@ -39,9 +39,12 @@ fn shared_holds_coexist_with_redisson_readers() {
     }
     assert!(!rig.redisson_can_write() && rig.redisson_can_read() && !rig.redisson_can_lock());
     let (_, left) = our_reader(&rig);
-    assert!(left > 20_000, "another that unlocks cuts the lock to the longest of these: {left}");
+    assert!(
+        left > 20_000,
+        "when a reader unlocks, Redisson shortens the lock to the longest of these: {left}"
+    );
 
-    // Our reader goes first: the other one keeps its own time.
+    // Our reader releases first: the lock then lasts as long as the other reader.
     rig.command(&["PEXPIRE", TIMEOUT, "15000"]);
     ours.release_blocking().unwrap();
     let left = rig.millis_left("lock:a");
@@ -58,7 +61,7 @@ fn shared_holds_coexist_with_redisson_readers() {
     );
 }
 
-/// Like Redisson's own: a dead reader holds no longer than its time, although others held the key.
+/// As in Redisson, a dead reader holds no longer than its own timeout, although other readers kept the lock key alive.
 #[test]
 fn the_last_release_frees_a_lock_whose_other_readers_are_dead() {
     let rig = redisson();
@@ -76,7 +79,7 @@ fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     let rig = redisson();
     rig.redisson_runs(&["read"]);
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    // What it does while other readers remain: removes its own, then sets the longest remaining time.
+    // Redisson's unlock beside other readers removes its own field and timeout key, then sets the longest remaining ttl.
     let (field, left) = our_reader(&rig);
     rig.command(&["HDEL", "lock:a", OWNER]);
     rig.command(&["DEL", TIMEOUT]);
@@ -107,7 +110,7 @@ fn a_waiting_writer_is_notified_of_redisson_reader_unlocks() {
     }
 }
 
-/// A writer that also reads, and then goes on as a reader: no message reports that.
+/// A writer that also reads may unlock its write lock only. Redisson publishes no message for that.
 #[test]
 fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     let rig = redisson();
@@ -123,7 +126,7 @@ fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
 }
 
-/// Our shared holds are one reader of Redisson, which lasts as long as the longest of them.
+/// All our shared holds are one reader for Redisson. It lasts as long as the longest of them.
 #[test]
 fn shared_holds_are_one_redisson_reader_with_the_longest_lease() {
     let rig = redisson();
@@ -149,7 +152,7 @@ fn tokens_continue_those_of_a_fenced_lock() {
     let key = "redisson_lock_token:{lock:a}";
     let read = || rig.command(&["GET", key]).parse::<u64>().unwrap();
     acquire(&locks, "a").release_blocking().unwrap();
-    assert_eq!(rig.command(&["EXISTS", key]), "0", "where there is no FencedLock, we make no key for it");
+    assert_eq!(rig.command(&["EXISTS", key]), "0", "without a FencedLock we create no counter for it");
     rig.redisson_runs(&["lock fenced", "unlock"]);
     assert_eq!(read(), 1);
     let mut newest = 1;
@@ -160,14 +163,14 @@ fn tokens_continue_those_of_a_fenced_lock() {
         let before = read();
         rig.redisson_runs(&["lock fenced", "unlock"]);
         newest = read();
-        assert_eq!(newest, before + 1, "Redisson counts on from ours");
+        assert_eq!(newest, before + 1, "Redisson continues our tokens");
     }
-    // Far ahead, as with a clock that was set back.
+    // Far ahead of the clock, as after a clock step back.
     let ahead = newest + 3_600_000_000;
     rig.command(&["SET", key, &ahead.to_string()]);
     let guard = acquire(&locks, "a");
     assert!(guard.token().number > ahead && read() >= guard.token().number);
-    assert_eq!(rig.millis_left(key), -1, "it lasts");
+    assert_eq!(rig.millis_left(key), -1, "the counter does not expire");
 }
 
 #[test]
@@ -181,10 +184,13 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
     });
     let ours = || rig.show("a").waiters.iter().filter(|waiter| waiter.owner != "Redisson").count();
     rig.until("it waits", || ours() == 1);
-    assert_eq!(rig.show("a").waiters[0].id, OTHER, "who goes first is shown first");
+    assert_eq!(rig.show("a").waiters[0].id, OTHER, "the head of the queue is shown first");
     rig.redisson_runs(&["fair unlock to who waits"]);
     for request in [locks.mutex("a"), locks.rw("a").read()] {
-        assert!(request.blocking().try_acquire().unwrap_err().is_taken(), "it is free, and another's turn");
+        assert!(
+            request.blocking().try_acquire().unwrap_err().is_taken(),
+            "it is free, but reserved for the head of Redisson's queue"
+        );
     }
     assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
     rig.redisson_runs(&["fair lock of who waited"]);
@@ -193,7 +199,7 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
-/// All our waiters are one entry in that queue, at its end again after a grant, and absent when none waits.
+/// All our waiters are one entry in that queue. After a grant it moves to the end; without waiters it is removed.
 #[test]
 fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
@@ -209,7 +215,7 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     let (one, two) = (rig.locks(), rig.locks());
     rig.redisson_runs(&["fair lock"]);
     let first = waits(&one);
-    assert_eq!(line(), "", "nobody waits there");
+    assert_eq!(line(), "", "the fair queue is empty");
     rig.redisson_runs(&["fair wait"]);
     let second = waits(&two);
     assert_eq!(line(), format!("{OTHER} {OURS}"));
@@ -218,22 +224,22 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     };
     assert!(till(OURS) > till(OTHER));
 
-    // Another one enters behind ours; then the first one is granted, then ours, then the one behind, then ours again.
+    // A third waiter enters behind our entry. The grants go to the first waiter, to us, to the third waiter, and to us.
     rig.command(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
     let later = (till(OURS) + 300_000).to_string();
     rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
     rig.redisson_runs(&["fair unlock to who waits", "fair lock of who waited", "fair unlock"]);
     let guard = first.join().unwrap();
-    rig.until("the other stands behind", || line() == format!("behind:1 {OURS}"));
-    assert!(till("behind:1") < later.parse().unwrap(), "it waits for one less");
+    rig.until("the third waiter is the head of the queue", || line() == format!("behind:1 {OURS}"));
+    assert!(till("behind:1") < later.parse().unwrap(), "its timeout shrinks by one waiter");
     guard.release_blocking().unwrap();
-    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "it is the turn of who came behind");
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "it is reserved for the third waiter");
     rig.command(&["LPOP", "redisson_lock_queue:{lock:a}"]);
     rig.command(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
     second.join().unwrap().release_blocking().unwrap();
     assert_eq!(line(), "");
 
-    // A claim that gives up is no longer in that queue.
+    // A claim that gives up leaves the queue.
     rig.redisson_runs(&["fair lock", "fair wait"]);
     let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
@@ -251,7 +257,7 @@ fn a_release_wakes_the_head_of_the_fair_lock_queue() {
     assert_eq!(listener.receive(), (channel, "0".to_owned()));
 }
 
-/// A program that died while it waited for a FairLock, before another program of Redisson removed it.
+/// A waiter of a FairLock died, and no program of Redisson has removed it yet.
 #[test]
 fn an_expired_fair_lock_waiter_blocks_no_claim() {
     let rig = redisson();
@@ -266,6 +272,6 @@ fn an_expired_fair_lock_waiter_blocks_no_claim() {
     assert_eq!(
         rig.command(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]),
         OTHER,
-        "and is left as it is"
+        "the dead waiter stays in the queue"
     );
 }

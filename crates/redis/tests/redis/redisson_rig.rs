@@ -1,5 +1,5 @@
-//! A fixture: a server with Redisson's layout, and the actions of Redisson's programs: the commands that its scripts
-//! were seen to send. The programs themselves run each night: `e2e/tests/neighbours/redisson.rs`.
+//! Fixture: a server with Redisson's layout, and the recorded commands of Redisson's scripts. Redisson itself runs in
+//! the nightly test `e2e/tests/neighbours/redisson.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -30,11 +30,11 @@ pub(crate) fn redisson_with(arguments: &[&str]) -> Rig {
 }
 
 impl Rig {
-    /// Sends the commands of Redisson at these steps, under the key of the name `a`.
+    /// Sends the commands that Redisson sends in these steps, for the name `a`.
     pub(crate) fn redisson_runs(&self, steps: &[&str]) {
         for step in steps {
             let mut lines = EFFECTS.lines().skip_while(|line| line != step);
-            assert!(lines.next().is_some(), "{step} is no step that was recorded");
+            assert!(lines.next().is_some(), "{step} is no recorded step");
             for line in lines.take_while(|line| line.starts_with(' ')) {
                 let words: Vec<String> = line.split_whitespace().map(word).collect();
                 self.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -52,12 +52,12 @@ impl Rig {
         self.command(&["PTTL", key]).parse().unwrap()
     }
 
-    /// Whether `lock()` of an `RLock`, a `SpinLock` or a `FencedLock` of another program would take it now.
+    /// Whether `lock()` of an `RLock`, a `SpinLock` or a `FencedLock` of another client would succeed now.
     pub(crate) fn redisson_can_lock(&self) -> bool {
         self.command(&["EXISTS", "lock:a"]) == "0" || self.command(&["HEXISTS", "lock:a", OTHER]) == "1"
     }
 
-    /// The same for a reader of a read-write lock.
+    /// Whether a read lock of another client would succeed now.
     pub(crate) fn redisson_can_read(&self) -> bool {
         matches!(&*self.command(&["HGET", "lock:a", "mode"]), "" | "read")
     }
@@ -66,7 +66,7 @@ impl Rig {
         self.command(&["HGET", "lock:a", "mode"]).is_empty()
     }
 
-    /// Listens to the channels of the name `a` as Redisson's waiters do.
+    /// Subscribes to channels, like a waiter of Redisson.
     pub(crate) fn listen(&self, channels: &[&str]) -> ChannelListener {
         ChannelListener::at(self.server.port(), channels)
     }
@@ -93,7 +93,7 @@ fn word(word: &str) -> String {
     parts.join(":")
 }
 
-/// A connection that listens to channels.
+/// A connection with subscriptions.
 pub(crate) struct ChannelListener(BufReader<TcpStream>);
 
 impl ChannelListener {
@@ -101,7 +101,7 @@ impl ChannelListener {
         Self::listening(port, "SUBSCRIBE", channels)
     }
 
-    /// Like clients of a cluster at the node that has the slot of the channel.
+    /// Subscribes to a sharded channel, at the node that has its slot.
     pub(crate) fn by_slot(port: u16, channel: &str) -> Self {
         Self::listening(port, "SSUBSCRIBE", &[channel])
     }

@@ -1,4 +1,4 @@
-//! Conformance of a Redlock, with three nodes and with five.
+//! Conformance of the Redlock engine with three and with five nodes.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Harness for RedlockRig {
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
-        // A node that lost its data has no vote for as long as the longest lease: see `redlock_faults`.
+        // A node that lost its data has no vote for the longest lease, so `Forget` is tested in `redlock_faults`.
         let cuts = kind == Disturbance::Cut;
         if cuts {
             self.command_all(&["CLIENT", "KILL", "TYPE", "normal"]);
@@ -29,7 +29,7 @@ impl Harness for RedlockRig {
     }
 
     fn at_once(&self) -> usize {
-        // If every answer is late, the clocks of nodes cannot be compared.
+        // Under too much load every answer is late, and the engine cannot compare the clocks of the nodes.
         AT_ONCE / self.nodes.len()
     }
 
@@ -53,7 +53,7 @@ fn five_nodes_conform() {
     conforms(5);
 }
 
-/// The nodes hold what every other Redlock writes there: one string, the same on all of them, with an expiry.
+/// The stored format is that of every other Redlock: the same string on all nodes, with an expiry.
 #[test]
 fn every_node_stores_the_same_plain_string() {
     let rig = RedlockRig::new(3);
@@ -85,7 +85,7 @@ fn readers_and_permits_are_refused_with_the_reason() {
     assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive);
 }
 
-/// Once the clocks of the nodes are known, a free name costs one request to each node.
+/// This holds once the engine knows the clocks of the nodes.
 #[test]
 fn a_free_name_is_granted_by_one_request_to_each_node() {
     let rig = RedlockRig::new(3);
@@ -102,7 +102,7 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
         let claim = claim_of("first");
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
     });
-    // For any load of the machine: one of several attempts is fast enough for the guess.
+    // On a busy machine one of several attempts is fast enough: a slow one costs more requests.
     let costs = (0..20).map(|at| {
         let before = scripts();
         let claim = claim_of(&format!("a{at}"));

@@ -1,5 +1,5 @@
-//! A Redlock and the memory engine answer the same requests alike: random claims that may not wait, asks, renewals,
-//! releases, breaks and looks of several clients. Time and failing nodes play no part.
+//! A Redlock gives the same answers as the memory engine, which is the oracle, to random claims that may not wait,
+//! renewals, releases, breaks and views of several clients. No lease ends and no node fails here.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ use crate::redlock_rig::RedlockRig;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// The claims of one run: few, so that they meet.
+/// The number of claims in one run: few, so that many requests are about the same claim.
 const CLAIMS: usize = 8;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One system, its clients, and the last grant of each claim.
+/// One engine: its clients, and the last grant of each claim.
 struct Side {
     clients: Vec<Arc<dyn Engine>>,
     grants: [Option<Grant>; CLAIMS],
@@ -146,7 +146,7 @@ fn a_redlock_agrees_with_the_memory_engine() {
             for (at, step) in steps.iter().enumerate() {
                 let wanted = oracle.step(step, &claims, &names).await;
                 let got = tested.step(step, &claims, &names).await;
-                // On a machine that stalled, nodes answer too late, or have forgotten earlier requests.
+                // After a stall of the machine, answers may be late, or tombstones may have expired.
                 prop_assume!(begin.elapsed() < engines[0].profile().request_life && !got.contains("Error"));
                 prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
             }

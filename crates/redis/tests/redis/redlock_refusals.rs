@@ -1,4 +1,4 @@
-//! Servers that cannot be nodes of a Redlock, and nodes of which some are unusable.
+//! Servers that cannot be nodes of a Redlock, and a Redlock with some unusable nodes.
 
 use leasehold_core::{Claim, Engine, EngineError, Env, Fault, How, Locks};
 use leasehold_redis::{RedlockConfig, RedlockEngine};
@@ -65,14 +65,14 @@ fn each_node_may_have_its_own_credentials() {
         (url(["one", "two", "three"]), url(["one", "two", "two"]), url(["one", "one", "one"]));
     rig.config = right;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    // A minority that refuses the client is not needed.
+    // The engine needs no minority that refuses the login.
     rig.config = one_wrong;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     rig.config = two_wrong;
     let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_denied(), "{error}");
     let port = rig.nodes[1].port().to_string();
-    assert!(error.to_string().contains(&port), "it says which node: {error}");
+    assert!(error.to_string().contains(&port), "the error names the node: {error}");
 }
 
 #[test]
@@ -95,13 +95,13 @@ fn a_read_only_minority_is_tolerated_and_a_majority_is_an_error() {
     }
 }
 
-/// An operator or a management system did that: from then on the node takes no writes.
+/// An operator may turn nodes into replicas, which take no writes.
 #[test]
 fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let held = acquire(&locks, "held");
-    // A replica of no server, so that its data stay.
+    // A replica of an unreachable server keeps its data.
     let ails = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
     ails(0);
     let guard = acquire(&locks, "a");
@@ -110,7 +110,7 @@ fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
     ails(1);
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(!error.is_taken() && error.to_string().contains("replica"), "{error}");
-    assert!(held.check(), "its lease is not over");
+    assert!(held.check(), "its lease has not ended");
     rig.nodes[..2].iter().for_each(|node| drop(node.command(&["REPLICAOF", "NO", "ONE"])));
     rig.until("they are masters again", || locks.mutex("a").blocking().try_acquire().is_ok());
     rig.run(held.confirm()).unwrap();
@@ -137,7 +137,7 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     let view = rig.show("theirs");
     assert!(view.holders[0].foreign && view.holders[0].token.is_none(), "{view:?}");
     assert!(view.holders[0].remaining.is_none(), "no expiry: {view:?}");
-    // One vote cannot exclude a majority.
+    // A foreign key on one node cannot stop a majority.
     rig.nodes[0].command(&["SET", "lock:one", "x"]);
     acquire(&locks, "one").release_blocking().unwrap();
     assert_eq!(rig.command_all(&["GET", "lock:one"])[0], "x");
@@ -155,7 +155,7 @@ fn a_ttl_over_the_maximum_is_refused() {
     assert!(error.message.contains("max_ttl"), "{error:?}");
 }
 
-/// Without INFO it is unknown when a node was started.
+/// The engine needs INFO to know when a node was started.
 #[test]
 fn a_user_without_the_right_to_info_is_denied() {
     let mut rig = RedlockRig::new(3);
@@ -178,11 +178,11 @@ fn new_nodes_have_no_vote_for_the_longest_lease() {
     let lock = || locks.mutex("a").ttl(std::time::Duration::from_secs(1)).blocking();
     let error = lock().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("has no vote for"), "{error}");
-    // It waits, and is then granted.
+    // A claim that waits is granted later.
     lock().acquire_within(crate::rig::PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// The rights that docs/engines/redlock.md tells operators to give.
+/// The documented rights: see docs/engines/redlock.md.
 const USERS: &str = include_str!("../../../../docs/engines/redlock.acl");
 
 #[test]

@@ -1,4 +1,4 @@
-//! Refusals of a server: each has its own kind of error, and nothing is half done.
+//! Refusals by a server: each has its own kind of error, and no script is left half done.
 
 use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 
@@ -42,7 +42,7 @@ fn a_user_without_rights_is_denied() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// The server lets the script run, but refuses one of its commands.
+/// The server runs the script, but refuses one of its commands.
 #[test]
 fn a_user_without_a_right_that_a_script_needs_is_denied() {
     for lacks in ["-set", "-zadd", "-hset", "-pttl", "-exists"] {
@@ -75,7 +75,7 @@ fn a_server_without_a_command_that_scripts_call_is_a_misconfiguration() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Some bytes are a value of another kind in msgpack, others are no msgpack at all.
+/// Some of these values are msgpack of another type, others are no msgpack.
 #[test]
 fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     let rig = Rig::new();
@@ -97,7 +97,7 @@ fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     acquire(&locks, "a").release_blocking().unwrap();
 }
 
-/// The name is taken until the lease ends: the error must not wait until then.
+/// The name stays taken until the lease ends, but the error must come at once.
 #[test]
 fn a_forbidden_release_is_denied_at_once() {
     let rig = Rig::new();
@@ -158,12 +158,12 @@ fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
         refuses_claims(&rig, &locks);
         std::thread::sleep(ttl + ttl / 4);
         if !guard.check() || guard.release_blocking().is_err() {
-            // The waiter may have been refused meanwhile.
+            // The server may have refused the waiter meanwhile.
             rig.command(&["CONFIG", "SET", "maxmemory", "0"]);
             drop(waiting.join().unwrap());
             return false;
         }
-        // The hand-over is a part of the release: the write that frees memory comes first, so none of it is refused.
+        // The hand-over is a part of the release, whose first write frees memory, so the server does not refuse it.
         let next = waiting.join().unwrap().unwrap();
         shared.release_blocking().unwrap();
         next.release_blocking().unwrap();
@@ -177,7 +177,7 @@ fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
 fn refuses_claims(rig: &Rig, locks: &Locks) {
     for request in [locks.mutex("c"), locks.rw("d").read(), locks.rw("b").read(), locks.rw("b").write()] {
         let error = request.blocking().try_acquire();
-        // A reader beside a reader of the same process needs no server.
+        // A second reader in the same process shares the hold of the first one, without a request.
         if let Err(error) = error {
             assert!(error.is_refused() || error.is_taken(), "{error}");
         }
@@ -193,10 +193,10 @@ fn a_replica_refuses_claims_and_its_holds_end_in_time() {
     rig.command(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
     let error = rig.locks().mutex("b").blocking().acquire().unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("replica"), "{error}");
-    // A client that knew it as the master waits for the fail-over to end.
+    // A client that knew the server as the master waits for the end of a fail-over.
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_millis(500)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("replica"), "{error}");
-    // Another server may be the master by now, so the hold is in doubt at once; it ends in time.
+    // Another server may be the master, so the hold is in doubt at once. It ends at its deadline at the latest.
     rig.run(guard.lost());
     let error = guard.release_blocking().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost(Loss::Lapsed | Loss::Gone)), "{error}");
@@ -208,7 +208,7 @@ fn a_view_of_a_replica_warns_that_it_may_be_behind() {
     let _held = acquire(&rig.locks(), "a");
     let primary = rig.server.port().to_string();
     let replica = Rig::with(&["--replicaof", &format!("127.0.0.1 {primary}")]);
-    replica.until("it has what is held", || replica.show("a").holders.len() == 1);
+    replica.until("the replica has the hold", || replica.show("a").holders.len() == 1);
     let listed = replica.run(replica.locks().list("")).unwrap();
     assert_eq!(listed.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a"]);
     let promised = replica.run(replica.locks().guarantee()).unwrap().to_string();
@@ -216,7 +216,7 @@ fn a_view_of_a_replica_warns_that_it_may_be_behind() {
     assert!(replica.locks().mutex("b").blocking().try_acquire().unwrap_err().is_refused());
 }
 
-/// The claim goes on waiting, whichever of the two it learns first.
+/// The claim waits on, whether it first finds the loss of its queue entry or the refusal.
 #[test]
 fn a_waiter_forgotten_by_a_read_only_server_keeps_waiting() {
     let rig = Rig::new();
@@ -263,7 +263,7 @@ fn a_refused_claim_in_a_batch_does_not_affect_the_others() {
     rig.command(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
     let locks = locks_of(&rig, "half", "pw");
     rig.command(&["LPUSH", "lock:mine-list", "x"]);
-    // All at one time, so that they leave in one call.
+    // All at once, so that one request contains all claims.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let names = ["mine-1", "theirs", "mine-2", "mine-list", "mine-3"];
     let ends =

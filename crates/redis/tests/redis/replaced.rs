@@ -1,5 +1,4 @@
-//! Servers that stop, or are replaced without the knowledge of those who hold a lock there. The traps are those of the
-//! notes on Redis with several servers.
+//! Servers that stop, or that are replaced while a client relies on holds there.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,10 +14,11 @@ use crate::{
     sentinel_rig::{SentinelRig, late_failover},
 };
 
-/// A hold that is not due to be renewed while a test runs.
+/// The ttl of a hold whose renewal is not due during a test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A stopped server, when it runs again, answers the requests in its socket. By then another may have its place.
+/// A stopped server answers the requests in its socket when it runs again. Another server may have replaced it by then,
+/// so a late answer must not count.
 async fn ignores_a_late_answer(
     engine: &RedisEngine,
     stopped_for: Duration,
@@ -36,16 +36,17 @@ async fn ignores_a_late_answer(
         run();
     })
     .await;
-    assert!(matches!(late[..], [Renewed::Unknown(_)]), "it was too late to be believed: {late:?}");
+    assert!(matches!(late[..], [Renewed::Unknown(_)]), "a late answer does not count: {late:?}");
     let again = async {
         while !matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("it is kept: nobody took its place");
+    tokio::time::timeout(PATIENCE, again).await.expect("the hold is renewed: no server replaced this one");
 }
 
-/// A master is trusted for half of `down-after-milliseconds`, here 2 s; after 3 s it is connected to again anyway.
+/// An answer of a master counts for half of `down-after-milliseconds`, here 2 s. After 3 s the client connects again in
+/// any case.
 #[test]
 fn a_late_answer_of_a_stopped_master_is_not_valid() {
     let rig =
@@ -61,7 +62,7 @@ fn a_late_answer_of_a_stopped_master_is_not_valid() {
     ));
 }
 
-/// An answer of a cluster node counts if it comes within half of `cluster-node-timeout`: a later one proves nothing.
+/// An answer of a cluster node counts only within half of `cluster-node-timeout`.
 #[test]
 fn a_late_answer_of_a_node_that_was_not_replaced_is_not_valid() {
     let options = RedisClusterOptions {
@@ -81,15 +82,15 @@ fn a_late_answer_of_a_node_that_was_not_replaced_is_not_valid() {
     ));
 }
 
-/// A replica replaced a node, lacks a hold, and no connection was closed: a client that is redirected there learns of
-/// it.
+/// A replica takes over a node and lacks a hold, and no connection is closed. A client finds the loss when a request is
+/// redirected to the replica.
 fn reports_a_loss_once_redirected_to_the_replica(rig: &ClusterRig, owner: usize, replica: usize) {
     let locks = rig.locks();
     let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().failover(replica, RedisFailover::Takeover).unwrap();
     rig.until("the old owner knows", || !rig.cluster().is_master(owner));
     rig.cluster().command(replica, &["DEL", "lock:{x}"]);
-    assert!(guard.check(), "nobody has told yet");
+    assert!(guard.check(), "the client does not know yet");
     rig.until("another name of the slot is granted there", || {
         let other = locks.mutex("{x}other").blocking().acquire_within(PATIENCE);
         other.and_then(Guard::release_blocking).is_ok()
@@ -105,7 +106,7 @@ fn holds_are_in_doubt_when_a_replica_takes_over_a_node() {
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, owner + 3);
 }
 
-/// For the clients, all slots of the node have moved before they ask for the owners.
+/// The node has only one slot, so the redirection moves all its slots before the client asks for the owners.
 #[test]
 fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -117,8 +118,8 @@ fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, replica);
 }
 
-/// A restarted replica is asked for the owners of the slots, because the master is stopped: none of its lost data is
-/// ours.
+/// The client asks a restarted replica for the owners of the slots, because the master is stopped. The replica lost no
+/// data of ours.
 #[test]
 fn a_restarted_replica_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);
@@ -134,10 +135,10 @@ fn a_restarted_replica_puts_no_hold_in_doubt() {
         let calls = rig.cluster().command(1, &["INFO", "commandstats"]);
         calls.iter().any(|line| line.starts_with("cmdstat_cluster|slots:"))
     };
-    assert!(!is_asked(), "it has not been asked since it was started");
+    assert!(!is_asked(), "the client has not asked it since its restart");
     rig.cluster().pause(0);
     rig.run(async {
-        // Given up after a second: a stuck node is not asked for the owners of the slots, if there is another.
+        // The stopped master answers nothing, so the client asks another node for the owners of the slots.
         let claim = claim_of("b");
         let given_up = engine.claim(&claim, How::Create);
         assert!(tokio::time::timeout(Duration::from_millis(1500), given_up).await.is_err());
@@ -148,7 +149,7 @@ fn a_restarted_replica_puts_no_hold_in_doubt() {
     guard.confirm_blocking().unwrap();
 }
 
-/// A restarted master has nothing of what was held there.
+/// The restarted master has none of its holds.
 #[test]
 fn a_restarted_master_puts_its_holds_in_doubt() {
     let rig = ClusterRig::with(1, 0, &[]);
@@ -156,13 +157,12 @@ fn a_restarted_master_puts_its_holds_in_doubt() {
     rig.cluster().kill(0);
     rig.cluster().restart(0);
     rig.until("the loss is reported", || !guard.check());
-    // The node serves nothing for two seconds, so it may be asked twice.
+    // The node refuses requests for two seconds, so a release may be sent twice.
     let kind = guard.release_blocking().unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
 }
 
-/// The Sentinels learn of it half a minute later: nobody can say who the master is now, and the former one says that it
-/// is none.
+/// The Sentinels notice the change only half a minute later. Until then no server is known to be the master.
 #[test]
 fn holds_are_in_doubt_when_the_master_refuses_writes() {
     let mut rig = SentinelRig::new(late_failover());
@@ -172,11 +172,11 @@ fn holds_are_in_doubt_when_the_master_refuses_writes() {
     rig.redis.hand_over(1);
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(1)).unwrap_err();
     assert!(error.is_unreachable(), "{error}");
-    assert!(!guard.check(), "it was refused, so it is in doubt");
+    assert!(!guard.check(), "after the refusal the hold is in doubt");
     assert_eq!(rig.redis.named_by(0), Some(0), "the Sentinels do not know yet");
 }
 
-/// Sentinels announce what happens to all groups that they watch.
+/// Sentinels announce the events of all groups that they watch.
 #[test]
 fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
     let rig =
@@ -197,7 +197,7 @@ fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
     assert_eq!(before.len(), 1);
     let mut asked = false;
     rig.until("the other group has another master for all Sentinels", || {
-        assert!(guard.check(), "nothing happened to this group");
+        assert!(guard.check(), "this group had no fail-over");
         asked = asked || rig.redis.sentinel_answer(0, &["SENTINEL", "FAILOVER", other]).is_ok();
         let named =
             |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", other]);

@@ -1,4 +1,4 @@
-//! Connections through Sentinels: conformance, and errors in a URL or a group.
+//! Servers behind Sentinels: conformance, rights, and errors in a URL or a group.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     sentinel_rig::{SentinelRig, config_of, late_failover, locks_of},
 };
 
-/// No replica is to be promoted only because the machine is busy.
+/// Sentinels that promote no replica, even on a busy machine.
 fn no_failover() -> RedisSentinelOptions<'static> {
     RedisSentinelOptions { down_after: Duration::from_secs(120), ..late_failover() }
 }
@@ -30,7 +30,7 @@ fn the_engine_conforms_when_it_waits_for_two_replicas() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// The rights that docs/engines/redis-sentinel.md tells operators to give.
+/// The documented rights: see docs/engines/redis-sentinel.md.
 const OF_SENTINELS: &str = include_str!("../../../../docs/engines/redis-sentinel.acl");
 const OF_NODES: &str = include_str!("../../../../docs/engines/redis.acl");
 
@@ -60,7 +60,7 @@ fn the_documented_rights_suffice_on_sentinels_and_servers() {
         let allow = |right: &str| {
             (0..3).for_each(|node| drop(rig.redis.command(node, &["ACL", "SETUSER", user, right])));
         };
-        // Each of the two rights alone is too little, which is reported at once, not after a time limit.
+        // One of the two rights alone is too little. The error comes at once, not after a time limit.
         for right in ["+info", "+wait"] {
             let error = locks_of(as_user(user).wait(2)).mutex("a").blocking().acquire().unwrap_err();
             assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{user}: {error}");
@@ -117,7 +117,7 @@ fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
     }
 }
 
-/// The error says which login was refused: that at the Sentinels, or that at the servers.
+/// The error tells whether the Sentinels or the servers refused the login.
 #[test]
 fn sentinels_and_servers_have_separate_passwords() {
     let [of_nodes, of_sentinels] = ["hunter2-nodes", "hunter2-sentinels"];
@@ -145,7 +145,10 @@ fn sentinels_and_servers_have_separate_passwords() {
             for config in [rig.config.clone(), rig.config.clone().sentinel_login(None, of_nodes)] {
                 if has_users(&rig) {
                     let said = rig.redis.sentinel_command(0, &["ACL", "LOG"]).concat();
-                    assert_eq!(said, "", "it was told no password, that of the servers least of all");
+                    assert_eq!(
+                        said, "",
+                        "the Sentinel was sent no password, and never the password of the servers"
+                    );
                 }
                 let text = denied(config);
                 assert!(
@@ -166,15 +169,15 @@ fn missing_sentinels_count_against_the_majority() {
     let mut rig = SentinelRig::new(no_failover());
     rig.redis.kill_sentinel(0);
     let locks = rig.locks();
-    // Its renewal is not due during the test.
+    // The renewal is not due during the test.
     let hold = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking();
     let guard = hold.acquire_within(PATIENCE).unwrap();
     rig.redis.kill_sentinel(1);
-    rig.until("nobody believes in a master that no majority names", || !guard.check());
+    rig.until("the hold is in doubt: no majority names a master", || !guard.check());
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("no majority of the Sentinels"), "{error}");
     rig.redis.restart_sentinel(1);
-    rig.until("it is confirmed where it was", || guard.check());
+    rig.until("the hold is confirmed on the same master", || guard.check());
     guard.release_blocking().unwrap();
 }
 
@@ -188,7 +191,7 @@ fn a_dead_master_is_named_in_the_error() {
     assert!(error.to_string().contains("the Sentinels name it"), "{error}");
 }
 
-/// They name a server that was made a replica without them, until they find out.
+/// An operator turned the master into a replica, and the Sentinels still name it as the master.
 #[test]
 fn a_replica_named_as_master_is_not_used() {
     let rig = SentinelRig::new(no_failover());

@@ -18,7 +18,7 @@ fn hold(rig: &SentinelRig, name: &str) -> (leasehold_core::Locks, Guard) {
     (locks, guard)
 }
 
-/// Whether one of our connections leads to this node.
+/// Whether a client of ours is connected to this node.
 fn is_connected(rig: &SentinelRig, node: usize) -> bool {
     rig.redis.command(node, &["CLIENT", "LIST"]).join(" ").contains("leasehold:news:")
         || rig.redis.command(node, &["PUBSUB", "CHANNELS"]).join(" ").contains("leasehold:news:")
@@ -45,7 +45,7 @@ fn holds_and_waiters_survive_a_killed_sentinel_master() {
     assert!(next.token() > token, "{} after {token}", next.token());
 }
 
-/// The old master claims for seconds to be the master, and would keep its holds.
+/// The old master reports for seconds that it is the master, and would still renew holds.
 #[test]
 fn holds_survive_a_planned_sentinel_fail_over() {
     let mut rig = SentinelRig::new(late_failover());
@@ -54,15 +54,15 @@ fn holds_survive_a_planned_sentinel_fail_over() {
     let second = rig.redis.failover();
     let watch = Stopwatch::start();
     rig.until("the new master is connected to", || is_connected(&rig, second));
-    watch.assert_within(Duration::from_millis(1500), "from when a majority names it");
-    assert!(reports_master(&rig, 0), "nobody has told the old one yet");
-    rig.until("nobody is on the old one", || !is_connected(&rig, 0));
+    watch.assert_within(Duration::from_millis(1500), "since a majority names the new master");
+    assert!(reports_master(&rig, 0), "the old master was not demoted yet");
+    rig.until("no client is connected to the old master", || !is_connected(&rig, 0));
     rig.until("it is confirmed", || guard.check());
     guard.release_blocking().unwrap();
     assert!(!rig.has(second, "lock:a") && rig.has(0, "lock:a"));
 }
 
-/// The leading Sentinel waits for a replica that cannot follow.
+/// The leading Sentinel waits for a replica that cannot connect to the new master.
 #[test]
 fn an_unfinished_fail_over_is_followed() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..late_failover() });
@@ -75,7 +75,8 @@ fn an_unfinished_fail_over_is_followed() {
     assert!((0..3).any(|sentinel| told(sentinel).contains("failover_in_progress")), "it takes ten minutes");
 }
 
-/// F25. One Sentinel is stale and names a replaced master, which does not know that it was replaced.
+/// F25: a stale Sentinel names a replaced master, which does not know that it was replaced. The order of the Sentinels
+/// in the URL does not matter.
 #[test]
 fn a_stale_sentinel_and_the_old_master_are_ignored() {
     let mut rig = SentinelRig::new(late_failover());
@@ -84,7 +85,7 @@ fn a_stale_sentinel_and_the_old_master_are_ignored() {
     let (locks, guard) = hold(&rig, "a");
     let token = guard.token();
     let second = rig.redis.master();
-    assert!(reports_master(&rig, 0) && rig.has(0, "lock:a"), "the old one goes on");
+    assert!(reports_master(&rig, 0) && rig.has(0, "lock:a"), "the old master still works");
     rig.until("the loss is reported", || !guard.check());
     assert_eq!(rig.redis.named_by(0), Some(0));
     let ports = rig.redis.sentinel_ports();
@@ -100,7 +101,7 @@ fn a_stale_sentinel_and_the_old_master_are_ignored() {
     drop(locks);
 }
 
-/// I4. The new master knows an old token only.
+/// I4: the new master has only an older token.
 #[test]
 fn tokens_grow_past_tokens_lost_in_a_fail_over() {
     let mut rig = SentinelRig::new(late_failover());
@@ -117,7 +118,7 @@ fn tokens_grow_past_tokens_lost_in_a_fail_over() {
     });
 }
 
-/// The new master's clock is ahead, so its leases end early.
+/// The clock of the new master is ahead, so leases end early there.
 #[test]
 fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..late_failover() });
@@ -130,17 +131,17 @@ fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
     rig.redis.kill(0);
     let second = rig.redis.master();
     if major(|words| rig.redis.command(second, words)) < 7 {
-        // A master before Redis 7.0 tells its replicas how long a lease lasts, not when it ends.
-        assert!(rig.has(second, "lock:a"), "it goes on there");
+        // A master before Redis 7.0 sends its replicas the ttl of a key, not the time of its end.
+        assert!(rig.has(second, "lock:a"), "the lease lasts there");
         return rig.until("it is confirmed there", || guard.check());
     }
-    assert!(!rig.has(second, "lock:a"), "it has ended there");
+    assert!(!rig.has(second, "lock:a"), "the lease has ended there");
     rig.until("the loss is reported", || !guard.check());
     let next = acquire(&locks, "a");
     assert!(next.check() && !guard.check());
 }
 
-/// A master that was stopped answers, when it runs again, the requests in its socket.
+/// A stopped master answers the requests in its socket when it runs again.
 #[test]
 fn answers_of_a_master_stopped_past_a_promotion_do_not_count() {
     let mut rig = SentinelRig::new(late_failover());
@@ -154,7 +155,7 @@ fn answers_of_a_master_stopped_past_a_promotion_do_not_count() {
         rig.redis.resume(0);
         confirming.join().unwrap()
     });
-    assert!(confirmed.is_err(), "the answer of the old master was believed");
+    assert!(confirmed.is_err(), "the answer of the old master counted");
     rig.until("the loss is reported", || !guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
 }

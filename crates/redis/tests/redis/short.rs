@@ -1,5 +1,4 @@
-//! The short scripts on free names, on one server and in a cluster, and the cases that they must leave to the whole
-//! scripts.
+//! The fast path for free names, on one server and in a cluster, and the cases that it must leave to the full scripts.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::{
     stops::texts,
 };
 
-/// One server, or several that share the slots.
+/// One server or a cluster.
 enum Site {
     One(Rig),
     Cluster(ClusterRig),
@@ -38,7 +37,7 @@ impl Site {
         }
     }
 
-    /// The reply of the server with this name to a command.
+    /// Sends a command to the server that stores this name.
     fn command(&self, name: &str, words: &[&str]) -> Vec<String> {
         match self {
             Self::One(rig) => rig.server.command(words),
@@ -49,7 +48,7 @@ impl Site {
         }
     }
 
-    /// A side key of a name in this layout.
+    /// A side key of a name.
     fn side(&self, kind: char, name: &str) -> String {
         let lock = format!("lock:{name}");
         let made = self.command(name, &["KEYS", &format!("leasehold:{{????}}?{lock}")]);
@@ -57,7 +56,7 @@ impl Site {
         format!("leasehold:{{{}}}{kind}{lock}", tag.expect("a side key of the name is there"))
     }
 
-    /// The key of the newest token for this name, once it exists.
+    /// The key of the token counter for this name, which must exist.
     fn counter(&self, name: &str) -> String {
         match self {
             Self::One(_) => "leasehold:{}tlock:".to_owned(),
@@ -69,7 +68,7 @@ impl Site {
         }
     }
 
-    /// How often scripts were called by clients, on all servers.
+    /// The number of script calls by clients on all servers.
     fn requests(&self) -> u64 {
         match self {
             Self::One(rig) => {
@@ -100,13 +99,13 @@ fn claim(name: &str) -> Claim {
 fn free_names_of_many_slots_share_requests() {
     const NAMES: usize = 96;
     for site in Site::both() {
-        // All claims are queued before any of them is sent.
+        // On one thread all claims are queued before the first one is sent.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let engine = site.engine();
         let asks = |name: &str| Claim { tokens: 8, ..claim(name) };
         let claims: Vec<_> = (0..NAMES).map(|number| asks(&format!("n{number}"))).collect();
         runtime.block_on(async {
-            // The client is connected to all servers, and each has loaded the scripts.
+            // Warm up: the client connects to all servers, and each server loads the scripts.
             for warm in &claims {
                 let grant = granted(&engine, warm).await;
                 must_release(&engine, warm, &grant).await;
@@ -120,7 +119,7 @@ fn free_names_of_many_slots_share_requests() {
             let released = engine.release(&ends).await;
             assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
             let after = site.requests();
-            // 32 names a request, and a rest on each of three servers.
+            // 32 names a request, and perhaps a smaller request on each of three servers.
             for requests in [between - before, after - between] {
                 assert!((3..=6).contains(&requests), "{requests} for {NAMES} names");
             }
@@ -134,23 +133,23 @@ fn free_names_of_many_slots_share_requests() {
     }
 }
 
-/// The answer is that of the whole script, and the keys are those that the whole script reads.
+/// The fast path answers and writes the same as the full script.
 #[test]
 fn a_fast_path_grant_looks_like_any_other() {
     for site in Site::both() {
         let (engine, other) = (site.engine(), site.engine());
         let mut first = claim("a");
-        (first.tokens, first.owner) = (8, "somebody with blanks".into());
+        (first.tokens, first.owner) = (8, "owner with blanks".into());
         site.run(async {
             let grant = granted(&engine, &first).await;
             assert_eq!((grant.tokens, grant.previous, grant.ttl), (8, Previous::Clean, Some(first.ttl)));
-            // The same claim once more, as after a lost answer, by either script.
+            // The same claim again, as after a lost answer, by the fast path and by the full script.
             assert_eq!(granted(&engine, &first).await.token, grant.token);
             assert_eq!(granted(&other, &first).await.token, grant.token);
             let view = Inspect::show(&*other, &first.name).await.unwrap();
             let [holder] = &view.holders[..] else { panic!("{view:?}") };
             assert_eq!(holder.id, first.id.to_string());
-            assert_eq!(holder.owner, "somebody with blanks");
+            assert_eq!(holder.owner, "owner with blanks");
             let second = claim("a");
             assert!(matches!(create(&other, &second).await, Ok(Answer::Waiting(_))));
             must_release(&engine, &first, &grant).await;
@@ -163,7 +162,7 @@ fn a_fast_path_grant_looks_like_any_other() {
     }
 }
 
-/// Every obstacle to a grant counts here too, whether a claim is alone in its request or not.
+/// The fast path respects every obstacle to a grant, whether a claim is alone in its request or not.
 #[test]
 fn the_fast_path_leaves_obstacles_to_the_full_script() {
     for site in Site::both() {
@@ -175,9 +174,9 @@ fn the_fast_path_leaves_obstacles_to_the_full_script() {
 }
 
 fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
-    // All claims are queued before any of them is sent.
+    // On one thread all claims are queued before the first one is sent.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Each claim has its own client, which knows nothing of the name.
+    // Each claim has its own client, because a client remembers contended names.
     let ask = |claim: &Claim| {
         let engine = site.engine();
         let other = crate::rig::claim_of(&format!("{{x}}{}", claim.id));
@@ -203,7 +202,7 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     site.run(join_all(claims.iter().map(|claim| granted(&engine, claim))));
     let [line, lapsed, version, dead] = names;
 
-    // Somebody deleted the lock itself: the name belongs to the head of the queue.
+    // An operator deleted the lock key: the name belongs to the head of the queue.
     let (waiting, waiter) = (claim(line), site.engine());
     assert!(matches!(site.run(create(&waiter, &waiting)), Ok(Answer::Waiting(_))));
     site.command("{x}", &["DEL", "lock:{x}line"]);
@@ -211,7 +210,7 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 
     site.command("{x}", &["DEL", "lock:{x}lapsed"]);
-    let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("nobody holds it") };
+    let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("the name is free") };
     assert_eq!(grant.previous, Previous::Lapsed);
 
     let record = site.side('c', version);
@@ -226,11 +225,14 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     site.command("{x}", &["DEL", "lock:{x}dead", &record]);
     site.command("{x}", &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
     let answer = ask(&late);
-    assert!(matches!(answer, Ok(Answer::Gone)), "a claim that was ended stays so: {answer:?}");
-    assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "others are not");
+    assert!(
+        matches!(answer, Ok(Answer::Gone)),
+        "a late request of an ended claim is not granted: {answer:?}"
+    );
+    assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "other claims are granted");
 }
 
-/// Of releases that leave together, each has the effect that it would have alone.
+/// Each release of a batch has the same effect as alone.
 #[test]
 fn a_fast_path_release_leaves_waiters_to_the_full_script() {
     for site in Site::both() {
@@ -243,7 +245,7 @@ fn a_fast_path_release_leaves_waiters_to_the_full_script() {
                 grants.push(granted(&engine, claim).await);
             }
             assert!(matches!(create(&other, &waiting).await, Ok(Answer::Waiting(_))));
-            // Another program took one name, and the lock of another was deleted by hand.
+            // Another program took one name, and an operator deleted the lock key of another name.
             site.command("{x}", &["SET", "lock:{x}2", "theirs"]);
             site.command("{x}", &["DEL", "lock:{x}3"]);
             let ends: Vec<_> =
@@ -262,7 +264,7 @@ fn a_fast_path_release_leaves_waiters_to_the_full_script() {
     }
 }
 
-/// Tokens grow whatever happens to their counter.
+/// The counter goes back, is deleted, runs ahead of the clock, or is no number.
 #[test]
 fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
     for site in Site::both() {
@@ -289,7 +291,7 @@ fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
             );
             before = now;
         }
-        // Ahead of the clock, as after a clock that was set back: the counter is still used.
+        // A counter ahead of the clock, as after a clock step back, is still used.
         let ahead = (before + 3_600_000_000).to_string();
         site.command("a", &["SET", &counter, &ahead, "PX", "3600000"]);
         assert!(newest() > before + 3_600_000_000);
@@ -299,7 +301,7 @@ fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
     }
 }
 
-/// R14: at no point of a migration does a short script change half of a name, on either node.
+/// R14: at no point of a migration does a script change a part of a name only, on either node.
 #[test]
 fn a_fast_path_script_does_all_or_nothing_while_a_slot_moves() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -348,7 +350,7 @@ fn a_fast_path_script_does_all_or_nothing_while_a_slot_moves() {
     });
 }
 
-/// R19: a client that knows a name to be contended does not try the short script first.
+/// R19: for a name that was contended the client sends the full script at once, not the fast path first.
 #[test]
 fn a_contended_name_skips_the_fast_path() {
     for site in Site::both() {
@@ -360,7 +362,7 @@ fn a_contended_name_skips_the_fast_path() {
         };
         let first = claim("a");
         site.run(async {
-            // Every server of the name has loaded all scripts, and both clients are connected to it and listen.
+            // Warm up: the server loads all scripts, and both clients connect and subscribe.
             let grant = granted(&other, &first).await;
             assert!(matches!(create(&engine, &claim("a")).await, Ok(Answer::Waiting(_))));
             must_release(&other, &first, &grant).await;
@@ -369,6 +371,6 @@ fn a_contended_name_skips_the_fast_path() {
             let answer = site.run(async { create(&engine, &claim("a")).await });
             assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
         });
-        assert_eq!(waits, 1, "it was found to be contended a moment ago");
+        assert_eq!(waits, 1, "the client knows that the name is contended");
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds of connections to a server, and the names of keys there.
+//! Connections by a port or a Unix socket; databases and prefixes.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Permits and readers on a server that stops in the middle of a script, is killed, and starts again: each whole script
-//! does what the pure machine of core does at the moment that the script read from the clock.
+//! Permits and readers on a server that stops in the middle of a script, or is killed and starts again. Each full script
+//! must do what the lock state of core does at the time that the script read from the clock.
 
 use std::{
     collections::HashMap,
@@ -27,9 +27,9 @@ const LIMIT: u32 = 4;
 const HOUR: Duration = Duration::from_secs(3600);
 const SIDE: &str = "leasehold:{t}";
 
-/// Precedes each script: after a number of commands, of which the first reads the clock, the server waits until its
-/// clock has reached `stop`. If the clock stands still in scripts, as from Redis 7.2 on, that never happens, and
-/// nothing can go wrong. A server that returns the same microsecond a thousand times is of this kind.
+/// Lua code before each script: after a number of commands (the first one reads the clock) the script waits until the
+/// clock of the server reaches `stop`. From Redis 7.2 on the clock does not advance during a script, so that no stop
+/// can do harm; the code recognises such a server by a thousand equal readings, and goes on.
 const STOP: &str = "
     local real = redis
     local till, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
@@ -57,10 +57,10 @@ enum Event {
     Restart,
 }
 
-/// For how many seconds the server stops in the middle of a script, and after how many of its commands.
+/// For how many seconds the server stops in the middle of a script, and after how many commands of the script.
 type Stop = (i64, u8);
 
-/// The seconds that pass before each event, and where the server stops.
+/// Random events, each with the seconds that pass before it and the stop of the server.
 fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     let who = || 1..=CLAIMS;
     let how = prop_oneof![Just(How::Create), Just(How::Ask)];
@@ -79,12 +79,12 @@ fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     prop::collection::vec((pause, stop, event), 1..80)
 }
 
-/// One server for all histories, with its own clock.
+/// One server for all histories, with a clock that the test sets.
 struct Real {
     server: RedisServer,
     seconds: i64,
     redis: Connection,
-    /// Receives the pushes. Nobody reads them.
+    /// A subscription, because the server grants only to clients that listen. The pushes are not read.
     listener: Connection,
 }
 
@@ -92,7 +92,7 @@ fn connect(server: &RedisServer) -> (Connection, Connection) {
     let client = Client::open(format!("redis://127.0.0.1:{}", server.port())).unwrap();
     let (mut redis, mut listener) = (client.get_connection().unwrap(), client.get_connection().unwrap());
     while cmd("PING").exec(&mut redis).is_err() {
-        sleep(Duration::from_millis(1)); // it loads its saved data
+        sleep(Duration::from_millis(1)); // it is loading its data
     }
     listener.send_packed_command(&cmd("SUBSCRIBE").arg("listener").get_packed_command()).unwrap();
     listener.recv_response().unwrap();
@@ -117,7 +117,7 @@ impl Real {
         self.server.set_clock(self.seconds);
     }
 
-    /// The answer of a script, after the moment that it read from the clock.
+    /// Runs a script; returns the time that it read from the clock, and its reply.
     fn run(&mut self, verb: &str, stop: Stop, lock: &str, arguments: &[String]) -> (Instant, Vec<Value>) {
         let (seconds, at) = stop;
         let till = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
@@ -125,13 +125,13 @@ impl Real {
         cmd("SET").arg("stop").arg(format!("{till} {at}")).exec(&mut self.redis).unwrap();
         let tombstones = "REQUEST_LIFE = 10000";
         assert!(!verb.contains("local s = load") || verb.contains(tombstones));
-        // Tombstones stay: their end depends on the moment at which they were written.
+        // Tombstones must not expire, because their end depends on the time of the write, not on the time of the script.
         let text = STOP.to_owned() + &verb.replace(tombstones, "REQUEST_LIFE = 36000000");
         let mut call: Cmd = cmd("EVAL");
         call.arg(text).arg(2).arg("leasehold:{}tlock:").arg(lock).arg(arguments).arg(0);
         self.redis.send_packed_command(&call.get_packed_command()).unwrap();
         if seconds > 0 {
-            // So that the script has begun: otherwise it does not stop.
+            // The script must have begun, otherwise it does not stop.
             sleep(Duration::from_millis(3));
             self.pass(seconds);
         }
@@ -145,7 +145,7 @@ fn read<T: FromRedisValue>(value: Value) -> T {
     T::from_redis_value(value).unwrap()
 }
 
-/// A name on the server and in the machine.
+/// One name, on the server and in the lock state of core.
 struct ServerAndModel<'a> {
     real: &'a mut Real,
     lock: String,
@@ -154,7 +154,7 @@ struct ServerAndModel<'a> {
     queue: LockState<()>,
     tombstones: Tombstones,
     minted: u64,
-    /// The newest tokens of each claim: on the server, and in the machine.
+    /// The newest token of each claim: on the server, and in the lock state.
     tokens: HashMap<String, (u64, Token)>,
 }
 
@@ -264,7 +264,7 @@ impl ServerAndModel<'_> {
         assert_eq!(said, if broken.is_some() { "done" } else { "absent" }, "the break of {who}");
     }
 
-    /// The same state, for the same time, and the same queue.
+    /// Asserts that both sides have the same holds with the same remaining times, and the same waiters.
     fn compare(&mut self) {
         let (now, mut told) = self.real.run(LOOK, (0, 0), &self.lock, &[SIDE.to_owned()]);
         let view = self.queue.view(&name(self.run), "", now);
@@ -287,21 +287,21 @@ impl ServerAndModel<'_> {
         there.sort();
         here.sort();
         if there != here {
-            let heard: Value =
+            let subscribed: Value =
                 cmd("PUBSUB").arg("NUMSUB").arg("listener").query(&mut self.real.redis).unwrap();
             let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
-            // Without a listener no waiter is granted.
-            eprintln!("the server is heard by {heard:?}; its clients:\n{clients}");
+            // A possible cause: without a subscription no waiter is granted.
+            eprintln!("subscriptions: {subscribed:?}; clients:\n{clients}");
         }
-        assert_eq!(there, here, "who holds");
+        assert_eq!(there, here, "the holders");
         let mut there: Vec<String> = waiters.into_iter().map(|(id, ..)| id).collect();
         let mut here: Vec<String> = view.waiters.into_iter().map(|waiter| waiter.id).collect();
         there.sort();
         here.sort();
-        assert_eq!(there, here, "who waits");
+        assert_eq!(there, here, "the waiters");
     }
 
-    /// A claim whose count, ttl, claim time, block and patience differ from those of others.
+    /// A claim whose count, ttl, claim time and number of tokens depend on its number.
     fn claim_of(&self, who: u8) -> Claim {
         let number = u64::from(who);
         let permits = Mode::Permits { count: 1 + u32::from(who % 3), limit: LIMIT };
@@ -369,14 +369,15 @@ fn scripts_agree_with_the_lock_state_wherever_the_server_stops() {
     });
 }
 
-/// With limit 4, claim 3 holds 1 for 9 s, and claim 5 holds 3 and releases after 8 s, for claim 8, which waits for 3.
-/// Meanwhile the server stops until claim 3 has expired. The sentinel of all of them must last as long as claim 3.
+/// With limit 4, claim 3 holds 1 permit for 9 s. Claim 5 holds 3 permits and releases them after 8 s; claim 8 waits for
+/// 3 permits. During that release the server stops until claim 3 has expired. The lock key of all holds must outlast
+/// that stop.
 #[test]
 fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
     let mut real = Real::new();
     let release = Event::Release { who: 5, with_token: true, abandoned: false, keep: None };
     let create = |who| Event::Claim(who, How::Create);
-    // Sometimes the server is too late to stop.
+    // Repeated, because the stop sometimes comes too late.
     for _ in 0..5 {
         let history = [
             (0, (0, 0), create(3)),
@@ -390,8 +391,8 @@ fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
     }
 }
 
-/// Of the holds that expired since the last look, each ended at its own time: a broken hold is not reported after a
-/// later one that only expired, whatever held beside both.
+/// Each hold that expired since the last request ended at its own time: the end of a broken hold is not reported after
+/// a later hold that only expired.
 #[test]
 fn holds_that_expired_between_two_requests_end_in_order() {
     let mut real = Real::new();
@@ -406,7 +407,7 @@ fn holds_that_expired_between_two_requests_end_in_order() {
     ServerAndModel::run_history(&mut real, false, &history);
 }
 
-/// A renewal that finds others expired grants to waiters, whether it is kept itself or not.
+/// A renewal that finds expired holds grants to waiters, whether the renewal itself succeeds or not.
 #[test]
 fn a_renewal_grants_freed_permits_to_waiters() {
     let mut real = Real::new();

@@ -1,5 +1,5 @@
-//! Our releases wake programs that sleep until they get a wake-up: here by the commands that they send. The programs
-//! themselves are in `tests/neighbours`.
+//! The option `wake=`: a release wakes the waiters of another lock program. These tests send the commands of such
+//! programs; the programs themselves run in `e2e/tests/neighbours`.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,7 +15,7 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// The timeout of `BLPOP`, in seconds. A release of the lock adds an item to the list before it ends.
+/// The timeout of `BLPOP` in seconds, longer than it takes until the release adds an item to the list.
 const BLOCK_SECONDS: &str = "30";
 
 fn with(wake: Wake) -> Rig {
@@ -24,18 +24,18 @@ fn with(wake: Wake) -> Rig {
     rig
 }
 
-/// A program that sleeps on a list, and the item that wakes it.
+/// Starts a program that blocks on a list; it returns the list and the item that wakes it.
 fn blocked_program(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
     let port = rig.server.port();
     let blocked = spawn(move || {
         let message = leasehold_testkit::server::redis_command(port, &["BLPOP", list, BLOCK_SECONDS]);
         String::from_utf8(message.stdout).unwrap().lines().map(ToOwned::to_owned).collect()
     });
-    rig.until("it sleeps", || rig.command(&["CLIENT", "LIST"]).contains("cmd=blpop"));
+    rig.until("it blocks", || rig.command(&["CLIENT", "LIST"]).contains("cmd=blpop"));
     blocked
 }
 
-/// The woken program takes the lock, as those programs do.
+/// Asserts that the woken program can take the lock.
 fn is_free(rig: &Rig) {
     assert_eq!(rig.command(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
     rig.command(&["DEL", "lock:a"]);
@@ -55,13 +55,13 @@ fn a_release_wakes_programs_that_block_on_a_list() {
             assert_eq!(blocked.join().unwrap(), [list, "1"]);
             is_free(&rig);
         }
-        // An item that nobody takes expires, and items do not pile up.
+        // An item that no program takes expires, and items do not pile up.
         for _ in 0..2 {
             acquire(&locks, "a").release_blocking().unwrap();
         }
         let left: i64 = rig.command(&["PTTL", list]).parse().unwrap();
         assert!(left <= life && matches!(&*rig.command(&["LLEN", list]), "0" | "1"), "{left}");
-        assert!(left != -1, "for ever");
+        assert!(left != -1, "the item expires");
     }
 }
 
@@ -79,7 +79,7 @@ fn a_release_wakes_spring() {
     assert_eq!(message, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
 }
 
-/// Releases of holds for which nobody else need wake.
+/// A hand-over, and a minimum hold time.
 #[test]
 fn a_release_that_does_not_free_the_lock_wakes_no_program() {
     let rig = with(Wake::PythonRedisLock);
@@ -90,9 +90,9 @@ fn a_release_that_does_not_free_the_lock_wakes_no_program() {
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
     guard.release_blocking().unwrap();
     let guard = waiting.join().unwrap().unwrap();
-    assert_eq!(wakes(), "0", "it was handed on");
+    assert_eq!(wakes(), "0", "the hold was handed over");
     rig.run(guard.release_at_least(PATIENCE)).unwrap();
-    assert_eq!(wakes(), "0", "it is kept");
+    assert_eq!(wakes(), "0", "the name is taken for the minimum hold time");
 }
 
 #[test]
