@@ -29,9 +29,9 @@ fn one_reachable_seed_is_enough() {
     // Nothing listens at the other addresses.
     rig.config = Config::cluster(vec![local(1), local(port), local(2)]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    let mut nobody = ClusterRig::with(1, 0, &[]);
-    nobody.config = Config::cluster(vec![local(1), local(2)]).connect_timeout(Duration::from_secs(1));
-    let error = nobody.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+    let mut unreachable = ClusterRig::with(1, 0, &[]);
+    unreachable.config = Config::cluster(vec![local(1), local(2)]).connect_timeout(Duration::from_secs(1));
+    let error = unreachable.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("cannot connect to 127.0.0.1"), "{error}");
 }
 
@@ -40,7 +40,7 @@ fn one_reachable_seed_is_enough() {
 fn each_needed_node_gets_exactly_one_connection() {
     let rig = ClusterRig::with(3, 3, &[]);
     let locks = rig.locks();
-    let ours = |node: usize| {
+    let our_connections = |node: usize| {
         let clients = rig.cluster().command(node, &["CLIENT", "LIST"]);
         clients.iter().filter(|line| line.contains("lib-name=leasehold")).count()
     };
@@ -59,7 +59,7 @@ fn each_needed_node_gets_exactly_one_connection() {
     for node in 0..6 {
         let wanted = usize::from(node < 3);
         assert_eq!(subscribed(node), wanted, "node {node}");
-        assert!(!names_libraries || ours(node) == wanted, "node {node}");
+        assert!(!names_libraries || our_connections(node) == wanted, "node {node}");
     }
 }
 

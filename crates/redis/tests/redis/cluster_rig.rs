@@ -107,13 +107,13 @@ impl ClusterRig {
         for node in masters {
             for key in cluster.command(node, &["KEYS", "*"]) {
                 let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-                let lapses =
+                let may_remain =
                     match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
                         Some('c') => cluster.command(node, &["EVAL", remembers, "1", &key]).concat() == "1",
                         Some(kind) => matches!(kind, 'd' | 's' | 't'),
                         None => false,
                     };
-                if !key.is_empty() && !lapses {
+                if !key.is_empty() && !may_remain {
                     left.push(key);
                 }
             }

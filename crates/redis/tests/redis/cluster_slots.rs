@@ -80,15 +80,15 @@ fn renewals_and_releases_may_span_many_slots() {
         // Unknown claims between the others get their own answers.
         let is_unknown = |at: usize| at.is_multiple_of(7);
         for at in (0..350).filter(|at| is_unknown(*at)) {
-            holds.insert(at, (rig.claim(&format!("nobody{at}")), holds[0].1.clone()));
+            holds.insert(at, (rig.claim(&format!("unknown{at}")), holds[0].1.clone()));
         }
         let renewals: Vec<_> = holds.iter().map(|(claim, grant)| hold_of(claim, grant)).collect();
         let renewed = engine.renew(&renewals).await;
         assert_eq!(renewed.len(), renewals.len());
         for (at, answer) in renewed.iter().enumerate() {
-            let kept = matches!(answer, Renewed::Kept { .. });
+            let extended = matches!(answer, Renewed::Kept { .. });
             assert!(
-                if is_unknown(at) { matches!(answer, Renewed::Lost(_)) } else { kept },
+                if is_unknown(at) { matches!(answer, Renewed::Lost(_)) } else { extended },
                 "{at}: {answer:?}"
             );
         }
@@ -105,8 +105,8 @@ fn renewals_and_releases_may_span_many_slots() {
     assert!(rig.leftovers().is_empty());
 }
 
-/// A release grants to a waiter only if a client listens. PUBLISH would count the listeners of one node; SPUBLISH counts
-/// all listeners of the slot.
+/// A release grants to a waiter only if a client listens. PUBLISH would count the listeners of one node; SPUBLISH
+/// counts all listeners of the slot.
 #[test]
 fn a_pushed_grant_reaches_a_waiter_on_any_node() {
     let rig = ClusterRig::with(3, 0, &[]);

@@ -107,9 +107,9 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
 
 /// Asks for `claim`, which has the given position in the queue, then deletes the foreign lock, and expects that the
 /// client is notified of the end of that lock.
-async fn receives_recheck(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
+async fn receives_recheck(rig: &Rig, engine: &RedisEngine, claim: &Claim, ahead: u32) {
     let answer = engine.claim(claim, How::Ask).await.unwrap();
-    assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(place)), "{answer:?}");
+    assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(ahead)), "{answer:?}");
     rig.command(&["DEL", "lock:a"]);
     let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
     assert!(
@@ -164,7 +164,8 @@ fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
-/// An unreadable entry is listed with its problem and hides no other entry. Only the beginning of a long value is shown.
+/// An unreadable entry is listed with its problem and hides no other entry. Only the beginning of a long value is
+/// shown.
 #[test]
 fn a_list_reports_unreadable_entries_and_shortens_long_ones() {
     let rig = Rig::new();
@@ -213,7 +214,7 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     }
 }
 
-/// After a long run of hand-overs the head of the queue is told to ask again after the gap, and other programs can take
+/// After a long run of hand-overs the head of the queue must ask again after the gap, and other programs can take
 /// the name during the gap.
 #[test]
 fn a_gap_interrupts_a_long_run_of_hand_overs() {

@@ -223,10 +223,10 @@ fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
         let other = if name == "a" { other.mutex("a") } else { other.semaphore("s", 1) };
         let waiting = spawn(move || other.blocking().acquire_within(PATIENCE));
         rig.until("it waits", || rig.show(&name).waiters.len() == 1);
-        let keep = Duration::from_millis(100);
+        let min_hold = Duration::from_millis(100);
         let held = Stopwatch::start();
         // The minimum hold time counts from the grant, so add the time since then.
-        rig.run(guard.release_at_least(begin.elapsed() + keep)).unwrap();
+        rig.run(guard.release_at_least(begin.elapsed() + min_hold)).unwrap();
         let next = waiting.join().unwrap().unwrap();
         // By polling alone the waiter would ask again after a second at the earliest.
         held.assert_within(Duration::from_millis(700), &name);
@@ -251,7 +251,7 @@ fn every_claim_asks_again_after_a_reconnect() {
                 .any(|notification| matches!(notification, Notification::AskAll))
             {}
         };
-        tokio::time::timeout(PATIENCE, asked).await.expect("no claim was told to ask");
+        tokio::time::timeout(PATIENCE, asked).await.expect("no request to ask again came");
     });
 }
 

@@ -125,8 +125,8 @@ fn an_exclusive_hold_excludes_every_kind_of_redisson_lock() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A release publishes to both channels. Without a message Redisson's waiters sleep until the end of the lease that they
-/// saw.
+/// A release publishes to both channels. Without a message Redisson's waiters sleep until the end of the lease that
+/// they saw.
 #[test]
 fn a_release_wakes_every_kind_of_redisson_waiter() {
     let rig = redisson();
@@ -176,17 +176,17 @@ fn a_renewal_only_extends_and_a_loss_is_reported() {
     rig.run(async {
         let grant = granted(&engine, &claim).await;
         rig.command(&["PEXPIRE", "lock:a", "5000"]);
-        let kept = hold_of(&claim, &grant);
-        assert!(matches!(engine.renew(std::slice::from_ref(&kept)).await[..], [Renewed::Kept { .. }]));
+        let renewal = hold_of(&claim, &grant);
+        assert!(matches!(engine.renew(std::slice::from_ref(&renewal)).await[..], [Renewed::Kept { .. }]));
         assert!(rig.millis_left("lock:a") > 20_000);
-        let short = Hold { ttl: Duration::from_secs(1), ..kept.clone() };
+        let short = Hold { ttl: Duration::from_secs(1), ..renewal.clone() };
         assert!(matches!(engine.renew(&[short]).await[..], [Renewed::Kept { .. }]));
         assert!(rig.millis_left("lock:a") > 20_000);
-        let mut wrong = kept.clone();
+        let mut wrong = renewal.clone();
         wrong.token.number += 1;
         assert!(matches!(engine.renew(&[wrong]).await[..], [Renewed::Lost(Loss::Gone)]));
         rig.redisson_runs(&["force unlock", "lock"]);
-        assert!(matches!(engine.renew(&[kept]).await[..], [Renewed::Lost(Loss::Gone)]));
+        assert!(matches!(engine.renew(&[renewal]).await[..], [Renewed::Lost(Loss::Gone)]));
         assert!(matches!(engine.release(&[release_of(&claim, &grant)]).await[..], [Released::NotThere]));
     });
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "Redisson's hold is unchanged");
@@ -246,7 +246,7 @@ fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     let rig = redisson();
     let mut listener = rig.listen(&[LOCK]);
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let turns: Vec<_> = (0..2)
+    let threads: Vec<_> = (0..2)
         .map(|_| {
             let (locks, over) = (rig.locks(), std::sync::Arc::clone(&over));
             spawn(move || {
@@ -267,5 +267,5 @@ fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     assert!(tries.is_some(), "the waiter was woken and never found the lock free");
     over.store(true, std::sync::atomic::Ordering::Relaxed);
     rig.redisson_runs(&["unlock"]);
-    turns.into_iter().for_each(|turn| turn.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

@@ -14,7 +14,7 @@ const TIMEOUT: &str = "{lock:a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_t
 
 /// The field of the one reader that represents our shared holds, and the ttl of its timeout key in milliseconds.
 fn our_reader(rig: &Rig) -> (String, i64) {
-    let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("ours reads");
+    let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("our reader has a field");
     assert_eq!(rig.hash()[&field], "1");
     let left = rig.millis_left(&format!("{{lock:a}}:{field}:rwlock_timeout:1"));
     (field, left)
@@ -79,7 +79,8 @@ fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     let rig = redisson();
     rig.redisson_runs(&["read"]);
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    // Redisson's unlock beside other readers removes its own field and timeout key, then sets the longest remaining ttl.
+    // Redisson's unlock beside other readers removes its own field and timeout key, then sets the longest remaining
+    // ttl.
     let (field, left) = our_reader(&rig);
     rig.command(&["HDEL", "lock:a", OWNER]);
     rig.command(&["DEL", TIMEOUT]);
@@ -185,7 +186,7 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
     let ours = || rig.show("a").waiters.iter().filter(|waiter| waiter.owner != "Redisson").count();
     rig.until("it waits", || ours() == 1);
     assert_eq!(rig.show("a").waiters[0].id, OTHER, "the head of the queue is shown first");
-    rig.redisson_runs(&["fair unlock to who waits"]);
+    rig.redisson_runs(&["fair unlock to the waiter"]);
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         assert!(
             request.blocking().try_acquire().unwrap_err().is_taken(),
@@ -193,7 +194,7 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
         );
     }
     assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
-    rig.redisson_runs(&["fair lock of who waited"]);
+    rig.redisson_runs(&["fair lock of the waiter"]);
     assert_eq!(rig.show("a").holders[0].id, OTHER);
     rig.redisson_runs(&["fair unlock"]);
     waiting.join().unwrap().release_blocking().unwrap();
@@ -204,7 +205,7 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
 fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
     let rig = redisson();
-    let line = || rig.command(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
+    let fair_queue = || rig.command(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
     let waits = |locks: &leasehold_core::Locks| {
         let before = rig.show("a").waiters.len();
         let request = locks.mutex("a").blocking();
@@ -215,10 +216,10 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     let (one, two) = (rig.locks(), rig.locks());
     rig.redisson_runs(&["fair lock"]);
     let first = waits(&one);
-    assert_eq!(line(), "", "the fair queue is empty");
+    assert_eq!(fair_queue(), "", "the fair queue is empty");
     rig.redisson_runs(&["fair wait"]);
     let second = waits(&two);
-    assert_eq!(line(), format!("{OTHER} {OURS}"));
+    assert_eq!(fair_queue(), format!("{OTHER} {OURS}"));
     let till = |owner: &str| -> u64 {
         rig.command(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
     };
@@ -228,22 +229,22 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     rig.command(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
     let later = (till(OURS) + 300_000).to_string();
     rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
-    rig.redisson_runs(&["fair unlock to who waits", "fair lock of who waited", "fair unlock"]);
+    rig.redisson_runs(&["fair unlock to the waiter", "fair lock of the waiter", "fair unlock"]);
     let guard = first.join().unwrap();
-    rig.until("the third waiter is the head of the queue", || line() == format!("behind:1 {OURS}"));
+    rig.until("the third waiter is the head of the queue", || fair_queue() == format!("behind:1 {OURS}"));
     assert!(till("behind:1") < later.parse().unwrap(), "its timeout shrinks by one waiter");
     guard.release_blocking().unwrap();
     assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "it is reserved for the third waiter");
     rig.command(&["LPOP", "redisson_lock_queue:{lock:a}"]);
     rig.command(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
     second.join().unwrap().release_blocking().unwrap();
-    assert_eq!(line(), "");
+    assert_eq!(fair_queue(), "");
 
     // A claim that gives up leaves the queue.
     rig.redisson_runs(&["fair lock", "fair wait"]);
     let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
-    rig.until("it left", || line() == OTHER);
+    rig.until("it left the queue", || fair_queue() == OTHER);
 }
 
 #[test]

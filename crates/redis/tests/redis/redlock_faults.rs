@@ -116,8 +116,8 @@ fn a_node_whose_clock_stepped_has_no_vote() {
     let other = engine(&rig.config);
     let answer = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
-    let kept = rig.run(one.renew(&[hold_of(&held, &grant)]));
-    assert!(matches!(kept[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{kept:?}");
+    let renewed = rig.run(one.renew(&[hold_of(&held, &grant)]));
+    assert!(matches!(renewed[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{renewed:?}");
     // The two nodes whose clocks agree decide.
     rig.run(one.release(&[release_of(&held, Some(&grant))]));
     let answer = rig.run(claim_until_answered(&other, &claim("b")));

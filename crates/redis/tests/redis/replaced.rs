@@ -188,12 +188,13 @@ fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
         rig.redis.sentinel_command(sentinel, &["SENTINEL", "MONITOR", other, "127.0.0.1", &port, "2"]);
     }
     let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
-    let ours = || {
+    let our_connections = || {
         let clients = rig.redis.command(0, &["CLIENT", "LIST"]);
-        let ours = clients.into_iter().filter(|line| line.contains("resp=3") && line.contains("sub=1"));
-        ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        let our_connections =
+            clients.into_iter().filter(|line| line.contains("resp=3") && line.contains("sub=1"));
+        our_connections.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let before = ours();
+    let before = our_connections();
     assert_eq!(before.len(), 1);
     let mut asked = false;
     rig.until("the other group has another master for all Sentinels", || {
@@ -204,6 +205,6 @@ fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
         (0..3).all(|sentinel| named(sentinel).last() == Some(&second.port().to_string()))
     });
     assert!(guard.check());
-    assert_eq!(ours(), before, "the connection is the same");
+    assert_eq!(our_connections(), before, "the connection is the same");
     guard.release_blocking().unwrap();
 }

@@ -19,12 +19,10 @@ fn rig() -> SentinelRig {
 
 /// The replication offset of the master, then the offsets that its replicas reported.
 fn offsets(rig: &SentinelRig) -> Vec<u64> {
-    let told = rig.redis.command(0, &["INFO", "replication"]).join("\n");
+    let info = rig.redis.command(0, &["INFO", "replication"]).join("\n");
     let after = |key: &str| -> Vec<u64> {
-        let behind = told.split(key).skip(1);
-        behind
-            .map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap())
-            .collect()
+        let parts = info.split(key).skip(1);
+        parts.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()).collect()
     };
     [after("master_repl_offset:"), after(",offset=")].concat()
 }
@@ -73,10 +71,10 @@ fn a_pushed_grant_counts_once_the_replicas_have_it() {
     let mut rig = rig();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
-    let (tell, told) = std::sync::mpsc::channel();
+    let (report, reports) = std::sync::mpsc::channel();
     let waiting = spawn(move || {
         let guard = other.mutex("a").blocking().acquire_within(PATIENCE).unwrap();
-        tell.send(()).unwrap();
+        report.send(()).unwrap();
         guard.release_blocking().unwrap();
     });
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
@@ -85,9 +83,9 @@ fn a_pushed_grant_counts_once_the_replicas_have_it() {
     rig.until("it is granted on the master", || {
         !rig.redis.command(0, &["GET", "lock:a"]).concat().is_empty()
     });
-    assert!(told.recv_timeout(Duration::from_secs(2)).is_err(), "not before the replicas have it");
+    assert!(reports.recv_timeout(Duration::from_secs(2)).is_err(), "not before the replicas have it");
     rig.redis.resume(1);
-    told.recv_timeout(PATIENCE).unwrap();
+    reports.recv_timeout(PATIENCE).unwrap();
     waiting.join().unwrap();
 }
 

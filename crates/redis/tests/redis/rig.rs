@@ -106,7 +106,7 @@ pub(crate) fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> Vec<String>
     let mut keys = command(&["KEYS", "*"]);
     let remembers = "local c = redis.call('GET', KEYS[1])
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
-    let lapses = |key: &str| {
+    let may_remain = |key: &str| {
         let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
         // Redisson's layout adds a letter before the kind.
         match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
@@ -116,6 +116,6 @@ pub(crate) fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> Vec<String>
             None => false,
         }
     };
-    keys.retain(|key| !key.is_empty() && !lapses(key));
+    keys.retain(|key| !key.is_empty() && !may_remain(key));
     keys
 }

@@ -144,9 +144,9 @@ fn sentinels_and_servers_have_separate_passwords() {
         if sentinels {
             for config in [rig.config.clone(), rig.config.clone().sentinel_login(None, of_nodes)] {
                 if has_users(&rig) {
-                    let said = rig.redis.sentinel_command(0, &["ACL", "LOG"]).concat();
+                    let log = rig.redis.sentinel_command(0, &["ACL", "LOG"]).concat();
                     assert_eq!(
-                        said, "",
+                        log, "",
                         "the Sentinel was sent no password, and never the password of the servers"
                     );
                 }
@@ -221,8 +221,8 @@ fn the_guarantee_of_a_sentinel_group_is_best_effort() {
     let guarantee = rig.runtime.block_on(rig.locks().guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::BestEffort);
     let text = guarantee.to_string();
-    for said in ["Sentinels", "two may hold one lock", "min-replicas-to-write", "wait"] {
-        assert!(text.contains(said), "{text}");
+    for part in ["Sentinels", "two may hold one lock", "min-replicas-to-write", "wait"] {
+        assert!(text.contains(part), "{text}");
     }
     let url = rig.redis.url();
     let (_, sentinels) = url.rsplit_once("//").unwrap();

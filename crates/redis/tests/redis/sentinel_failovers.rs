@@ -12,7 +12,7 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn hold(rig: &SentinelRig, name: &str) -> (leasehold_core::Locks, Guard) {
+fn acquire_long(rig: &SentinelRig, name: &str) -> (leasehold_core::Locks, Guard) {
     let locks = rig.locks();
     let guard = locks.mutex(name).ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     (locks, guard)
@@ -31,7 +31,7 @@ fn reports_master(rig: &SentinelRig, node: usize) -> bool {
 #[test]
 fn holds_and_waiters_survive_a_killed_sentinel_master() {
     let mut rig = SentinelRig::new(late_failover());
-    let (_locks, guard) = hold(&rig, "a");
+    let (_locks, guard) = acquire_long(&rig, "a");
     let other = rig.locks();
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
@@ -49,7 +49,7 @@ fn holds_and_waiters_survive_a_killed_sentinel_master() {
 #[test]
 fn holds_survive_a_planned_sentinel_fail_over() {
     let mut rig = SentinelRig::new(late_failover());
-    let (_locks, guard) = hold(&rig, "a");
+    let (_locks, guard) = acquire_long(&rig, "a");
     rig.replicate(0);
     let second = rig.redis.failover();
     let watch = Stopwatch::start();
@@ -67,12 +67,16 @@ fn holds_survive_a_planned_sentinel_fail_over() {
 fn an_unfinished_fail_over_is_followed() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..late_failover() });
     rig.redis.part([1, 2]);
-    let (locks, _guard) = hold(&rig, "a");
+    let (locks, _guard) = acquire_long(&rig, "a");
     rig.redis.kill(0);
     let _ = rig.redis.master();
     acquire(&locks, "b").release_blocking().unwrap();
-    let told = |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", "mymaster"]).join(" ");
-    assert!((0..3).any(|sentinel| told(sentinel).contains("failover_in_progress")), "it takes ten minutes");
+    let state =
+        |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", "mymaster"]).join(" ");
+    assert!(
+        (0..3).any(|sentinel| state(sentinel).contains("failover_in_progress")),
+        "the fail-over takes ten minutes"
+    );
 }
 
 /// F25: a stale Sentinel names a replaced master, which does not know that it was replaced. The order of the Sentinels
@@ -82,7 +86,7 @@ fn a_stale_sentinel_and_the_old_master_are_ignored() {
     let mut rig = SentinelRig::new(late_failover());
     rig.redis.cut(0);
     rig.redis.cut_sentinel(0);
-    let (locks, guard) = hold(&rig, "a");
+    let (locks, guard) = acquire_long(&rig, "a");
     let token = guard.token();
     let second = rig.redis.master();
     assert!(reports_master(&rig, 0) && rig.has(0, "lock:a"), "the old master still works");
@@ -145,7 +149,7 @@ fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
 #[test]
 fn answers_of_a_master_stopped_past_a_promotion_do_not_count() {
     let mut rig = SentinelRig::new(late_failover());
-    let (_locks, guard) = hold(&rig, "a");
+    let (_locks, guard) = acquire_long(&rig, "a");
     rig.replicate(0);
     rig.redis.pause(0);
     let confirmed = std::thread::scope(|scope| {

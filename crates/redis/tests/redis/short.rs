@@ -197,16 +197,16 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     assert_eq!(site.command("{x}", &["GET", "lock:{x}foreign"]).concat(), "theirs");
 
     let engine = site.engine();
-    let names = ["{x}line", "{x}lapsed", "{x}version", "{x}dead"];
+    let names = ["{x}queued", "{x}lapsed", "{x}version", "{x}dead"];
     let claims: Vec<_> = names.iter().map(|name| claim(name)).collect();
     site.run(join_all(claims.iter().map(|claim| granted(&engine, claim))));
-    let [line, lapsed, version, dead] = names;
+    let [queued, lapsed, version, dead] = names;
 
     // An operator deleted the lock key: the name belongs to the head of the queue.
-    let (waiting, waiter) = (claim(line), site.engine());
+    let (waiting, waiter) = (claim(queued), site.engine());
     assert!(matches!(site.run(create(&waiter, &waiting)), Ok(Answer::Waiting(_))));
-    site.command("{x}", &["DEL", "lock:{x}line"]);
-    let answer = ask(&claim(line));
+    site.command("{x}", &["DEL", "lock:{x}queued"]);
+    let answer = ask(&claim(queued));
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 
     site.command("{x}", &["DEL", "lock:{x}lapsed"]);
