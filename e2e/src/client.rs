@@ -101,7 +101,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
     // Creates everything that such a runtime keeps for the life of the process, so that it is there before the count.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
-    let (start, before) = (now_nanos(), own_things()?);
+    let (start, before) = (now_nanos(), own_resources()?);
     {
         let is_alone = !SERVERLESS.iter().any(|scheme| orders.url.starts_with(scheme));
         let _heartbeat = Heartbeat::of_process(Arc::clone(&recorder), is_alone.then(process::id));
@@ -115,14 +115,14 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     }
     // Only a client that lives to the end can be asked what it has left, so both counts are recorded at the end.
     recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: before });
-    let mut found = own_things()?;
+    let mut found = own_resources()?;
     for _ in 0..100 {
         // The keeper's thread ends by itself once it has learned that it has no users.
         if found.values().sum::<u64>() <= 1 {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
-        found = own_things()?;
+        found = own_resources()?;
     }
     recorder.note(What::Probe { phase: Phase::Rest, found });
     Ok(())
@@ -142,7 +142,7 @@ pub async fn work(desk: &Desk) {
 }
 
 /// I6: the process's own resources that must not be left at the end.
-fn own_things() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
+fn own_resources() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
     let threads = std::fs::read_dir("/proc/self/task")?.count() as u64;
     let sockets = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())

@@ -13,13 +13,13 @@ const STOPPED: u64 = 3500;
 const HELD: u64 = 2500;
 
 /// What is there, by the keys and leases that `etcdctl` tells.
-fn things(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {
+fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {
     // What belongs to a lease ends with it, and the leases of whoever is gone end by themselves.
     let keys = command(&["get", "", "--prefix", "--keys-only"]);
     let keys = keys.into_iter().filter(|key| !key.is_empty());
-    let mut things: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
+    let mut leftovers: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
     // The first line tells how many there are.
     let leases = command(&["lease", "list"]).len().saturating_sub(1);
-    things.insert("leases".to_owned(), leases as u64);
-    things
+    leftovers.insert("leases".to_owned(), leases as u64);
+    leftovers
 }

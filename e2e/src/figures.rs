@@ -63,8 +63,8 @@ impl Figures {
         let mut figures = Self { rounds: 1, ..Self::default() };
         // When each attempt was called, and when the last holder of each lock released.
         let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
-        let mut left: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut gaps = Vec::new();
+        let mut released: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut hand_over_times = Vec::new();
         let mut stalled_until = 0;
         for event in events {
             match &event.what {
@@ -76,12 +76,12 @@ impl Figures {
                     figures.grants += 1;
                     let since = called.get(&event.attempt).copied().unwrap_or(event.t);
                     figures.longest_wait = figures.longest_wait.max((event.t - since) / 1_000_000);
-                    let waited = left.remove(event.lock.as_str()).filter(|left| since < *left);
-                    gaps.extend(waited.map(|left| (event.t - left) / 1000));
+                    let waited = released.remove(event.lock.as_str()).filter(|released| since < *released);
+                    hand_over_times.extend(waited.map(|released| (event.t - released) / 1000));
                 }
                 What::RelInv { .. } => {
                     figures.operations += 1;
-                    left.insert(&event.lock, event.t);
+                    released.insert(&event.lock, event.t);
                 }
                 What::Check { .. } => figures.checks += 1,
                 What::Cancel => figures.cancelled += 1,
@@ -94,9 +94,10 @@ impl Figures {
                 _ => {}
             }
         }
-        gaps.sort_unstable();
-        let quantile = |of_hundred| gaps.get(gaps.len() * of_hundred / 100).copied().unwrap_or(0);
-        figures.hand_overs = gaps.len() as u64;
+        hand_over_times.sort_unstable();
+        let quantile =
+            |of_hundred| hand_over_times.get(hand_over_times.len() * of_hundred / 100).copied().unwrap_or(0);
+        figures.hand_overs = hand_over_times.len() as u64;
         (figures.hand_over_p50, figures.hand_over_p99) = (quantile(50), quantile(99));
         figures
     }

@@ -97,7 +97,7 @@ impl Drop for Heartbeat {
 
 impl Beat {
     /// Sleeps for one interval. Returns whether to measure again.
-    fn goes_on(&self) -> bool {
+    fn next_interval(&self) -> bool {
         sleep(BEAT);
         !self.ends.load(Relaxed)
     }
@@ -114,7 +114,7 @@ impl Beat {
     /// Measures whether this thread wakes late, or a thread of this process is ready and does not run.
     fn process(self) {
         let (mut waits, mut before) = (Waits::default(), now_nanos());
-        while self.goes_on() {
+        while self.next_interval() {
             let longest = waits.longest(&[process::id()]);
             let now = now_nanos();
             self.stalled((before + nanos(BEAT)).min(now - longest), LATE, "processor");
@@ -133,7 +133,7 @@ impl Beat {
                 };
                 servers.retain(|pid| !is_client(pid));
             }
-            if !self.goes_on() {
+            if !self.next_interval() {
                 return;
             }
             let longest = waits.longest(&servers);
@@ -143,7 +143,7 @@ impl Beat {
 
     /// Measures whether data reaches the disk late.
     fn disk(self, mut file: File) {
-        while self.goes_on() {
+        while self.next_interval() {
             let begin = now_nanos();
             // The file grows, so this waits for the same as a server that writes to its log.
             if file.write_all(&[0; 64]).and_then(|()| file.sync_all()).is_err() {

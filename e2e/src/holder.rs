@@ -19,7 +19,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     let request = locks.mutex(name).ttl(Duration::from_millis(ttl.parse()?));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let mut guard = Some(runtime.block_on(request.acquire())?);
-    say(&guard.as_ref().map_or(0, |guard| guard.token().number).to_string())?;
+    reply(&guard.as_ref().map_or(0, |guard| guard.token().number).to_string())?;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -27,8 +27,8 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             (["check"], Some(held)) => held.check().to_string(),
             (["spin", longest], Some(held)) => spin(held, Duration::from_millis(longest.parse()?))?,
             (["lost"], Some(held)) => format!("{:?}", runtime.block_on(held.lost())),
-            (["write"], Some(held)) => told(runtime.block_on(write(&locks, name, held))?),
-            (["release"], Some(_)) => told(guard.take().map_or(Ok(()), Guard::release_blocking)),
+            (["write"], Some(held)) => describe(runtime.block_on(write(&locks, name, held))?),
+            (["release"], Some(_)) => describe(guard.take().map_or(Ok(()), Guard::release_blocking)),
             (["abort"], _) => std::process::abort(),
             (["cycle"], _) => loop {
                 drop(guard.take());
@@ -36,7 +36,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             },
             _ => return Err(format!("unknown: {line}").into()),
         };
-        say(&answer)?;
+        reply(&answer)?;
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
 /// Checks the hold in a loop until the process was not running for `longest`. Returns the result of the first check
 /// after that.
 fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
-    say("spinning")?;
+    reply("spinning")?;
     let mut before = Instant::now();
     loop {
         // The clock is read first: the time between two checks has passed when the second one begins.
@@ -66,11 +66,11 @@ async fn write(locks: &Locks, name: &str, held: &Guard) -> Result<Result<(), Err
     Ok(fence.write(held.token(), &[("written", "by the holder")]).await.map(drop))
 }
 
-fn told(ended: Result<(), Error>) -> String {
+fn describe(ended: Result<(), Error>) -> String {
     ended.map_or_else(|error| format!("{:?}", error.kind()), |()| "ok".to_owned())
 }
 
-fn say(answer: &str) -> std::io::Result<()> {
+fn reply(answer: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{answer}")?;
     out.flush()

@@ -10,7 +10,9 @@
 //!   programs.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
+pub mod adjusted_history;
 pub mod client;
+pub mod cluster_under_fault;
 mod doubts;
 pub mod dropped;
 pub mod etcd;
@@ -22,22 +24,20 @@ pub mod heartbeat;
 pub mod holder;
 pub mod mariadb;
 pub mod memory;
+pub mod observer;
 pub mod postgres;
 mod proxied;
 pub mod redis;
 pub mod results;
-pub mod retold;
 pub mod rng;
 pub mod round;
 pub mod section;
 pub mod served;
 pub mod speed;
 pub mod sqlite;
-pub mod struck;
 pub mod task;
 pub mod torture;
 pub mod totals;
-pub mod truth;
 pub mod turns;
 pub mod verdict;
 mod waits;

@@ -79,17 +79,18 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
         format!("mysql://root@{servers}/locks")
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
         // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
-        said.level == Level::BestEffort
+        guarantee.level == Level::BestEffort
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        let mut things: BTreeMap<String, u64> = self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        let mut leftovers: BTreeMap<String, u64> =
+            self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
         // The administrator has one.
         let sessions = self.0.says(SESSIONS).len().saturating_sub(1);
-        things.insert("sessions".to_owned(), sessions as u64);
-        things
+        leftovers.insert("sessions".to_owned(), sessions as u64);
+        leftovers
     }
 }
 
@@ -127,8 +128,8 @@ mod tests {
     #[test]
     fn figures_are_of_the_server_that_they_are_told_of() {
         assert!(Mysql::is(Brand::Mysql).is_ok() && Mariadb::is(Brand::Mariadb).is_ok());
-        let said = Mysql::is(Brand::Mariadb).unwrap_err().to_string();
-        assert!(said.contains("setup/server") && said.contains("LEASEHOLD_TEST_SYSTEM"), "{said}");
+        let message = Mysql::is(Brand::Mariadb).unwrap_err().to_string();
+        assert!(message.contains("setup/server") && message.contains("LEASEHOLD_TEST_SYSTEM"), "{message}");
         assert!(Mariadb::is(Brand::Mysql).unwrap_err().to_string().contains("--engine mysql"));
     }
 }

@@ -94,7 +94,7 @@ impl Memory {
     }
 
     /// Schedules a fault for the next calls of each verb.
-    fn trouble(&mut self, at: usize, fault: Wire) {
+    fn schedule_faults(&mut self, at: usize, fault: Wire) {
         for verb in [Verb::Claim, Verb::Renew, Verb::Release, Verb::Notification] {
             for _ in 0..BURST {
                 self.clients[at].wire.next(verb, fault);
@@ -126,7 +126,7 @@ impl Memory {
     }
 
     /// Drops the executor with all tasks on it.
-    fn crash(&mut self, at: usize) {
+    fn drop_executor(&mut self, at: usize) {
         if let Some(runtime) = self.clients[at].runtime.take() {
             self.dropped.insert(self.clients[at].proc, now_nanos());
             runtime.shutdown_background();
@@ -139,29 +139,29 @@ impl Memory {
 }
 
 impl World for Memory {
-    const OF_CLIENTS: &'static [Fault<Self>] = &[
+    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
         Fault {
             name: "requests lost",
             lasts: 50..300,
-            begin: |w, at| w.trouble(at, Wire::RequestLost),
+            begin: |w, at| w.schedule_faults(at, Wire::RequestLost),
             end: |w, at| w.heal(at),
         },
         Fault {
             name: "replies lost",
             lasts: 50..300,
-            begin: |w, at| w.trouble(at, Wire::ReplyLost),
+            begin: |w, at| w.schedule_faults(at, Wire::ReplyLost),
             end: |w, at| w.heal(at),
         },
         Fault {
             name: "requests doubled",
             lasts: 50..300,
-            begin: |w, at| w.trouble(at, Wire::Duplicated),
+            begin: |w, at| w.schedule_faults(at, Wire::Duplicated),
             end: |w, at| w.heal(at),
         },
         Fault {
             name: "requests late",
             lasts: 50..600,
-            begin: |w, at| w.trouble(at, Wire::Late),
+            begin: |w, at| w.schedule_faults(at, Wire::Late),
             end: |w, at| w.heal(at),
         },
         Fault {
@@ -173,7 +173,7 @@ impl World for Memory {
         Fault {
             name: "executor dropped",
             lasts: 1..200,
-            begin: |w, at| w.crash(at),
+            begin: |w, at| w.drop_executor(at),
             end: |w, at| w.replace(at),
         },
     ];
@@ -182,7 +182,7 @@ impl World for Memory {
         CLIENTS
     }
 
-    fn of_server(&self) -> &'static [Fault<Self>] {
+    fn server_faults(&self) -> &'static [Fault<Self>] {
         &[]
     }
 
@@ -222,7 +222,7 @@ impl World for Memory {
         Ok(events)
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
 

@@ -41,13 +41,13 @@ impl System for Postgres {
             Fault {
                 name: "sessions ended",
                 lasts: 1..10,
-                begin: |w, _| w.system.tell(TERMINATE),
+                begin: |w, _| w.system.execute(TERMINATE),
                 end: |_, _| {},
             },
             Fault {
                 name: "rows kept locked",
                 lasts: 1..10,
-                begin: |w, _| w.system.tell(KEEP_LOCKED),
+                begin: |w, _| w.system.execute(KEEP_LOCKED),
                 end: |_, _| {},
             },
         ]
@@ -65,24 +65,25 @@ impl System for Postgres {
         format!("postgres://postgres@{servers}/postgres")
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
         // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
-        said.level == Level::BestEffort && said.to_string().contains("fsync is off")
+        guarantee.level == Level::BestEffort && guarantee.to_string().contains("fsync is off")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        let mut things: BTreeMap<String, u64> = self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        let mut leftovers: BTreeMap<String, u64> =
+            self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
         // The administrator has one.
         let sessions =
             self.0.says("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
         let sessions = sessions[0].parse::<u64>().unwrap_or(u64::MAX).saturating_sub(1);
-        things.insert("sessions".to_owned(), sessions);
-        things
+        leftovers.insert("sessions".to_owned(), sessions);
+        leftovers
     }
 }
 
 impl Postgres {
-    fn tell(&self, sql: &str) {
+    fn execute(&self, sql: &str) {
         drop(self.0.says(sql));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) trait Proxied: Sized + 'static {
             name: "stop",
             lasts: 30..Self::STOPPED,
             begin: |w, at| w.workers().stop(at),
-            end: |w, at| w.workers().go_on(at),
+            end: |w, at| w.workers().resume(at),
         },
         Fault {
             name: "kill",

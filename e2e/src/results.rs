@@ -15,7 +15,7 @@ pub struct ResultStore(PathBuf);
 
 /// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum WriteOutcome {
     /// The text is written.
     Done,
     /// The fence has seen a larger token: nothing was written.
@@ -39,12 +39,12 @@ impl ResultStore {
         element: u64,
         fence: Option<Token>,
         between: impl FnOnce(),
-    ) -> io::Result<Content> {
-        let said = self.change(list, fence, between, |text| format!("{text} {element}"))?;
-        if said == Content::Done {
+    ) -> io::Result<WriteOutcome> {
+        let outcome = self.change(list, fence, between, |text| format!("{text} {element}"))?;
+        if outcome == WriteOutcome::Done {
             self.acknowledge(list, element)?;
         }
-        Ok(said)
+        Ok(outcome)
     }
 
     /// Adds one to a counter.
@@ -56,12 +56,12 @@ impl ResultStore {
         counter: &str,
         fence: Option<Token>,
         between: impl FnOnce(),
-    ) -> io::Result<Content> {
-        let said = self.change(counter, fence, between, |text| (number(text) + 1).to_string())?;
-        if said == Content::Done {
+    ) -> io::Result<WriteOutcome> {
+        let outcome = self.change(counter, fence, between, |text| (number(text) + 1).to_string())?;
+        if outcome == WriteOutcome::Done {
             self.acknowledge(counter, 1)?;
         }
-        Ok(said)
+        Ok(outcome)
     }
 
     /// Records that a write was acknowledged: after the write, and in one step.
@@ -110,21 +110,21 @@ impl ResultStore {
         fence: Option<Token>,
         between: impl FnOnce(),
         change: impl FnOnce(&str) -> String,
-    ) -> io::Result<Content> {
+    ) -> io::Result<WriteOutcome> {
         let text = {
             let _alone = self.alone(name)?;
             if !self.show(name, fence)? {
-                return Ok(Content::Fenced);
+                return Ok(WriteOutcome::Fenced);
             }
             read(&self.file(name, "text"))?
         };
         between();
         let _alone = self.alone(name)?;
         if !self.show(name, fence)? {
-            return Ok(Content::Fenced);
+            return Ok(WriteOutcome::Fenced);
         }
         self.replace(name, "text", &change(&text))?;
-        Ok(Content::Done)
+        Ok(WriteOutcome::Done)
     }
 
     /// Shows the fence a token. Returns whether the fence accepts it.

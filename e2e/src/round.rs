@@ -10,12 +10,13 @@ use leasehold_testkit::{
 use crate::{
     Failure,
     etcd::{self, Alone, CLUSTER, Three},
-    fault_run::{rage, start},
+    fault_run::{inject_faults, start},
     figures::Figures,
     file::Files,
     heartbeat::Heartbeat,
     mariadb::{Mariadb, Mysql},
     memory::Memory,
+    observer::Observer,
     postgres::Postgres,
     redis::{self, Cluster, Group, Nodes, Redis},
     results::ResultStore,
@@ -24,7 +25,6 @@ use crate::{
     speed::EngineSpeed,
     sqlite::Sqlite,
     task::LOCKS,
-    truth::Looker,
     verdict::judge,
     world::{Promise, Setting, World},
     zookeeper::{ENSEMBLE, Ensemble, One},
@@ -39,7 +39,7 @@ pub const PEER_OF_THREE: &str = "peer of three ";
 const REST: Duration = Duration::from_secs(75);
 
 /// The interval at which that is checked.
-const LOOK: Duration = Duration::from_millis(100);
+const REST_POLL: Duration = Duration::from_millis(100);
 
 /// The parameters of a round.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Round<'_> {
     ///
     /// # Errors
     /// When it cannot be run, or a client hangs.
-    pub fn run(&self, tell: impl FnMut(u64)) -> Result<Outcome, Failure> {
+    pub fn run(&self, report: impl FnMut(u64)) -> Result<Outcome, Failure> {
         let dir = in_memory()?;
         let setting = Setting {
             seed: self.seed,
@@ -81,31 +81,31 @@ impl Round<'_> {
         };
         start(&setting.recorder);
         let (figures, complaints) = match self.engine {
-            "redis" => self.on::<Redis<false>>(&setting, promise_of(self.seed), tell)?,
-            redis::REDISSON => self.on::<Redis<true>>(&setting, promise_of(self.seed), tell)?,
-            redis::SENTINEL => self.on::<Group>(&setting, redis::promise_of_many(self.seed), tell)?,
-            redis::CLUSTER => self.on::<Cluster>(&setting, redis::promise_of_many(self.seed), tell)?,
-            redis::REDLOCK => self.on::<Nodes>(&setting, Promise::Exclusion, tell)?,
-            "etcd" => self.on::<Alone>(&setting, Promise::Exclusion, tell)?,
-            CLUSTER => self.on::<Three>(&setting, etcd::promise_of(self.seed), tell)?,
-            "zookeeper" => self.on::<One>(&setting, Promise::Exclusion, tell)?,
-            ENSEMBLE => self.on::<Ensemble>(&setting, Promise::Exclusion, tell)?,
-            "postgres" => self.on::<Postgres>(&setting, Promise::Exclusion, tell)?,
+            "redis" => self.on::<Redis<false>>(&setting, promise_of(self.seed), report)?,
+            redis::REDISSON => self.on::<Redis<true>>(&setting, promise_of(self.seed), report)?,
+            redis::SENTINEL => self.on::<Group>(&setting, redis::promise_of_many(self.seed), report)?,
+            redis::CLUSTER => self.on::<Cluster>(&setting, redis::promise_of_many(self.seed), report)?,
+            redis::REDLOCK => self.on::<Nodes>(&setting, Promise::Exclusion, report)?,
+            "etcd" => self.on::<Alone>(&setting, Promise::Exclusion, report)?,
+            CLUSTER => self.on::<Three>(&setting, etcd::promise_of(self.seed), report)?,
+            "zookeeper" => self.on::<One>(&setting, Promise::Exclusion, report)?,
+            ENSEMBLE => self.on::<Ensemble>(&setting, Promise::Exclusion, report)?,
+            "postgres" => self.on::<Postgres>(&setting, Promise::Exclusion, report)?,
             "mariadb" => {
                 Mariadb::is_there()?;
-                self.on::<Mariadb>(&setting, Promise::Exclusion, tell)?
+                self.on::<Mariadb>(&setting, Promise::Exclusion, report)?
             }
             "mysql" => {
                 Mysql::is_there()?;
-                self.on::<Mysql>(&setting, Promise::Exclusion, tell)?
+                self.on::<Mysql>(&setting, Promise::Exclusion, report)?
             }
-            "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
-            "file" => self.through(&setting, Files::start(&setting)?, tell)?,
-            "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
+            "sqlite" => self.through(&setting, Sqlite::start(&setting)?, report)?,
+            "file" => self.through(&setting, Files::start(&setting)?, report)?,
+            "memory" => self.through(&setting, Memory::start(&setting)?, report)?,
             other if other.starts_with(PEER_OF_THREE) => {
                 let peer = &other[PEER_OF_THREE.len()..];
                 let world = Served::<Nodes>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.through(&setting, world, tell)?
+                self.through(&setting, world, report)?
             }
             other => {
                 let peer = other.strip_prefix(PEER);
@@ -117,7 +117,7 @@ impl Round<'_> {
                     redis::REDLOCK
                 ))?;
                 let world = Served::<Redis<false>>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.through(&setting, world, tell)?
+                self.through(&setting, world, report)?
             }
         };
         Ok(Outcome { figures, complaints, dir })
@@ -128,16 +128,16 @@ impl Round<'_> {
         &self,
         setting: &Setting,
         promise: Promise,
-        tell: impl FnMut(u64),
+        report: impl FnMut(u64),
     ) -> Result<(Figures, Vec<String>), Failure> {
-        self.through(setting, Served::<S>::start(setting, promise)?, tell)
+        self.through(setting, Served::<S>::start(setting, promise)?, report)
     }
 
     fn through<W: World>(
         &self,
         setting: &Setting,
         mut world: W,
-        tell: impl FnMut(u64),
+        report: impl FnMut(u64),
     ) -> Result<(Figures, Vec<String>), Failure> {
         let recorder = &setting.recorder;
         let admin = world.admin();
@@ -146,14 +146,15 @@ impl Round<'_> {
         let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
         // The admin client knows nothing of the locks of other crates.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
+        let observer = (!self.engine.starts_with(PEER)).then(|| Observer::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
-        let (fault_run, faults) = rage(&mut world, recorder, rng, setting.until(), speed.traces, tell);
+        let (fault_run, faults) =
+            inject_faults(&mut world, recorder, rng, setting.until(), speed.traces, report);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(heartbeat);
         let events = History::from_events(events);
-        if let Some(looker) = looker {
-            looker.record(recorder);
+        if let Some(observer) = observer {
+            observer.record(recorder);
         }
         recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
         let mut events = events.events().to_vec();
@@ -192,13 +193,13 @@ fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMa
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let watch = Stopwatch::start();
     loop {
-        let mut found = world.things();
+        let mut found = world.leftovers();
         let names = runtime.block_on(admin.list(""))?.len() as u64;
         found.insert("names held or waited for".to_owned(), names);
         if found.values().all(|count| *count == 0) || watch.given() > REST {
             return Ok(found);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(REST_POLL);
     }
 }
 

@@ -39,16 +39,16 @@ pub trait System: Sized + 'static {
     }
 
     /// What leads to its servers, where these ports stand for its own, in their order.
-    fn lead(&self, ports: &[u16]) -> String {
+    fn url_of(&self, ports: &[u16]) -> String {
         let servers: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         Self::url(&servers.join(","))
     }
 
     /// Whether the engine may say this of it.
-    fn deserves(&self, said: &Guarantee, promise: Promise) -> bool;
+    fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool;
 
     /// What of claims is on them, and how much of it.
-    fn things(&self) -> BTreeMap<String, u64>;
+    fn leftovers(&self) -> BTreeMap<String, u64>;
 }
 
 /// Servers and their clients.
@@ -76,14 +76,14 @@ impl<S: System> Served<S> {
     /// As [`start`](Self::start).
     pub fn start_as(setting: &Setting, promise: Promise, role: &str) -> Result<Self, Failure> {
         let system = S::start(setting.seed, promise);
-        let admin = leasehold::Locks::connect(&system.lead(&system.ports()))?;
-        let said = block_on(admin.guarantee())?;
-        if !system.deserves(&said, promise) {
-            return Err(format!("the engine says {said:?} where {promise:?} is judged").into());
+        let admin = leasehold::Locks::connect(&system.url_of(&system.ports()))?;
+        let guarantee = block_on(admin.guarantee())?;
+        if !system.accepts_guarantee(&guarantee, promise) {
+            return Err(format!("the engine says {guarantee:?} where {promise:?} is judged").into());
         }
-        let before_all = |_| system.ports().into_iter().map(Proxy::start).collect();
-        let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(before_all).collect();
-        let to = |proxies: &Vec<Proxy>| system.lead(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
+        let proxies_of_client = |_| system.ports().into_iter().map(Proxy::start).collect();
+        let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(proxies_of_client).collect();
+        let to = |proxies: &Vec<Proxy>| system.url_of(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
         let workers = Workers::start(setting, role, proxies.iter().map(to).collect())?;
         Ok(Self { system, proxies, workers, admin, promise })
     }
@@ -103,13 +103,13 @@ impl<S: System> Proxied for Served<S> {
 }
 
 impl<S: System> World for Served<S> {
-    const OF_CLIENTS: &'static [Fault<Self>] = Self::FAULTS;
+    const CLIENT_FAULTS: &'static [Fault<Self>] = Self::FAULTS;
 
     fn clients(&self) -> usize {
         CLIENTS
     }
 
-    fn of_server(&self) -> &'static [Fault<Self>] {
+    fn server_faults(&self) -> &'static [Fault<Self>] {
         S::faults(self.promise)
     }
 
@@ -121,8 +121,8 @@ impl<S: System> World for Served<S> {
         self.workers.join()
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        self.system.things()
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        self.system.leftovers()
     }
 
     fn promise(&self) -> Promise {

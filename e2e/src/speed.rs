@@ -47,7 +47,7 @@ const FINE: EngineSpeed = EngineSpeed {
 const WAKE: Duration = Duration::from_millis(250);
 
 /// A client cannot tell by its connection whether a restarted Redis still has the data that it acknowledged.
-const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::ANEW], ..FINE };
+const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FINE };
 
 /// A claim that waits for a row checks once a second whether the wait is over.
 const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };

@@ -71,12 +71,12 @@ impl Sqlite {
 }
 
 impl World for Sqlite {
-    const OF_CLIENTS: &'static [Fault<Self>] = &[
+    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
         Fault {
             name: "stop",
             lasts: 30..1500,
             begin: |w, at| w.workers.stop(at),
-            end: |w, at| w.workers.go_on(at),
+            end: |w, at| w.workers.resume(at),
         },
         Fault {
             name: "kill",
@@ -90,7 +90,7 @@ impl World for Sqlite {
         CLIENTS
     }
 
-    fn of_server(&self) -> &'static [Fault<Self>] {
+    fn server_faults(&self) -> &'static [Fault<Self>] {
         &[
             Fault { name: "other writer", lasts: 5..400, begin: |w, _| w.write(), end: |w, _| w.commit() },
             Fault { name: "checkpoint", lasts: 1..10, begin: |w, _| w.checkpoint(), end: |_, _| {} },
@@ -105,7 +105,7 @@ impl World for Sqlite {
         self.workers.join()
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         // Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
         let left = || -> rusqlite::Result<Vec<String>> {
             let uptime = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)

@@ -6,7 +6,7 @@ use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Modes, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
 use tokio::time::{sleep, timeout};
 
-use crate::{client::Desk, rng::Rng, section, truth::sign};
+use crate::{client::Desk, observer::owner_of, rng::Rng, section};
 
 /// The lease: so short that faults end it. An engine with a longer shortest lease uses that one.
 pub const TTL: Duration = Duration::from_secs(1);
@@ -17,13 +17,13 @@ pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
 /// Whether users of this lock always wait for a certain answer, so that it is known at any time whether the lock is
 /// free: I7.
 #[must_use]
-pub fn is_tidy(lock: &str) -> bool {
+pub fn has_certain_releases(lock: &str) -> bool {
     lock.ends_with(['0', '2', '4'])
 }
 
 /// Whether users of this lock never give up either: a claim that was given up may have been granted in the end, and
 /// stay until it is cleaned up.
-fn is_patient(lock: &str) -> bool {
+fn never_gives_up(lock: &str) -> bool {
     lock.ends_with(['2', '4'])
 }
 
@@ -43,22 +43,22 @@ enum Patience {
 pub async fn work(desk: Desk, task: u32) {
     let mut rng = Rng::new(desk.seed, u64::from(task) + 1);
     while now_nanos() < desk.until {
-        once(&desk, task, &mut rng).await;
+        attempt_once(&desk, task, &mut rng).await;
         if rng.percent(30) {
             sleep(rng.millis(1..8)).await;
         }
     }
 }
 
-async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
+async fn attempt_once(desk: &Desk, task: u32, rng: &mut Rng) {
     let lock = *rng.pick(&LOCKS);
-    let (request, mode) = wish(desk, lock, rng);
+    let (request, mode) = request_for(desk, lock, rng);
     let request = request.ttl(ttl(&desk.locks)).renew(rng.percent(90));
     let patience = match rng.below(100) {
         0..20 => Patience::Try,
-        20..60 if !is_patient(lock) => Patience::Within(rng.millis(20..1500)),
+        20..60 if !never_gives_up(lock) => Patience::Within(rng.millis(20..1500)),
         60..85 => Patience::Endless,
-        _ if is_tidy(lock) => Patience::Endless,
+        _ if has_certain_releases(lock) => Patience::Endless,
         _ => Patience::Cancelled(rng.millis(0..60)),
     };
     let limit = match patience {
@@ -68,8 +68,8 @@ async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
     };
     let attempt = desk.recorder.attempt(task, lock, mode, limit);
     // Requests that may leave a claim behind carry the id of their attempt; so do some others.
-    let signs = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
-    let request = if signs { request.owner(sign(attempt.id()).as_str()) } else { request };
+    let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
+    let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
     let ended = match patience {
         Patience::Try => request.try_acquire().await,
         Patience::Within(limit) => request.acquire_within(limit).await,
@@ -94,7 +94,7 @@ async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
     }
 }
 
-fn wish(desk: &Desk, lock: &str, rng: &mut Rng) -> (Request, Mode) {
+fn request_for(desk: &Desk, lock: &str, rng: &mut Rng) -> (Request, Mode) {
     let kind = if desk.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
     match kind {
         b'm' => (desk.locks.mutex(lock), Mode::Exclusive),

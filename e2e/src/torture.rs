@@ -26,7 +26,7 @@ use crate::{
 /// The length of a round: several storms, and a history that can be checked within seconds.
 const ROUND: Duration = Duration::from_secs(38);
 /// The default directory for figures and for the histories of failed rounds.
-const KEPT: &str = "target/torture";
+const DEFAULT_DIR: &str = "target/torture";
 
 /// The command line, parsed.
 struct Typed {
@@ -34,7 +34,7 @@ struct Typed {
     minutes: f64,
     seed: u64,
     sum: bool,
-    keep: PathBuf,
+    dir: PathBuf,
     judge: Option<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     if let Some(history) = &typed.judge {
         return judge_again(&typed.engine, history);
     }
-    let totals = Totals::of(&typed.keep, &typed.engine);
+    let totals = Totals::of(&typed.dir, &typed.engine);
     if typed.sum {
         let sum = totals.sum()?;
         println!("{sum}");
@@ -63,7 +63,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
         let outcome = round.run(|faults| progress(&sum, seed, begin.elapsed(), faults))?;
         sum.add(&outcome.figures);
         totals.add(&outcome.figures)?;
-        complain(&outcome, seed, &typed.keep)?;
+        complain(&outcome, seed, &typed.dir)?;
         if begin.elapsed() + ROUND / 2 > wanted {
             break;
         }
@@ -79,7 +79,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
         minutes: 1.0,
         seed: Rng::random_seed(),
         sum: false,
-        keep: KEPT.into(),
+        dir: DEFAULT_DIR.into(),
         judge: None,
     };
     let mut args = args.iter();
@@ -90,7 +90,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
             "--minutes" => typed.minutes = value()?.parse()?,
             "--seed" => typed.seed = value()?.parse()?,
             "--sum" => typed.sum = true,
-            "--keep" => typed.keep = (*value()?).into(),
+            "--keep" => typed.dir = (*value()?).into(),
             "--judge" => typed.judge = Some(value()?.into()),
             _ => {
                 let known = "--engine, --minutes, --seed, --sum, --keep and --judge are known";
@@ -138,7 +138,7 @@ fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
 }
 
 /// Prints the violations, and keeps the record of the round.
-fn complain(outcome: &Outcome, seed: u64, keep: &Path) -> Result<(), Failure> {
+fn complain(outcome: &Outcome, seed: u64, dir: &Path) -> Result<(), Failure> {
     let figures = &outcome.figures;
     eprintln!(
         "\nseed {seed}: {} operations, {} faults, {} violations",
@@ -152,8 +152,8 @@ fn complain(outcome: &Outcome, seed: u64, keep: &Path) -> Result<(), Failure> {
     for complaint in &outcome.complaints {
         eprintln!("{complaint}");
     }
-    let kept = keep.join(format!("{}-{seed}.jsonl", figures.engine));
-    std::fs::copy(outcome.dir.path().join("history.jsonl"), &kept)?;
-    eprintln!("the history is {}", kept.display());
+    let saved = dir.join(format!("{}-{seed}.jsonl", figures.engine));
+    std::fs::copy(outcome.dir.path().join("history.jsonl"), &saved)?;
+    eprintln!("the history is {}", saved.display());
     Ok(())
 }

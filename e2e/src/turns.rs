@@ -13,7 +13,7 @@ use leasehold::Locks;
 use crate::Failure;
 
 /// The interval at which a process that stays in its turn checks for a change.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The time between two of our turns, in which other programs can hold the lock.
 const BETWEEN: Duration = Duration::from_millis(20);
 /// How long the process waits for one turn before it checks whether it has to end.
@@ -29,7 +29,7 @@ impl Shared {
     }
 
     fn lingers(&self, side: &str) -> bool {
-        read_to_string(self.0.join("linger")).is_ok_and(|told| told == side)
+        read_to_string(self.0.join("linger")).is_ok_and(|side_to_stay| side_to_stay == side)
     }
 
     fn journal(&self) -> std::io::Result<Journal> {
@@ -53,9 +53,12 @@ impl Journal {
 /// # Errors
 /// When the process cannot work at all; an error of one turn does not end it.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
-    let &[url, name, ttl, dir, who] = args else { return Err("who takes turns has five orders".into()) };
+    let &[url, name, ttl, dir, name_of_process] = args else {
+        return Err("who takes turns has five orders".into());
+    };
     let ttl = Duration::from_millis(ttl.parse()?);
-    let (shared, side) = (Shared(Path::new(dir).to_owned()), who.split('-').next().unwrap_or(who));
+    let (shared, side) =
+        (Shared(Path::new(dir).to_owned()), name_of_process.split('-').next().unwrap_or(name_of_process));
     let mut journal = shared.journal()?;
     let locks = Locks::connect(url)?;
     while !shared.is_over() {
@@ -63,11 +66,11 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
         if !guard.check() {
             continue;
         }
-        journal.note(&format!("enter {who} {}", guard.token().number))?;
+        journal.note(&format!("enter {name_of_process} {}", guard.token().number))?;
         let mut looked = Instant::now();
         let mut longest = Duration::ZERO;
         while shared.lingers(side) && guard.check() {
-            sleep(LOOK);
+            sleep(CHECK_INTERVAL);
             longest = longest.max(looked.elapsed());
             looked = Instant::now();
         }
@@ -77,7 +80,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             false if longest.max(looked.elapsed()) > ttl / 2 => "slept",
             false => "lost",
         };
-        journal.note(&format!("leave {who} {how}"))?;
+        journal.note(&format!("leave {name_of_process} {how}"))?;
         // The loss was reported already.
         let _ = guard.release_blocking();
         sleep(BETWEEN);

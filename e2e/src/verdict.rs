@@ -8,7 +8,7 @@ use leasehold_testkit::{
     history::{Event, History, What, nanos},
 };
 
-use crate::{figures::Figures, retold::Retold, speed::EngineSpeed, world::Promise};
+use crate::{adjusted_history::AdjustedHistory, figures::Figures, speed::EngineSpeed, world::Promise};
 
 /// The faults after which the server has lost all earlier holds.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
@@ -38,7 +38,7 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
-    let Retold { history, doubts } = Retold::of(&history, promise, speed.doubted_after);
+    let AdjustedHistory { history, doubts } = AdjustedHistory::of(&history, promise, speed.doubted_after);
     figures.doubts = doubts;
     let report = check(&history, &terms);
     let mut complaints = Vec::new();
@@ -59,11 +59,11 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
         }
     }
     if promise == Promise::Fence {
-        let (checked, untold) = untold_losses(history.events(), speed.ttl);
+        let (checked, unreported) = unreported_losses(history.events(), speed.ttl);
         figures.checked.insert("loss notice".to_owned(), checked);
-        if !untold.is_empty() {
-            figures.violations.insert("loss notice".to_owned(), untold.len() as u64);
-            complaints.extend(untold);
+        if !unreported.is_empty() {
+            figures.violations.insert("loss notice".to_owned(), unreported.len() as u64);
+            complaints.extend(unreported);
         }
     }
     (figures, complaints)
@@ -76,8 +76,8 @@ fn promised(invariant: Invariant, promise: Promise) -> bool {
 }
 
 /// Counts holds that the server lost, and reports those that were called valid for longer than their lease after that.
-fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
-    let (mut checked, mut untold) = (0, Vec::new());
+fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
+    let (mut checked, mut unreported) = (0, Vec::new());
     let mut begin = 0;
     for end in events {
         match &end.what {
@@ -101,12 +101,12 @@ fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
         for event in events.iter().filter(|event| event.t > late && before.contains(&event.attempt)) {
             if matches!(event.what, What::Check { valid: true, .. }) {
                 let after = (event.t - end.t) / 1_000_000;
-                untold.push(format!(
+                unreported.push(format!(
                     "the server forgot attempt {:x} of {:?}, and it was called valid {after} ms later",
                     event.attempt, event.lock
                 ));
             }
         }
     }
-    (checked, untold)
+    (checked, unreported)
 }

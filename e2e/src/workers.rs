@@ -87,7 +87,7 @@ impl Workers {
     }
 
     /// Lets a stopped process continue.
-    pub fn go_on(&mut self, at: usize) {
+    pub fn resume(&mut self, at: usize) {
         let victim = self.members[at].process.id();
         signal(victim, Signal::SIGCONT);
         self.recorder.note(What::Cont { victim });

@@ -17,13 +17,13 @@ use crate::Failure;
 /// An engine with its clients, under faults.
 pub trait World: Sized + 'static {
     /// The faults of one client.
-    const OF_CLIENTS: &'static [Fault<Self>];
+    const CLIENT_FAULTS: &'static [Fault<Self>];
 
     /// The number of clients.
     fn clients(&self) -> usize;
 
     /// The faults of the server, or of the resource that all clients share.
-    fn of_server(&self) -> &'static [Fault<Self>];
+    fn server_faults(&self) -> &'static [Fault<Self>];
 
     /// The directory of the data that the engine syncs to a disk, if it does.
     fn disk(&self) -> Option<PathBuf> {
@@ -40,7 +40,7 @@ pub trait World: Sized + 'static {
     fn finish(&mut self) -> Result<Vec<Event>, Failure>;
 
     /// I6: the records of the engine that must not be left at rest, counted by kind.
-    fn things(&self) -> BTreeMap<String, u64>;
+    fn leftovers(&self) -> BTreeMap<String, u64>;
 
     /// The promises of the engine as configured.
     fn promise(&self) -> Promise;

@@ -13,12 +13,12 @@ const STOPPED: u64 = 3500;
 const HELD: u64 = 2500;
 
 /// What is there, by what the word `dump` tells: the sessions, and the nodes that end with them.
-fn things(dump: &str) -> BTreeMap<String, u64> {
+fn leftovers(dump: &str) -> BTreeMap<String, u64> {
     let nodes = dump.lines().map(str::trim).filter(|line| line.starts_with('/'));
-    let mut things: BTreeMap<String, u64> = nodes.map(|path| (format!("node {path}"), 1)).collect();
+    let mut leftovers: BTreeMap<String, u64> = nodes.map(|path| (format!("node {path}"), 1)).collect();
     let sets = dump.lines().skip_while(|line| !line.starts_with("Session Sets"));
     let sessions = sets.take_while(|line| !line.starts_with("ephemeral nodes dump"));
     let sessions = sessions.filter(|line| line.trim_start().starts_with("0x")).count();
-    things.insert("sessions".to_owned(), sessions as u64);
-    things
+    leftovers.insert("sessions".to_owned(), sessions as u64);
+    leftovers
 }

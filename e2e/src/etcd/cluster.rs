@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::EtcdCluster;
 
-use super::{HELD, STOPPED, things};
+use super::{HELD, STOPPED, leftovers};
 use crate::{
+    cluster_under_fault::ClusterUnderFault,
     rng::Rng,
     served::{Served, System},
-    struck::Struck,
     world::{Fault, Promise},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 pub const CLUSTER: &str = "etcd-cluster";
 
 /// Three servers.
-pub type Three = Struck<EtcdCluster>;
+pub type Three = ClusterUnderFault<EtcdCluster>;
 
 /// Where a server is stopped and goes on, an old etcd promises no exclusion: such a leader ends leases that the next one keeps
 /// alive.
@@ -50,11 +50,12 @@ impl System for Three {
         self.servers.ports().to_vec()
     }
 
-    fn deserves(&self, said: &Guarantee, promise: Promise) -> bool {
-        promise == Promise::Exclusion || said.level == Level::BestEffort && said.to_string().contains("17465")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool {
+        promise == Promise::Exclusion
+            || guarantee.level == Level::BestEffort && guarantee.to_string().contains("17465")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        things(|arguments| self.servers.command(self.servers.leader(), arguments))
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        leftovers(|arguments| self.servers.command(self.servers.leader(), arguments))
     }
 }

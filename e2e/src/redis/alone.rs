@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::RedisServer;
 
-use super::{lapses, tell};
+use super::{may_remain, send};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -18,7 +18,7 @@ pub const REDISSON: &str = "redis-redisson";
 const LAYOUT: &str = "?layout=redisson";
 
 /// The fault that starts the server anew with all that it acknowledged.
-pub(crate) const ANEW: &str = "server restarts";
+pub(crate) const RESTART: &str = "server restarts";
 /// How far the server's clock is set forward: beyond the leases.
 const STEP: i64 = 3;
 
@@ -27,7 +27,7 @@ pub struct Redis<const OF_REDISSON: bool>(RedisServer);
 
 impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
     /// What may happen to the server that keeps what it acknowledged.
-    const KEEPS: &'static [Fault<Served<Self>>] = &[
+    const LOSES_NOTHING: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "server stops",
             lasts: 20..1500,
@@ -35,7 +35,7 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
             end: |w, _| w.system.0.resume(),
         },
         Fault {
-            name: ANEW,
+            name: RESTART,
             lasts: 5..300,
             begin: |w, _| w.system.0.kill(),
             end: |w, _| w.system.0.restart(),
@@ -43,19 +43,19 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         Fault {
             name: "connections killed",
             lasts: 1..10,
-            begin: |w, _| tell(&w.system.0, &["CLIENT", "KILL", "TYPE", "normal"]),
+            begin: |w, _| send(&w.system.0, &["CLIENT", "KILL", "TYPE", "normal"]),
             end: |_, _| {},
         },
         Fault {
             name: "scripts forgotten",
             lasts: 1..10,
-            begin: |w, _| tell(&w.system.0, &["SCRIPT", "FLUSH"]),
+            begin: |w, _| send(&w.system.0, &["SCRIPT", "FLUSH"]),
             end: |_, _| {},
         },
     ];
 
     /// What may happen to the one that forgets.
-    const FORGETS: &'static [Fault<Served<Self>>] = &[
+    const LOSES_DATA: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "restart without data",
             lasts: 5..200,
@@ -71,13 +71,13 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         Fault {
             name: "all flushed",
             lasts: 1..10,
-            begin: |w, _| tell(&w.system.0, &["FLUSHALL"]),
+            begin: |w, _| send(&w.system.0, &["FLUSHALL"]),
             end: |_, _| {},
         },
     ];
 
     /// What may happen to the one with a clock of its own.
-    const STEPS: &'static [Fault<Served<Self>>] = &[
+    const CLOCK_STEPS: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "clock steps",
             lasts: 20..800,
@@ -123,9 +123,9 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         match promise {
-            Promise::Exclusion => Self::KEEPS,
-            Promise::Fence => Self::FORGETS,
-            Promise::Doubt => Self::STEPS,
+            Promise::Exclusion => Self::LOSES_NOTHING,
+            Promise::Fence => Self::LOSES_DATA,
+            Promise::Doubt => Self::CLOCK_STEPS,
         }
     }
 
@@ -147,23 +147,23 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
         format!("redis://{servers}{}", if OF_REDISSON { LAYOUT } else { "" })
     }
 
-    fn deserves(&self, said: &Guarantee, promise: Promise) -> bool {
+    fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool {
         let level = if promise == Promise::Fence { Level::BestEffort } else { Level::LeaseBounded };
-        said.level == level && said.to_string().contains("set forward ends them early")
+        guarantee.level == level && guarantee.to_string().contains("set forward ends them early")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         let lines = |command: &[&str]| self.0.command(command).into_iter().filter(|line| !line.is_empty());
         let keys =
-            lines(&["--raw", "KEYS", "*"]).filter(|key| !lapses(key, |command| self.0.command(command)));
-        let mut things: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
+            lines(&["--raw", "KEYS", "*"]).filter(|key| !may_remain(key, |command| self.0.command(command)));
+        let mut leftovers: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
         // The administrator has a channel and a connection, and whoever asks here a connection.
         let channels = lines(&["--raw", "PUBSUB", "CHANNELS"]).count().saturating_sub(1);
         let connections = lines(&["CLIENT", "LIST"]).count().saturating_sub(2);
-        things.extend([
+        leftovers.extend([
             ("channels".to_owned(), channels as u64),
             ("connections".to_owned(), connections as u64),
         ]);
-        things
+        leftovers
     }
 }

@@ -22,7 +22,7 @@ const PREFIX: &str = "lock:";
 pub struct Cluster {
     servers: RedisCluster,
     /// Which of them has trouble.
-    struck: usize,
+    target: usize,
     /// The slot that is between two of them.
     open: Option<u16>,
     rng: Rng,
@@ -41,17 +41,17 @@ impl Cluster {
     }
 
     /// Strikes the owner of such a slot. Now and then a slot of another moves meanwhile.
-    fn strike_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
+    fn apply_to_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
         let slot = self.slot();
-        self.struck = self.servers.owner(slot);
-        act(&mut self.servers, self.struck);
+        self.target = self.servers.owner(slot);
+        act(&mut self.servers, self.target);
         self.migrate_meanwhile();
     }
 
-    fn strike_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
+    fn apply_to_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
         let replicas = self.nodes(false);
-        self.struck = *self.rng.pick(&replicas);
-        act(&mut self.servers, self.struck);
+        self.target = *self.rng.pick(&replicas);
+        act(&mut self.servers, self.target);
     }
 
     /// Makes a replica a master. One that cannot become it is left as it is.
@@ -118,7 +118,7 @@ impl Cluster {
 
     /// Ends it. The next fault meets a cluster that is whole again.
     fn end(&mut self, act: fn(&mut RedisCluster, usize)) {
-        act(&mut self.servers, self.struck);
+        act(&mut self.servers, self.target);
         self.servers.settle();
         self.close();
         self.servers.settle();
@@ -146,19 +146,19 @@ const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
     Fault {
         name: "replica killed",
         lasts: 5..2500,
-        begin: |w, _| w.system.strike_replica(RedisCluster::kill),
+        begin: |w, _| w.system.apply_to_replica(RedisCluster::kill),
         end: |w, _| w.system.end(RedisCluster::restart),
     },
     Fault {
         name: "replica stops",
         lasts: 100..3500,
-        begin: |w, _| w.system.strike_replica(RedisCluster::pause),
+        begin: |w, _| w.system.apply_to_replica(RedisCluster::pause),
         end: |w, _| w.system.end(RedisCluster::resume),
     },
     Fault {
         name: "replica cut off",
         lasts: 100..3500,
-        begin: |w, _| w.system.strike_replica(RedisCluster::cut),
+        begin: |w, _| w.system.apply_to_replica(RedisCluster::cut),
         end: |w, _| w.system.end(RedisCluster::heal),
     },
 ];
@@ -170,19 +170,19 @@ const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
     Fault {
         name: "master killed",
         lasts: 5..4500,
-        begin: |w, _| w.system.strike_owner(RedisCluster::kill),
+        begin: |w, _| w.system.apply_to_owner(RedisCluster::kill),
         end: |w, _| w.system.end(RedisCluster::restart),
     },
     Fault {
         name: "master stops",
         lasts: 100..4500,
-        begin: |w, _| w.system.strike_owner(RedisCluster::pause),
+        begin: |w, _| w.system.apply_to_owner(RedisCluster::pause),
         end: |w, _| w.system.end(RedisCluster::resume),
     },
     Fault {
         name: "master cut off",
         lasts: 100..4500,
-        begin: |w, _| w.system.strike_owner(RedisCluster::cut),
+        begin: |w, _| w.system.apply_to_owner(RedisCluster::cut),
         end: |w, _| w.system.end(RedisCluster::heal),
     },
     Fault {
@@ -215,31 +215,31 @@ impl System for Cluster {
     }
 
     fn start(seed: u64, _: Promise) -> Self {
-        Self { servers: RedisCluster::start(), struck: 0, open: None, rng: Rng::new(seed, 80) }
+        Self { servers: RedisCluster::start(), target: 0, open: None, rng: Rng::new(seed, 80) }
     }
 
     fn ports(&self) -> Vec<u16> {
         self.servers.ports()
     }
 
-    fn lead(&self, ports: &[u16]) -> String {
+    fn url_of(&self, ports: &[u16]) -> String {
         let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         format!("{}://{}?map={}", Self::SCHEME, hosts.join(","), map(&self.servers.ports(), ports))
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        is_best_effort(said)
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        is_best_effort(guarantee)
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         let left = |node: usize| {
             // A move that came to nothing leaves keys where nobody looks for them.
             let is_own = |key: &String| {
                 key.is_empty() || self.servers.owner_by(node, self.servers.slot(key)) == Some(node)
             };
             keys_left(|command| {
-                let said = self.servers.command(node, command);
-                if command[0] == "KEYS" { said.into_iter().filter(is_own).collect() } else { said }
+                let reply = self.servers.command(node, command);
+                if command[0] == "KEYS" { reply.into_iter().filter(is_own).collect() } else { reply }
             })
         };
         self.nodes(true).into_iter().flat_map(left).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::ZookeeperServer;
 
-use super::{HELD, STOPPED, things};
+use super::{HELD, STOPPED, leftovers};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -45,11 +45,11 @@ impl System for One {
         vec![self.0.port()]
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        said.level == Level::LeaseBounded && said.to_string().contains("one server")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        guarantee.level == Level::LeaseBounded && guarantee.to_string().contains("one server")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        things(&self.0.four_letters("dump"))
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        leftovers(&self.0.four_letters("dump"))
     }
 }

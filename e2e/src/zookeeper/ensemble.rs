@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::ZookeeperEnsemble;
 
-use super::{HELD, STOPPED, things};
+use super::{HELD, STOPPED, leftovers};
 use crate::{
+    cluster_under_fault::ClusterUnderFault,
     rng::Rng,
     served::{Served, System},
-    struck::Struck,
     world::{Fault, Promise},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 pub const ENSEMBLE: &str = "zookeeper-ensemble";
 
 /// Three servers.
-pub type Ensemble = Struck<ZookeeperEnsemble>;
+pub type Ensemble = ClusterUnderFault<ZookeeperEnsemble>;
 
 /// For how long one is cut off at most: longer than a session, and than a server takes to find out.
 const CUT_OFF: u64 = 7000;
@@ -49,11 +49,11 @@ impl System for Ensemble {
         self.servers.ports().to_vec()
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        said.level == Level::LeaseBounded && !said.to_string().contains("one server")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        guarantee.level == Level::LeaseBounded && !guarantee.to_string().contains("one server")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        things(&self.servers.four_letters(self.servers.leader(), "dump"))
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        leftovers(&self.servers.four_letters(self.servers.leader(), "dump"))
     }
 }

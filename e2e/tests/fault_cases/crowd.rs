@@ -65,7 +65,7 @@ impl Crowd {
     }
 
     /// Ends it; nobody may have anything to complain of.
-    pub(crate) fn was_never_two(self) {
+    pub(crate) fn expect_exclusion(self) {
         self.ends.store(true, SeqCst);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
         let complaints = self.hall.complaints.lock().unwrap();

@@ -31,14 +31,14 @@ fn expect_clean(cluster: &EtcdCluster) {
 }
 
 /// Does something to a node while holds exist: one that stands all the while, and many short ones.
-fn under_work(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &Crowd)) {
+fn under_load(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &Crowd)) {
     let holder = connect(cluster);
     let guard = acquire(&holder, "held", STANDING);
     let crowd = Crowd::of(&cluster.url(), LONG);
     crowd.goes_on(10);
     strike(cluster, &crowd);
     crowd.goes_on(10);
-    crowd.was_never_two();
+    crowd.expect_exclusion();
     assert!(guard.check(), "kept through the members that are left");
     guard.release_blocking().unwrap();
     expect_clean(cluster);
@@ -47,7 +47,7 @@ fn under_work(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &
 #[test]
 fn leader_is_killed() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         sleep(rng().millis(0..300));
         let leader = cluster.leader();
         cluster.kill(leader);
@@ -59,7 +59,7 @@ fn leader_is_killed() {
 #[test]
 fn follower_is_cut_off_and_then_the_leader() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         sleep(rng().millis(0..300));
         let follower = (cluster.leader() + 1) % 3;
         for node in [follower, cluster.leader()] {
@@ -89,7 +89,7 @@ fn member_of_a_holder_is_cut_off() {
 #[test]
 fn f42_leader_is_stopped_for_less_than_a_lease() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         for _ in 0..2 {
             let leader = cluster.leader();
             cluster.pause(leader);
@@ -103,7 +103,7 @@ fn f42_leader_is_stopped_for_less_than_a_lease() {
 #[test]
 fn f71_each_server_is_stopped_and_goes_on_while_waiters_ask() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         let mut rng = rng();
         for _ in 0..8 {
             let node = rng.below(3) as usize;

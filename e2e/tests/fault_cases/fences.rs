@@ -1,6 +1,6 @@
 //! The other half of a lock.
 
-use leasehold_e2e::results::{Content, ResultStore};
+use leasehold_e2e::results::{ResultStore, WriteOutcome};
 
 use crate::rig::{Rig, acquire, millis, rng};
 
@@ -30,16 +30,17 @@ fn f79_stale_holder_writes_before_the_first_write_of_the_next() {
     // Without the fence, what the stale one writes after the next has read is lost.
     let late =
         |fence| move |results: &ResultStore, list: &str| results.append(list, 1, fence, || ()).unwrap();
-    let said =
-        results.append("open", 2, None, || assert_eq!(late(None)(&results, "open"), Content::Done)).unwrap();
-    assert_eq!((said, results.lost_elements("open").unwrap()), (Content::Done, 1));
+    let outcome = results
+        .append("open", 2, None, || assert_eq!(late(None)(&results, "open"), WriteOutcome::Done))
+        .unwrap();
+    assert_eq!((outcome, results.lost_elements("open").unwrap()), (WriteOutcome::Done, 1));
     // With it the next seals before it reads: from then on the stale one is refused.
-    let between = || assert_eq!(late(Some(stale))(&results, "sealed"), Content::Fenced);
-    assert_eq!(results.append("sealed", 2, Some(next), between).unwrap(), Content::Done);
+    let between = || assert_eq!(late(Some(stale))(&results, "sealed"), WriteOutcome::Fenced);
+    assert_eq!(results.append("sealed", 2, Some(next), between).unwrap(), WriteOutcome::Done);
     assert_eq!(results.lost_elements("sealed").unwrap(), 0);
     // And what it wrote before that is read.
-    assert_eq!(results.append("early", 1, Some(stale), || ()).unwrap(), Content::Done);
-    assert_eq!(results.append("early", 2, Some(next), || ()).unwrap(), Content::Done);
+    assert_eq!(results.append("early", 1, Some(stale), || ()).unwrap(), WriteOutcome::Done);
+    assert_eq!(results.append("early", 2, Some(next), || ()).unwrap(), WriteOutcome::Done);
     assert_eq!(
         (results.acknowledged("early").unwrap().len(), results.lost_elements("early").unwrap()),
         (2, 0)

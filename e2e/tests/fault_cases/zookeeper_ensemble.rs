@@ -25,7 +25,7 @@ fn expect_clean(ensemble: &ZookeeperEnsemble) {
 }
 
 /// Does something to a server while holds exist: one that stands all the while, and many short ones.
-fn under_work(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
+fn under_load(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
     let mut ensemble = ZookeeperEnsemble::start();
     let holder = connect(&ensemble);
     let guard = acquire(&holder, "held", STANDING);
@@ -33,7 +33,7 @@ fn under_work(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
     crowd.goes_on(10);
     strike(&mut ensemble, &crowd);
     crowd.goes_on(10);
-    crowd.was_never_two();
+    crowd.expect_exclusion();
     assert!(guard.check(), "kept through the servers that are left");
     guard.release_blocking().unwrap();
     expect_clean(&ensemble);
@@ -41,7 +41,7 @@ fn under_work(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
 
 #[test]
 fn zookeeper_leader_is_killed() {
-    under_work(|ensemble, crowd| {
+    under_load(|ensemble, crowd| {
         sleep(rng().millis(0..300));
         let leader = ensemble.leader();
         ensemble.kill(leader);
@@ -52,7 +52,7 @@ fn zookeeper_leader_is_killed() {
 
 #[test]
 fn zookeeper_follower_is_cut_off_and_then_the_leader() {
-    under_work(|ensemble, crowd| {
+    under_load(|ensemble, crowd| {
         sleep(rng().millis(0..300));
         let follower = (ensemble.leader() + 1) % 3;
         for node in [follower, ensemble.leader()] {
@@ -67,7 +67,7 @@ fn zookeeper_follower_is_cut_off_and_then_the_leader() {
 
 #[test]
 fn zookeeper_leader_is_stopped_and_goes_on() {
-    under_work(|ensemble, crowd| {
+    under_load(|ensemble, crowd| {
         let leader = ensemble.leader();
         ensemble.pause(leader);
         sleep(rng().millis(100..9000));

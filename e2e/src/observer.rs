@@ -17,52 +17,52 @@ use tokio::runtime::Runtime;
 use crate::task::LOCKS;
 
 /// The interval at which each name is looked at.
-const SPEED: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// The owner name of a request that carries its attempt id, so that the server's reports can be attributed. Holds are
 /// not handed over between requests with different owners.
 #[must_use]
-pub fn sign(attempt: AttemptId) -> String {
+pub fn owner_of(attempt: AttemptId) -> String {
     format!("attempt {attempt:x}")
 }
 
-fn signed(owner: &str) -> Option<AttemptId> {
+fn attempt_of(owner: &str) -> Option<AttemptId> {
     AttemptId::from_str_radix(owner.strip_prefix("attempt ")?, 16).ok()
 }
 
 /// An admin client that looks.
-pub struct Looker {
+pub struct Observer {
     ends: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Look>>,
+    thread: JoinHandle<Vec<Observation>>,
 }
 
 /// One answer, and when it was asked for and received.
-struct Look {
+struct Observation {
     at: u64,
     until: u64,
     lock: &'static str,
     view: View,
 }
 
-impl Looker {
+impl Observer {
     /// Starts the thread that looks.
     #[must_use]
     pub fn begin(locks: Locks, runtime: Runtime) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
         let thread = spawn(move || {
-            let mut looks = Vec::new();
+            let mut observations = Vec::new();
             while !ended.load(Relaxed) {
                 for lock in LOCKS {
                     let at = now_nanos();
                     // A server that is unreachable gives no answer.
                     if let Ok(view) = runtime.block_on(locks.show(lock)) {
-                        looks.push(Look { at, until: now_nanos(), lock, view });
+                        observations.push(Observation { at, until: now_nanos(), lock, view });
                     }
                 }
-                sleep(SPEED);
+                sleep(INTERVAL);
             }
-            looks
+            observations
         });
         Self { ends, thread }
     }
@@ -73,18 +73,19 @@ impl Looker {
     /// When the looking thread panicked.
     pub fn record(self, recorder: &Recorder) {
         self.ends.store(true, Relaxed);
-        let looks = self.thread.join().expect("looking cannot panic");
-        for look in looks {
+        let observations = self.thread.join().expect("looking cannot panic");
+        for observation in observations {
             let mut holders = Vec::new();
-            for holder in &look.view.holders {
+            for holder in &observation.view.holders {
                 // The latest possible end: counted from the answer.
-                let expires = holder.remaining.map(|left| look.until + left.as_nanos() as u64);
-                let attempt = signed(&holder.owner).unwrap_or(0);
+                let expires = holder.remaining.map(|left| observation.until + left.as_nanos() as u64);
+                let attempt = attempt_of(&holder.owner).unwrap_or(0);
                 holders.extend(holder.token.map(|token| Held { attempt, token: Some(token), expires }));
             }
-            let waiters = look.view.waiters.iter().filter_map(|waiter| signed(&waiter.owner)).collect();
-            let what = What::Truth { until: look.until, holders, waiters };
-            recorder.note_lock(look.at, look.lock, what);
+            let waiters =
+                observation.view.waiters.iter().filter_map(|waiter| attempt_of(&waiter.owner)).collect();
+            let what = What::Truth { until: observation.until, holders, waiters };
+            recorder.note_lock(observation.at, observation.lock, what);
         }
     }
 }
