@@ -167,7 +167,7 @@ mod tests {
     /// Where another server may have replaced the master, every hold is unconfirmed until the new master has renewed
     /// it.
     #[test]
-    fn a_hold_that_was_unconfirmed_for_a_moment_was_not_called_lost() {
+    fn a_moment_of_doubt_is_not_reported_as_a_loss() {
         let history = History::from_events(vec![check(1, true), check(2, false), check(3, true)]);
         for (promise, left) in [(Promise::Exclusion, 1), (Promise::Fence, 0), (Promise::Doubt, 0)] {
             let adjusted_history = AdjustedHistory::of(&history, promise, &[]);

@@ -54,7 +54,7 @@ fn explained(events: impl IntoIterator<Item = Event>) -> (Vec<u64>, Vec<AttemptI
 const NONE: [u64; 0] = [];
 
 #[test]
-fn a_server_that_was_started_anew_is_a_reason_to_doubt_all_holds_of_a_process_once() {
+fn a_restart_explains_one_doubt_of_each_hold_of_a_process() {
     let story = |anews: &[u64]| {
         let holds = [(1, 7), (1, 8), (2, 9)].into_iter().flat_map(|(proc, attempt)| {
             granted(1, proc, attempt, END).into_iter().chain([check(10, proc, attempt, true)])
@@ -72,7 +72,7 @@ fn a_server_that_was_started_anew_is_a_reason_to_doubt_all_holds_of_a_process_on
 }
 
 #[test]
-fn a_second_moment_of_doubt_wants_a_second_reason() {
+fn a_second_doubt_needs_a_second_restart() {
     for (anews, expected) in [(vec![20], vec![30]), (vec![20, 21], vec![30]), (vec![20, 45], vec![30, 50])] {
         let checks = [(10, true), (25, true), (30, false), (40, true), (50, false), (60, true)];
         let checks = checks.into_iter().map(|(t, valid)| check(t, 1, 7, valid));
@@ -82,7 +82,7 @@ fn a_second_moment_of_doubt_wants_a_second_reason() {
 }
 
 #[test]
-fn a_lease_that_is_over_is_no_moment_of_doubt() {
+fn an_expired_lease_is_not_a_doubt() {
     let denied = |t| {
         let hold = granted(2, 1, 7, END).into_iter().chain([anew(3)]);
         explained(hold.chain([check(t, 1, 7, false), lost(END + 200, 1, 7)])).0
@@ -92,7 +92,7 @@ fn a_lease_that_is_over_is_no_moment_of_doubt() {
 }
 
 #[test]
-fn a_hold_may_be_in_doubt_when_its_user_gets_it() {
+fn a_hold_may_be_in_doubt_when_it_is_granted() {
     let arrivals = |anews: &[u64]| {
         let in_doubt = |t, attempt| granted(t, 1, attempt, t);
         let holds = in_doubt(30, 7).into_iter().chain(in_doubt(40, 8));

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_of_the_server_that_they_are_told_of() {
+    fn the_server_must_be_of_the_requested_kind() {
         assert!(Mysql::is(Brand::Mysql).is_ok() && Mariadb::is(Brand::Mariadb).is_ok());
         let message = Mysql::is(Brand::Mariadb).unwrap_err().to_string();
         assert!(message.contains("setup/server") && message.contains("LEASEHOLD_TEST_SYSTEM"), "{message}");

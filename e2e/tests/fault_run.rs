@@ -65,7 +65,7 @@ fn fault_run(engine: &str, seed: u64) -> Figures {
 }
 
 #[test]
-fn each_engine_has_its_day_within_a_week() {
+fn each_engine_is_drawn_once_within_a_week() {
     let mut drawn: Vec<_> = (0..7).flat_map(|day| of_day(20_000 + day)).collect();
     drawn.sort_unstable();
     let mut engines = ENGINES;

@@ -15,7 +15,7 @@ const MAX_ROUNDS: u64 = 10;
 const ACKNOWLEDGED: u64 = 20;
 
 #[test]
-fn only_what_has_no_fence_loses_updates() {
+fn only_resources_without_a_fence_lose_updates() {
     let seed = Rng::random_seed();
     let mut sums = DESTINATIONS.map(|destination| Tally {
         destination,

@@ -19,28 +19,28 @@ use nix::sys::signal::Signal;
 use crate::rig::{HELD, Holder, LONG, PATIENCE, Rig, acquire, millis, rng, until};
 
 /// The machine's clock, faster or slower, and set forward.
-struct Bent {
+struct SkewedClock {
     begin: Instant,
     per_mille: u64,
     ahead: AtomicU64,
 }
 
-impl Clock for Bent {
+impl Clock for SkewedClock {
     fn now(&self) -> Instant {
         let passed = Env::system().clock.now().since(self.begin).as_nanos() as u64;
-        let bent = u128::from(passed) * u128::from(self.per_mille) / 1000;
-        Instant::from_nanos(self.begin.as_nanos() + bent as u64 + self.ahead.load(Relaxed))
+        let skewed = u128::from(passed) * u128::from(self.per_mille) / 1000;
+        Instant::from_nanos(self.begin.as_nanos() + skewed as u64 + self.ahead.load(Relaxed))
     }
 }
 
 /// A store on the machine's clock, a client on a bent one, and one on the machine's.
-fn memory(per_mille: u64) -> (Arc<Bent>, Locks, Locks) {
+fn memory(per_mille: u64) -> (Arc<SkewedClock>, Locks, Locks) {
     let env = Env::system();
     let store = MemoryStore::new(env.lineage(), Arc::clone(&env.clock));
-    let clock = Arc::new(Bent { begin: env.clock.now(), per_mille, ahead: AtomicU64::new(0) });
+    let clock = Arc::new(SkewedClock { begin: env.clock.now(), per_mille, ahead: AtomicU64::new(0) });
     let engine = || Arc::new(MemoryEngine::new(Arc::clone(&store)));
-    let bent = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
-    (clock, Locks::builder(engine()).env(bent).build(), Locks::new(engine()))
+    let skewed = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
+    (clock, Locks::builder(engine()).env(skewed).build(), Locks::new(engine()))
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn f08_wall_clock_of_the_client_steps() {
 }
 
 #[test]
-fn f09_server_clock_steps_forward_by_more_than_the_lease() {
+fn f09_server_clock_steps_forward_past_the_lease() {
     let (rig, ttl) = (Rig::with_clock(), Duration::from_secs(60));
     let locks = rig.locks();
     let guard = acquire(&locks, "a", ttl);
@@ -118,10 +118,10 @@ fn f10_server_clock_steps_back_while_a_holder_dies() {
 #[test]
 fn f75_clock_rates_differ() {
     let run = |per_mille| {
-        let (_, bent, straight) = memory(per_mille);
-        let request = bent.mutex("a").ttl(Duration::from_secs(2)).renew(false);
+        let (_, skewed, accurate) = memory(per_mille);
+        let request = skewed.mutex("a").ttl(Duration::from_secs(2)).renew(false);
         let guard = request.blocking().acquire().unwrap();
-        let next = straight.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+        let next = accurate.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
         assert!(!guard.check() && next.check(), "I1 at {per_mille} per mille");
     };
     scope(|scope| {

@@ -19,7 +19,7 @@ fn scripts(rig: &Rig) -> u64 {
 }
 
 #[test]
-fn f33_subscriber_is_killed_and_the_release_falls_into_the_gap() {
+fn f33_subscriber_is_killed_during_the_release() {
     let (rig, mut rng) = (Rig::new(), rng());
     let (locks, other) = (rig.locks(), rig.locks());
     for _ in 0..10 {
@@ -70,7 +70,7 @@ fn f68_a_thousand_wait_and_one_is_woken() {
 }
 
 #[test]
-fn f72_names_do_not_share_what_is_theirs() {
+fn f72_names_do_not_affect_each_other() {
     let (rig, mut rng) = (Rig::new(), rng());
     let (locks, other) = (rig.locks(), rig.locks());
     let name = |at: u64| format!("n{at}");

@@ -10,14 +10,14 @@ use leasehold_testkit::{server::EtcdCluster, stopwatch::Stopwatch};
 
 use crate::{
     crowd::Crowd,
-    etcd_rig::{SHORTEST, line, watched},
+    etcd_rig::{SHORTEST, queue_keys, through_proxies},
     rig::{HELD, PATIENCE, SLACK, acquire, millis, rng, until, until_renewed},
 };
 
 /// So long that a lease outlasts an election, and the move of a client from a dead member to another.
 const LONG: Duration = Duration::from_secs(10);
 /// Longer than all that is done to a cluster takes on a busy machine: what is kept is not to depend on how quickly it elects.
-const STANDING: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(60);
 
 fn connect(cluster: &EtcdCluster) -> Locks {
     Locks::connect(&cluster.url()).unwrap()
@@ -26,18 +26,18 @@ fn connect(cluster: &EtcdCluster) -> Locks {
 /// Nothing is left of the crowd, nor of whoever waited.
 fn expect_clean(cluster: &EtcdCluster) {
     until("no key is left", || {
-        line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/"])).is_empty()
+        queue_keys(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/"])).is_empty()
     });
 }
 
 /// Does something to a node while holds exist: one that stands all the while, and many short ones.
-fn under_load(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &Crowd)) {
+fn under_load(cluster: &mut EtcdCluster, inject: impl FnOnce(&mut EtcdCluster, &Crowd)) {
     let holder = connect(cluster);
-    let guard = acquire(&holder, "held", STANDING);
+    let guard = acquire(&holder, "held", LONGEST);
     let crowd = Crowd::of(&cluster.url(), LONG);
-    crowd.goes_on(10);
-    strike(cluster, &crowd);
-    crowd.goes_on(10);
+    crowd.wait_for_grants(10);
+    inject(cluster, &crowd);
+    crowd.wait_for_grants(10);
     crowd.expect_exclusion();
     assert!(guard.check(), "kept through the members that are left");
     guard.release_blocking().unwrap();
@@ -51,7 +51,7 @@ fn leader_is_killed() {
         sleep(rng().millis(0..300));
         let leader = cluster.leader();
         cluster.kill(leader);
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
         cluster.restart(leader);
     });
 }
@@ -66,7 +66,7 @@ fn follower_is_cut_off_and_then_the_leader() {
             cluster.cut(node);
             // Beyond the time after which the members know.
             sleep(millis(2500));
-            crowd.goes_on(10);
+            crowd.wait_for_grants(10);
             cluster.heal(node);
         }
     });
@@ -75,7 +75,7 @@ fn follower_is_cut_off_and_then_the_leader() {
 #[test]
 fn member_of_a_holder_is_cut_off() {
     let (mut cluster, ttl) = (EtcdCluster::start(), LONG);
-    let (proxies, locks) = watched(&cluster);
+    let (proxies, locks) = through_proxies(&cluster);
     let guard = acquire(&locks, "a", ttl);
     sleep(rng().millis(0..1000));
     // It still answers, and says that it has no leader.
@@ -94,14 +94,14 @@ fn f42_leader_is_stopped_for_less_than_a_lease() {
             let leader = cluster.leader();
             cluster.pause(leader);
             sleep(rng().millis(1000..4000));
-            crowd.goes_on(5);
+            crowd.wait_for_grants(5);
             cluster.resume(leader);
         }
     });
 }
 
 #[test]
-fn f71_each_server_is_stopped_and_goes_on_while_waiters_ask() {
+fn f71_each_server_is_stopped_and_resumed_while_waiters_ask() {
     let mut cluster = EtcdCluster::start();
     under_load(&mut cluster, |cluster, crowd| {
         let mut rng = rng();
@@ -112,12 +112,12 @@ fn f71_each_server_is_stopped_and_goes_on_while_waiters_ask() {
             cluster.resume(node);
             sleep(rng.millis(0..500));
         }
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
     });
 }
 
 #[test]
-fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
+fn f42_leader_is_stopped_beyond_the_lease_and_resumed() {
     let (mut cluster, ttl) = (EtcdCluster::start(), HELD);
     let (holder, waiter) = (connect(&cluster), connect(&cluster));
     // This etcd is known to let such a leader end leases that the next one keeps alive.
@@ -161,7 +161,7 @@ fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
 }
 
 #[test]
-fn minority_alone_answers_in_time_and_leaks_nothing() {
+fn minority_answers_in_time_and_leaks_nothing() {
     let mut cluster = EtcdCluster::start();
     let clients: Vec<_> = (0..6).map(|_| connect(&cluster)).collect();
     clients.iter().for_each(|locks| acquire(locks, "a", LONG).release_blocking().unwrap());
@@ -192,7 +192,7 @@ fn minority_alone_answers_in_time_and_leaks_nothing() {
 }
 
 #[test]
-fn quorum_is_lost_and_comes_back() {
+fn quorum_is_lost_and_restored() {
     let mut cluster = EtcdCluster::start();
     for (ttl, away) in [(LONG * 3, millis(1500)), (SHORTEST, SHORTEST * 2)] {
         let (holder, waiter) = (connect(&cluster), connect(&cluster));
@@ -200,7 +200,8 @@ fn quorum_is_lost_and_comes_back() {
         let request = waiter.mutex("a").ttl(LONG).blocking();
         let waiting = spawn(move || request.acquire_within(PATIENCE));
         until("it waits", || {
-            line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/a/"])).len() == 2
+            queue_keys(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/a/"])).len()
+                == 2
         });
         sleep(rng().millis(0..1000));
         let leader = cluster.leader();
@@ -211,11 +212,11 @@ fn quorum_is_lost_and_comes_back() {
             assert!(!(waiting.is_finished() && guard.check()), "I1");
             sleep(millis(5));
         }
-        let kept = guard.check();
-        assert!(kept || away > ttl, "the lease is not over");
-        assert!(!kept || away < ttl, "told lost without a server");
+        let still_valid = guard.check();
+        assert!(still_valid || away > ttl, "the lease is not over");
+        assert!(!still_valid || away < ttl, "told lost without a server");
         lost.into_iter().for_each(|node| cluster.resume(node));
-        if kept {
+        if still_valid {
             sleep(LONG / 3);
             assert!(guard.check() && !waiting.is_finished());
             guard.release_blocking().unwrap();

@@ -28,42 +28,42 @@ fn f41_lease_of_a_waiter_is_revoked() {
     let guard = acquire(&rig.locks(), "a", LONG);
     let waiter = rig.locks();
     let waiting = spawn(move || waiter.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE));
-    until("it waits", || rig.line("a").len() == 2);
+    until("it waits", || rig.queue_keys("a").len() == 2);
     sleep(rng().millis(0..700));
-    let (place, lease) = rig.line("a")[1];
+    let (position, lease) = rig.queue_keys("a")[1];
     rig.revoke(lease);
-    until("it has a new place", || rig.line("a").len() == 2);
-    let (new_place, new_lease) = rig.line("a")[1];
-    assert!(new_place > place && new_lease != lease, "its old key is gone for good");
+    until("it has a new place", || rig.queue_keys("a").len() == 2);
+    let (new_position, new_lease) = rig.queue_keys("a")[1];
+    assert!(new_position > position && new_lease != lease, "its old key is gone for good");
     assert!(!waiting.is_finished() && guard.check());
     guard.release_blocking().unwrap();
     let watch = Stopwatch::start();
     let next = waiting.join().unwrap().unwrap();
     watch.assert_within(SLACK, "its turn comes");
-    assert_eq!(next.token().number, new_place);
+    assert_eq!(next.token().number, new_position);
     next.release_blocking().unwrap();
-    assert!(rig.line("a").is_empty());
+    assert!(rig.queue_keys("a").is_empty());
 }
 
 #[test]
-fn f41_waiter_is_stopped_beyond_its_lease_and_its_turn_comes_meanwhile() {
+fn f41_waiter_is_stopped_beyond_its_lease_and_granted_meanwhile() {
     let rig = Rig::new();
     let guard = acquire(&rig.locks(), "a", LONG);
     // It is still held when it is checked, also by a machine that stalls.
-    let mut waiter = Holder::begin(&rig.url(), "a", SHORTEST * 3, &[]);
-    until("it waits", || rig.line("a").len() == 2);
-    let (place, _) = rig.line("a")[1];
+    let mut waiter = Holder::spawn(&rig.url(), "a", SHORTEST * 3, &[]);
+    until("it waits", || rig.queue_keys("a").len() == 2);
+    let (position, _) = rig.queue_keys("a")[1];
     sleep(rng().millis(0..700));
     waiter.signal(Signal::SIGSTOP);
     // What it waits for is deleted first, so what it reads when it runs again is that it is its turn.
     guard.release_blocking().unwrap();
     let third = acquire(&rig.locks(), "a", LONG);
     waiter.signal(Signal::SIGCONT);
-    until("it has a new place", || rig.line("a").len() == 2);
+    until("it has a new place", || rig.queue_keys("a").len() == 2);
     assert!(third.check(), "I1: nobody took it from who holds");
     third.release_blocking().unwrap();
-    waiter.granted();
-    assert!(waiter.token > place, "not by its dead key");
+    waiter.wait_for_grant();
+    assert!(waiter.token > position, "not by its dead key");
     assert_eq!((waiter.ask("check").as_str(), waiter.ask("release").as_str()), ("true", "ok"));
 }
 
@@ -80,7 +80,7 @@ fn f43_lease_is_revoked_under_a_hold() {
             proxy.hold_answers();
             sleep(late);
         }
-        rig.revoke(rig.line(name)[0].1);
+        rig.revoke(rig.queue_keys(name)[0].1);
         let watch = Stopwatch::start();
         proxy.let_go();
         let next = acquire(&rig.locks(), name, LONG);
@@ -102,13 +102,13 @@ fn f43_lease_is_revoked_under_a_hold() {
 }
 
 #[test]
-fn f43_lease_is_revoked_under_a_hold_that_nobody_hears_of() {
+fn f43_lease_is_revoked_under_a_hold_without_a_notification() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", ttl);
     sleep(rng().millis(0..700));
     proxy.hold_answers();
-    rig.revoke(rig.line("a")[0].1);
+    rig.revoke(rig.queue_keys("a")[0].1);
     let watch = Stopwatch::start();
     until("its own deadline passes", || !guard.check());
     watch.assert_within(ttl, "its own deadline passes");

@@ -25,9 +25,9 @@ impl Foreign {
         command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoint, "lock", "--ttl=5", key]);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         // It says its key when it holds.
-        let mut said = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        assert!(said.starts_with(key), "{said}");
+        let mut output = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut output).unwrap();
+        assert!(output.starts_with(key), "{output}");
         Self(process)
     }
 }
@@ -40,7 +40,7 @@ impl Drop for Foreign {
 }
 
 #[test]
-fn f45_names_that_begin_alike_do_not_meet() {
+fn f45_names_with_a_common_prefix_are_separate() {
     let rig = Rig::new();
     let locks = rig.locks();
     let names = ["a", "a/b", "a/b/c", "a%2Fb", "a/", "a0"];
@@ -118,9 +118,9 @@ fn f48_claims_on_one_lease_exclude_each_other() {
     assert!(matches!(ask(&holds), Answer::Held(_)));
     assert!(matches!(ask(&tries), Answer::Taken(_)), "whose lease it is is not asked");
     assert!(matches!(ask(&waits), Answer::Waiting(_)));
-    let line = rig.line("a");
-    assert_eq!(line.len(), 2);
-    assert_eq!(line[0].1, line[1].1, "one lease");
+    let keys = rig.queue_keys("a");
+    assert_eq!(keys.len(), 2);
+    assert_eq!(keys[0].1, keys[1].1, "one lease");
     let release = Release {
         id: holds.id,
         name: holds.name.clone(),

@@ -32,7 +32,7 @@ fn f46_compaction_and_a_reset_while_a_waiter_waits() {
         let guard = acquire(&holder, "a", LONG);
         let request = waiter.mutex("a").ttl(LONG).blocking();
         let waiting = spawn(move || request.acquire_within(PATIENCE));
-        until("it waits", || rig.line("a").len() == 2);
+        until("it waits", || rig.queue_keys("a").len() == 2);
         compact(&rig);
         sleep(rng.millis(0..100));
         if released_meanwhile {
@@ -61,7 +61,7 @@ fn f46_watch_from_a_revision_that_is_compacted() {
     let request = waiter.mutex("a").ttl(LONG).blocking();
     proxy.hold_answers();
     let waiting = spawn(move || request.acquire_within(PATIENCE));
-    until("it waits", || rig.line("a").len() == 2);
+    until("it waits", || rig.queue_keys("a").len() == 2);
     // It is told where it stands when that is history: its watch is to begin there.
     compact(&rig);
     guard.release_blocking().unwrap();

@@ -33,7 +33,7 @@ fn f47_older_state_is_restored() {
         let error = locks.mutex("a").ttl(SHORTEST).blocking().acquire_within(PATIENCE).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost(Loss::TokenWentBack), "{error}");
     }
-    until("nothing is left of what was refused", || rig.line("a").is_empty());
+    until("nothing is left of what was refused", || rig.queue_keys("a").is_empty());
     // Who saw none cannot know: that is what the note of the guarantee is for.
     let newcomer = acquire(&rig.locks(), "a", LONG);
     pollster::block_on(fence.seal(newcomer.token())).unwrap();
@@ -43,7 +43,7 @@ fn f47_older_state_is_restored() {
 }
 
 #[test]
-fn f47_hold_that_was_released_since_is_there_again_until_its_lease_ends() {
+fn f47_restored_hold_lasts_until_its_lease_ends() {
     with_room(SHORTEST * 3, "a hold lives through a restart of its server", restored);
 }
 
@@ -61,7 +61,7 @@ fn restored(ttl: Duration) -> bool {
     drop(holder);
     rig.server.restore();
     rig.server.restart();
-    assert_eq!(rig.line("a").len(), 1, "its key is there again");
+    assert_eq!(rig.queue_keys("a").len(), 1, "its key is there again");
     let watch = Stopwatch::start();
     acquire(&waiter, "a", LONG).release_blocking().unwrap();
     // A leader that is new gives every lease its whole time again, and the time of an election.

@@ -41,8 +41,8 @@ impl Rig {
     }
 
     /// The keys of a name, in the order in which they were created, each with the lease that it ends with.
-    pub(crate) fn line(&self, name: &str) -> Vec<(u64, i64)> {
-        line(&self.server.command(&["get", "-w=json", "--prefix", &format!("/locks/{name}/")]))
+    pub(crate) fn queue_keys(&self, name: &str) -> Vec<(u64, i64)> {
+        queue_keys(&self.server.command(&["get", "-w=json", "--prefix", &format!("/locks/{name}/")]))
     }
 
     /// Ends a lease, as an operator may.
@@ -52,29 +52,29 @@ impl Rig {
 
     /// The revision of the server.
     pub(crate) fn revision(&self) -> u64 {
-        let said = self.server.command(&["get", "-w=json", "nothing"]).join("");
-        said_json(&said)["header"]["revision"].as_u64().unwrap()
+        let output = self.server.command(&["get", "-w=json", "nothing"]).join("");
+        parse_json(&output)["header"]["revision"].as_u64().unwrap()
     }
 }
 
 /// Locks that reach each member through a proxy, so that it can be told which of them they use.
-pub(crate) fn watched(cluster: &EtcdCluster) -> ([Proxy; 3], Locks) {
+pub(crate) fn through_proxies(cluster: &EtcdCluster) -> ([Proxy; 3], Locks) {
     let proxies = cluster.ports().map(Proxy::start);
-    let places = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
-    let locks = Locks::connect(&format!("etcd://{}", places.join(","))).unwrap();
+    let endpoints = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
+    let locks = Locks::connect(&format!("etcd://{}", endpoints.join(","))).unwrap();
     (proxies, locks)
 }
 
 /// The create revisions and leases of what `etcdctl` read.
-pub(crate) fn line(said: &[String]) -> Vec<(u64, i64)> {
-    let said = said_json(&said.join(""));
-    let keys = said["kvs"].as_array().cloned().unwrap_or_default();
+pub(crate) fn queue_keys(output: &[String]) -> Vec<(u64, i64)> {
+    let output = parse_json(&output.join(""));
+    let keys = output["kvs"].as_array().cloned().unwrap_or_default();
     let facts = |kv: &Value| (kv["create_revision"].as_u64().unwrap(), kv["lease"].as_i64().unwrap_or(0));
     let mut line: Vec<_> = keys.iter().map(facts).collect();
     line.sort_unstable();
     line
 }
 
-fn said_json(said: &str) -> Value {
-    serde_json::from_str(said).unwrap()
+fn parse_json(output: &str) -> Value {
+    serde_json::from_str(output).unwrap()
 }

@@ -12,12 +12,12 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    etcd_rig::{EXPIRY, Rig, SHORTEST, watched},
+    etcd_rig::{EXPIRY, Rig, SHORTEST, through_proxies},
     rig::{LONG, PATIENCE, SLACK, acquire, rng, until, until_renewed, warm},
 };
 
 /// A lease that is to be kept alive in spite of a silence: after a third of it, or a little later.
-const KEPT: Duration = Duration::from_secs(12);
+const LEASE: Duration = Duration::from_secs(12);
 
 fn silence(proxy: &Proxy) {
     proxy.hold_requests();
@@ -25,7 +25,7 @@ fn silence(proxy: &Proxy) {
 }
 
 #[test]
-fn f44_server_is_silent_and_the_holder_knows_by_itself() {
+fn f44_silent_server_and_the_hold_ends_at_its_deadline() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
     let guard = acquire(&rig.locks(), "a", ttl);
     sleep(rng().millis(0..1500));
@@ -43,11 +43,11 @@ fn f44_server_is_silent_and_the_holder_knows_by_itself() {
 
 #[test]
 fn f44_half_open_connection_of_a_holder_and_of_a_waiter() {
-    let (rig, ttl) = (Rig::new(), KEPT);
+    let (rig, ttl) = (Rig::new(), LEASE);
     let ((held, holder), (waits, waiter)) = (rig.proxied(), rig.proxied());
     let guard = acquire(&holder, "a", ttl);
     let waiting = spawn(move || waiter.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE));
-    until("it waits", || rig.line("a").len() == 2);
+    until("it waits", || rig.queue_keys("a").len() == 2);
     sleep(rng().millis(0..1500));
     [&held, &waits].into_iter().for_each(silence);
     until_renewed(&guard);
@@ -60,9 +60,9 @@ fn f44_half_open_connection_of_a_holder_and_of_a_waiter() {
 }
 
 #[test]
-fn f44_silent_member_and_the_hold_is_kept_through_another() {
-    let (cluster, ttl) = (EtcdCluster::start(), KEPT);
-    let (proxies, locks) = watched(&cluster);
+fn f44_silent_member_and_the_hold_is_renewed_through_another() {
+    let (cluster, ttl) = (EtcdCluster::start(), LEASE);
+    let (proxies, locks) = through_proxies(&cluster);
     let guard = acquire(&locks, "a", ttl);
     sleep(rng().millis(0..2000));
     let silent = proxies.iter().position(|proxy| proxy.connections() > 0).unwrap();
@@ -76,11 +76,11 @@ fn f44_silent_member_and_the_hold_is_kept_through_another() {
 
 /// A follower asks its leader to keep leases alive, one after the other: one question without an answer holds up all.
 #[test]
-fn f44_member_is_well_and_keeps_no_lease_alive() {
-    let (mut cluster, ttl) = (EtcdCluster::start(), KEPT);
+fn f44_healthy_member_keeps_no_lease_alive() {
+    let (mut cluster, ttl) = (EtcdCluster::start(), LEASE);
     let leader = cluster.leader();
     let (_proxies, locks) = loop {
-        let (proxies, locks) = watched(&cluster);
+        let (proxies, locks) = through_proxies(&cluster);
         warm(&locks, SHORTEST);
         if proxies[leader].connections() == 0 {
             break (proxies, locks);

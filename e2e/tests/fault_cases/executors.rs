@@ -67,13 +67,13 @@ fn f17_release_is_dropped_midway() {
 }
 
 #[test]
-fn f18_waiter_is_dropped_when_it_is_told() {
+fn f18_waiter_is_dropped_when_it_is_notified() {
     let (rig, mut rng) = (Rig::new(), rng());
     let (locks, first, second) = (rig.locks(), rig.locks(), rig.locks());
     for _ in 0..15 {
         let guard = acquire(&locks, "a", LONG);
-        let mut doomed = Box::pin(first.mutex("a").ttl(LONG).acquire());
-        assert!((&mut doomed).now_or_never().is_none());
+        let mut dropped = Box::pin(first.mutex("a").ttl(LONG).acquire());
+        assert!((&mut dropped).now_or_never().is_none());
         until("the first waits", || rig.waiters("a") == 1);
         let waiting = spawn({
             let request = second.mutex("a").ttl(LONG).blocking();
@@ -83,7 +83,7 @@ fn f18_waiter_is_dropped_when_it_is_told() {
         let phase = Duration::from_micros(rng.below(1500));
         let dropping = spawn(move || {
             sleep(phase);
-            drop(doomed);
+            drop(dropped);
         });
         guard.release_blocking().unwrap();
         let watch = Stopwatch::start();
@@ -94,7 +94,7 @@ fn f18_waiter_is_dropped_when_it_is_told() {
 }
 
 #[test]
-fn f19_guard_is_dropped_where_no_executor_is() {
+fn f19_guard_is_dropped_without_an_executor() {
     let rig = Rig::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let locks = rig.locks();
@@ -108,7 +108,7 @@ fn f19_guard_is_dropped_where_no_executor_is() {
     let next = acquire(&rig.locks(), "a", LONG);
     watch.assert_within(SLACK, "it is released");
     next.release_blocking().unwrap();
-    let kept = acquire(&locks, "b", LONG);
+    let unreleased = acquire(&locks, "b", LONG);
     assert_eq!(pollster::block_on(locks.close(millis(200))), 1, "close says what was left");
-    assert!(!kept.check());
+    assert!(!unreleased.check());
 }

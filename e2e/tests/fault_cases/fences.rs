@@ -18,7 +18,7 @@ fn f70_fence_outlives_a_restart() {
     let fence = rig.locks().redis_fence("resource").unwrap();
     let late = pollster::block_on(fence.write(old, &[&["SET", "resource", "old"]]));
     assert!(late.unwrap_err().is_fenced());
-    assert_eq!(rig.says(&["GET", "resource"]), "new");
+    assert_eq!(rig.command(&["GET", "resource"]), "new");
 }
 
 #[test]

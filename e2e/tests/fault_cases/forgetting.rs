@@ -50,8 +50,8 @@ fn f29_power_cut_with_a_synced_log() {
     sleep(rng().millis(0..300));
     rig.server.kill();
     rig.server.restart();
-    let told = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
-    assert!(told.is_taken(), "{told:?}");
+    let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_taken(), "{error:?}");
     until_renewed(&guard);
     assert!(guard.check(), "held all the while");
     guard.release_blocking().unwrap();
@@ -76,10 +76,10 @@ fn f31_full_memory_evicts_locks() {
     expect_best_effort(&locks, "evicts");
     let guard = acquire(&locks, "a", millis(1500));
     sleep(rng().millis(0..300));
-    rig.says(&["SET", "bulk", &"x".repeat(50_000)]);
-    rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+    rig.command(&["SET", "bulk", &"x".repeat(50_000)]);
+    rig.command(&["CONFIG", "SET", "maxmemory", "1"]);
     until("the lock is evicted", || rig.left("lock:a") == -2);
-    rig.says(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    rig.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
     expect_loss(&rig, guard);
 }
 

@@ -26,12 +26,12 @@ fn f04_pause_between_the_check_and_the_write() {
     assert_eq!(holder.ask("write"), "ok");
     holder.signal(Signal::SIGSTOP);
     // What it was going to write is on its way.
-    holder.tell("write");
+    holder.send("write");
     let next = acquire(&rig.locks(), "a", ttl);
     pollster::block_on(rig.locks().redis_fence("a").unwrap().seal(next.token())).unwrap();
     holder.signal(Signal::SIGCONT);
-    assert_eq!(holder.hear(), "Fenced");
-    assert_eq!(rig.says(&["GET", "written"]), "1");
+    assert_eq!(holder.receive(), "Fenced");
+    assert_eq!(rig.command(&["GET", "written"]), "1");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn f20_panic_and_abort_in_the_section() {
     next.release_blocking().unwrap();
     let mut holder = Holder::start(&rig.url(), "a", ttl);
     sleep(rng().millis(0..300));
-    holder.tell("abort");
+    holder.send("abort");
     let watch = Stopwatch::start();
     let next = acquire(&rig.locks(), "a", ttl);
     assert_eq!(next.previous(), Previous::Lapsed);
@@ -62,7 +62,7 @@ fn f24_crash_while_acquiring() {
     let key = |round| format!("lock:a{round}");
     for round in 0..12 {
         let mut holder = Holder::start(&rig.url(), &format!("a{round}"), ttl);
-        holder.tell("cycle");
+        holder.send("cycle");
         sleep(rng.millis(5..60));
         holder.signal(Signal::SIGKILL);
         drop(holder);

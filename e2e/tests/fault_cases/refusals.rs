@@ -7,29 +7,29 @@ use leasehold::{Broken, ErrorKind, Loss};
 use crate::rig::{LONG, Rig, acquire, rng, until};
 
 #[test]
-fn f34_each_refusal_is_told_as_what_it_is() {
+fn f34_each_refusal_has_its_own_error() {
     let rig = Rig::new();
     let locks = rig.locks();
     let tries =
         |name: &str| locks.mutex(name).blocking().try_acquire().map(drop).map_err(|error| error.kind());
     assert_eq!(tries("a"), Ok(()));
-    rig.says(&["SCRIPT", "FLUSH"]);
+    rig.command(&["SCRIPT", "FLUSH"]);
     assert_eq!(tries("b"), Ok(()), "NOSCRIPT: taught again");
     for (set, back) in [
         (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
         (["CONFIG", "SET", "min-replicas-to-write", "1"], ["CONFIG", "SET", "min-replicas-to-write", "0"]),
     ] {
-        rig.says(&set);
+        rig.command(&set);
         assert_eq!(tries("c"), Err(ErrorKind::Refused), "{set:?}");
-        rig.says(&back);
+        rig.command(&back);
         assert_eq!(tries("c"), Ok(()), "nothing was left of the refused one");
     }
     let primary = Rig::new();
-    rig.says(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
+    rig.command(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
     // Another server may be the primary under this name by now, so who knew it as one connects anew.
     let error = locks.mutex("d").blocking().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("read-only replica"), "READONLY: {error}");
-    rig.says(&["REPLICAOF", "NO", "ONE"]);
+    rig.command(&["REPLICAOF", "NO", "ONE"]);
     until("it is a primary again", || tries("d") == Ok(()));
 }
 

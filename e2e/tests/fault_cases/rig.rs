@@ -103,7 +103,7 @@ pub(crate) fn pause_beyond_the_lease(
     seal(&locks, &next);
     sleep(pause);
     holder.signal(Signal::SIGCONT);
-    assert_eq!(holder.hear(), "false", "the first look after the pause");
+    assert_eq!(holder.receive(), "false", "the first look after the pause");
     assert_eq!(holder.ask("write"), "Fenced");
     assert_eq!(holder.ask("lost"), "Lapsed");
     assert!(holder.ask("release").starts_with("Lost"));
@@ -144,19 +144,19 @@ impl Rig {
         (proxy, locks)
     }
 
-    pub(crate) fn says(&self, command: &[&str]) -> String {
+    pub(crate) fn command(&self, command: &[&str]) -> String {
         self.server.command(command).join(" ")
     }
 
     /// Who holds `name`, and by which token.
     pub(crate) fn holder(&self, name: &str) -> String {
         // The mark of a grant that its claim has not answered yet goes by itself.
-        self.says(&["GET", &format!("lock:{name}")]).trim_end_matches('?').to_owned()
+        self.command(&["GET", &format!("lock:{name}")]).trim_end_matches('?').to_owned()
     }
 
     /// For how many milliseconds a key lives still; negative if it is not there.
     pub(crate) fn left(&self, key: &str) -> i64 {
-        self.says(&["PTTL", key]).parse().unwrap()
+        self.command(&["PTTL", key]).parse().unwrap()
     }
 
     /// Waits until the hold of another process is renewed once more.
@@ -185,13 +185,13 @@ impl Holder {
     }
 
     pub(crate) fn start_in(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
-        let mut holder = Self::begin(url, name, ttl, environment);
-        holder.granted();
+        let mut holder = Self::spawn(url, name, ttl, environment);
+        holder.wait_for_grant();
         holder
     }
 
     /// One that may have to wait: it is to be asked for its grant.
-    pub(crate) fn begin(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
+    pub(crate) fn spawn(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
         let mut process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_leasehold-e2e"), "holder", url, name])
             .arg(ttl.as_millis().to_string())
@@ -205,23 +205,23 @@ impl Holder {
     }
 
     /// Waits until it holds.
-    pub(crate) fn granted(&mut self) {
-        self.token = self.hear().parse().unwrap();
+    pub(crate) fn wait_for_grant(&mut self) {
+        self.token = self.receive().parse().unwrap();
     }
 
-    pub(crate) fn tell(&mut self, order: &str) {
+    pub(crate) fn send(&mut self, order: &str) {
         writeln!(self.input, "{order}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
     pub(crate) fn ask(&mut self, order: &str) -> String {
-        self.tell(order);
-        self.hear()
+        self.send(order);
+        self.receive()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

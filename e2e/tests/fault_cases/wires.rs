@@ -70,7 +70,7 @@ fn f05_renewal_that_arrives_when_another_holds() {
 }
 
 #[test]
-fn f06_release_that_arrives_after_the_next_grant_to_the_same_client() {
+fn f06_late_release_after_the_next_grant_to_the_same_client() {
     let (rig, ttl) = (Rig::new(), millis(900));
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", ttl);
@@ -125,7 +125,7 @@ fn f13_partition_while_holding() {
 }
 
 #[test]
-fn f14_release_while_a_renewal_is_under_way() {
+fn f14_release_while_a_renewal_is_in_flight() {
     let (rig, ttl, mut rng) = (Rig::new(), millis(6000), rng());
     let run = |name: String, phases: [Duration; 2]| {
         let (proxy, locks) = rig.proxied();

@@ -14,7 +14,7 @@ use crate::{
 /// So long that a session outlasts an election, and the move of a client from a dead server to another.
 const LONG: Duration = Duration::from_secs(15);
 /// Longer than all that is done to an ensemble takes on a busy machine.
-const STANDING: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(60);
 
 fn connect(ensemble: &ZookeeperEnsemble) -> Locks {
     Locks::connect(&ensemble.url()).unwrap()
@@ -25,14 +25,14 @@ fn expect_clean(ensemble: &ZookeeperEnsemble) {
 }
 
 /// Does something to a server while holds exist: one that stands all the while, and many short ones.
-fn under_load(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
+fn under_load(inject: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
     let mut ensemble = ZookeeperEnsemble::start();
     let holder = connect(&ensemble);
-    let guard = acquire(&holder, "held", STANDING);
+    let guard = acquire(&holder, "held", LONGEST);
     let crowd = Crowd::of(&ensemble.url(), LONG);
-    crowd.goes_on(10);
-    strike(&mut ensemble, &crowd);
-    crowd.goes_on(10);
+    crowd.wait_for_grants(10);
+    inject(&mut ensemble, &crowd);
+    crowd.wait_for_grants(10);
     crowd.expect_exclusion();
     assert!(guard.check(), "kept through the servers that are left");
     guard.release_blocking().unwrap();
@@ -45,7 +45,7 @@ fn zookeeper_leader_is_killed() {
         sleep(rng().millis(0..300));
         let leader = ensemble.leader();
         ensemble.kill(leader);
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
         ensemble.restart(leader);
     });
 }
@@ -59,20 +59,20 @@ fn zookeeper_follower_is_cut_off_and_then_the_leader() {
             ensemble.cut(node);
             let serves = |node| !ensemble.four_letters(node, "srvr").contains("not currently serving");
             until("it knows", || !serves(node));
-            crowd.goes_on(10);
+            crowd.wait_for_grants(10);
             ensemble.heal(node);
         }
     });
 }
 
 #[test]
-fn zookeeper_leader_is_stopped_and_goes_on() {
+fn zookeeper_leader_is_stopped_and_resumed() {
     under_load(|ensemble, crowd| {
         let leader = ensemble.leader();
         ensemble.pause(leader);
         sleep(rng().millis(100..9000));
         ensemble.resume(leader);
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
     });
 }
 
@@ -91,7 +91,7 @@ fn f50_server_of_a_holder_is_cut_off_from_the_others() {
         let guard = acquire(&cut, "a", SHORTEST);
         sleep(rng().millis(0..1500));
         ensemble.cut(node);
-        let next = acquire(&other, "a", STANDING);
+        let next = acquire(&other, "a", LONGEST);
         assert!(!guard.check(), "I1: {} and {}", guard.token(), next.token());
         assert!(next.token() > guard.token(), "I4");
         ensemble.heal(node);

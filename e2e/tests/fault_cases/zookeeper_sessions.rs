@@ -60,7 +60,7 @@ fn f50_cut_off_for_longer_than_the_session() {
 }
 
 #[test]
-fn f50_server_hangs_and_the_holder_knows_by_itself() {
+fn f50_hung_server_and_the_hold_ends_at_its_deadline() {
     let rig = Rig::new();
     let guard = acquire(&rig.locks(), "a", SHORTEST);
     sleep(rng().millis(0..1500));
@@ -76,7 +76,7 @@ fn f50_server_hangs_and_the_holder_knows_by_itself() {
 /// The hold is over for its client, and the server has not ended its session yet: what is left of it is in the way of the next claim
 /// of the same client, and is not taken for its own.
 #[test]
-fn f51_back_before_the_session_ends_on_the_server() {
+fn f51_client_reconnects_before_its_session_ends() {
     let rig = Rig::new();
     with_room(SHORTEST * 2, "the next hold of the same client lives", |ttl| {
         let (proxy, locks) = rig.proxied();
@@ -97,7 +97,7 @@ fn f51_back_before_the_session_ends_on_the_server() {
 
 /// The node before a waiter goes while the waiter looks for it.
 #[test]
-fn f52_neighbour_goes_between_the_list_and_the_watch() {
+fn f52_previous_node_is_deleted_between_list_and_watch() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut rng = rng();

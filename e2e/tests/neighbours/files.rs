@@ -69,13 +69,13 @@ fn fasteners_and_a_try() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().to_str().unwrap();
     let mut theirs = Neighbour::start("fasteners", "hold", place, "shared", 0);
-    assert_eq!(theirs.says(), "held");
+    assert_eq!(theirs.first_line(), "held");
     let request = locks(dir.path()).mutex("shared").blocking();
     assert!(request.try_acquire().unwrap_err().is_taken());
     theirs.finish();
     let guard = request.acquire().unwrap();
     let mut theirs = Neighbour::start("fasteners", "hold", place, "shared", 0);
-    assert_eq!(theirs.says(), "taken");
+    assert_eq!(theirs.first_line(), "taken");
     theirs.finish();
     guard.release_blocking().unwrap();
 }

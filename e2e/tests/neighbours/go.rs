@@ -38,7 +38,7 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// The words that start the program.
-pub(crate) fn words(orders: &[&str]) -> Vec<String> {
+pub(crate) fn command_line(orders: &[&str]) -> Vec<String> {
     [&[PROGRAM.to_str().unwrap()], orders].concat().into_iter().map(str::to_owned).collect()
 }
 

@@ -11,7 +11,7 @@ use std::{
 use leasehold_testkit::server::{RedisCluster, RedisFailover, RedisSentinels};
 
 use crate::{
-    journal::{Tally, inner, judge, side},
+    journal::{Tally, holder_of, judge, side},
     packages::Neighbour,
 };
 
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const NAME: &str = "shared";
 
 /// What happens to servers.
-pub(crate) struct Strike<T> {
+pub(crate) struct ServerFault<T> {
     /// Answers which of them is struck.
     pub(crate) begin: fn(&mut T) -> usize,
     /// Ends it: afterwards all is as it was.
@@ -66,20 +66,20 @@ impl<'a> Contest<'a> {
         let commands = [ours, theirs];
         let mut contest = Self { dir, commands, programs: Vec::new(), started: 0 };
         for _ in 0..OF_EACH {
-            SIDES.iter().for_each(|side| contest.admit(side));
+            SIDES.iter().for_each(|side| contest.start_program(side));
         }
-        contest.go_on();
+        contest.resume();
         contest
     }
 
-    fn admit(&mut self, name: &str) {
-        let who = format!("{name}-{}", self.started);
+    fn start_program(&mut self, name: &str) {
+        let program = format!("{name}-{}", self.started);
         self.started += 1;
-        let words = &self.commands[side(name)];
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg(self.dir).arg(&who);
+        let command_line = &self.commands[side(name)];
+        let mut command = Command::new(&command_line[0]);
+        command.args(&command_line[1..]).arg(self.dir).arg(&program);
         command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours"));
-        self.programs.push((who, Neighbour::run(command)));
+        self.programs.push((program, Neighbour::run(command)));
     }
 
     fn journal(&self) -> String {
@@ -92,23 +92,23 @@ impl<'a> Contest<'a> {
         journal.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Waits until somebody of a side is inside, and stays there until [`go_on`](Self::go_on).
-    fn linger(&self, side: &str) -> String {
+    /// Waits until somebody of a side is inside, and stays there until [`resume`](Self::resume).
+    fn keep_inside(&self, side: &str) -> String {
         // In one step: who reads half of the word goes out.
         fs::write(self.dir.join("draft"), side).unwrap();
         fs::rename(self.dir.join("draft"), self.dir.join("linger")).unwrap();
         self.until(&format!("somebody of {side} is inside"), || {
-            inner(&self.journal()).filter(|who| who.starts_with(side)).map(str::to_owned)
+            holder_of(&self.journal()).filter(|program| program.starts_with(side)).map(str::to_owned)
         })
     }
 
     /// Lets whoever is inside go on, and waits until each side has had its turns.
-    fn go_on(&self) {
+    fn resume(&self) {
         let _ = fs::remove_file(self.dir.join("linger"));
         let turns = || {
             let journal = self.journal();
             let entered = journal.lines().filter_map(|line| line.strip_prefix("enter "));
-            let theirs = entered.clone().filter(|who| side(who) == 1).count();
+            let theirs = entered.clone().filter(|program| side(program) == 1).count();
             [entered.count() - theirs, theirs]
         };
         let before = turns();
@@ -120,29 +120,29 @@ impl<'a> Contest<'a> {
 
     /// Kills whoever of a side is inside. Another takes its place.
     pub(crate) fn kill(&mut self, side: &str) {
-        let who = self.linger(side);
-        let place = self.programs.iter().position(|(known, _)| *known == who).unwrap();
+        let program = self.keep_inside(side);
+        let place = self.programs.iter().position(|(known, _)| *known == program).unwrap();
         drop(self.programs.swap_remove(place));
-        self.note(&format!("killed {who}"));
-        self.admit(side);
-        self.go_on();
+        self.note(&format!("killed {program}"));
+        self.start_program(side);
+        self.resume();
     }
 
     /// Something happens to the servers while somebody of a side is inside.
-    pub(crate) fn strike<T>(&mut self, side: &str, servers: &mut T, strike: &Strike<T>) {
-        self.linger(side);
-        if strike.loses {
+    pub(crate) fn inject<T>(&mut self, side: &str, servers: &mut T, fault: &ServerFault<T>) {
+        self.keep_inside(side);
+        if fault.loses {
             self.note("lossy begins");
         }
-        let struck = (strike.begin)(servers);
-        self.go_on();
-        (strike.end)(servers, struck);
-        if strike.loses {
+        let target = (fault.begin)(servers);
+        self.resume();
+        (fault.end)(servers, target);
+        if fault.loses {
             // What a master granted that is none any more lasts for so long.
             std::thread::sleep(TTL);
             self.note("lossy ends");
         }
-        self.go_on();
+        self.resume();
     }
 
     fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -190,7 +190,7 @@ fn redis_py_by_sentinels() {
     let places = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
     let dir = tempfile::tempdir().unwrap();
     let mut contest = Contest::start(dir.path(), &servers.url(), "sentinel", &places);
-    let killed = Strike {
+    let killed = ServerFault {
         begin: |servers: &mut RedisSentinels| {
             let master = servers.master();
             servers.kill(master);
@@ -203,12 +203,13 @@ fn redis_py_by_sentinels() {
         },
         loses: true,
     };
-    let planned = Strike { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
+    let planned =
+        ServerFault { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
-            contest.strike(side, &mut servers, &killed);
-            contest.strike(side, &mut servers, &planned);
+            contest.inject(side, &mut servers, &killed);
+            contest.inject(side, &mut servers, &planned);
         }
     }
     expect_no_overlap(&contest.finish("redis-py, Sentinel"));
@@ -221,7 +222,7 @@ fn redis_py_on_a_cluster() {
     let places = joined(&servers.ports());
     let dir = tempfile::tempdir().unwrap();
     let mut contest = Contest::start(dir.path(), &servers.url(), "cluster", &places);
-    let killed = Strike {
+    let killed = ServerFault {
         begin: |servers: &mut RedisCluster| {
             let owner = owner(servers);
             servers.kill(owner);
@@ -234,14 +235,14 @@ fn redis_py_on_a_cluster() {
         },
         loses: true,
     };
-    let planned = Strike { begin: fail_over, end: |servers, _| servers.settle(), loses: false };
-    let moved = Strike { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
+    let planned = ServerFault { begin: fail_over, end: |servers, _| servers.settle(), loses: false };
+    let moved = ServerFault { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
-            contest.strike(side, &mut servers, &killed);
-            contest.strike(side, &mut servers, &planned);
-            contest.strike(side, &mut servers, &moved);
+            contest.inject(side, &mut servers, &killed);
+            contest.inject(side, &mut servers, &planned);
+            contest.inject(side, &mut servers, &moved);
         }
     }
     expect_no_overlap(&contest.finish("redis-py, Cluster"));

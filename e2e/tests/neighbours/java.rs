@@ -53,7 +53,7 @@ fn folder() -> PathBuf {
 }
 
 /// The words that start the program: one that is small, and soon there.
-pub(crate) fn words(orders: &[&str]) -> Vec<String> {
+pub(crate) fn command_line(orders: &[&str]) -> Vec<String> {
     let java = [
         "java",
         "-Xmx160m",
@@ -68,8 +68,8 @@ pub(crate) fn words(orders: &[&str]) -> Vec<String> {
 
 /// Starts the program: see `Neighbour.java` for its orders.
 pub(crate) fn start(orders: &[&str]) -> Neighbour {
-    let words = words(orders);
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+    let command_line = command_line(orders);
+    let mut command = Command::new(&command_line[0]);
+    command.args(&command_line[1..]);
     Neighbour::run(command)
 }

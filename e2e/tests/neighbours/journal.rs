@@ -22,10 +22,10 @@ pub(crate) struct Tally {
 }
 
 /// Somebody inside.
-struct Inner<'a> {
-    who: &'a str,
+struct Holder<'a> {
+    program: &'a str,
     /// How many came in meanwhile, and how many of them with a fail-over to blame.
-    met: [usize; 2],
+    overlaps_with: [usize; 2],
     lossy: bool,
 }
 
@@ -33,26 +33,26 @@ struct Inner<'a> {
 /// `lossy ends` around a fail-over that may lose something.
 pub(crate) fn judge(journal: &str) -> Tally {
     let mut tally = Tally::default();
-    let mut inner: Vec<Inner<'_>> = Vec::new();
+    let mut holders: Vec<Holder<'_>> = Vec::new();
     let (mut lossy, mut newest, mut known) = (false, 0, BTreeSet::new());
     for line in journal.lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        let out = inner.iter().position(|other| Some(&other.who) == words.get(1));
+        let out = holders.iter().position(|other| Some(&other.program) == words.get(1));
         match (&words[..], out) {
-            (["enter", who, token], _) => {
-                tally.turns[side(who)] += 1;
-                for other in &mut inner {
-                    other.met[usize::from(lossy || other.lossy)] += 1;
+            (["enter", program, token], _) => {
+                tally.turns[side(program)] += 1;
+                for other in &mut holders {
+                    other.overlaps_with[usize::from(lossy || other.lossy)] += 1;
                 }
-                inner.push(Inner { who, met: [0, 0], lossy });
+                holders.push(Holder { program, overlaps_with: [0, 0], lossy });
                 if let Ok(token) = token.parse::<u64>() {
                     tally.tokens += usize::from(!known.insert(token) || (token < newest && !lossy));
                     newest = newest.max(token);
                 }
             }
-            (["leave", who, how], Some(place)) => {
-                let [overlaps, excused] = inner.remove(place).met;
-                tally.doubted += usize::from(*how == "lost" && side(who) == 0);
+            (["leave", program, how], Some(index)) => {
+                let [overlaps, excused] = holders.remove(index).overlaps_with;
+                tally.doubted += usize::from(*how == "lost" && side(program) == 0);
                 if *how == "slept" {
                     tally.slept += overlaps + excused;
                 } else {
@@ -60,9 +60,9 @@ pub(crate) fn judge(journal: &str) -> Tally {
                     tally.excused += excused;
                 }
             }
-            (["killed", who], Some(place)) => {
-                let [overlaps, excused] = inner.remove(place).met;
-                tally.killed[side(who)] += 1;
+            (["killed", program], Some(index)) => {
+                let [overlaps, excused] = holders.remove(index).overlaps_with;
+                tally.killed[side(program)] += 1;
                 tally.overlaps += overlaps;
                 tally.excused += excused;
             }
@@ -74,18 +74,18 @@ pub(crate) fn judge(journal: &str) -> Tally {
 }
 
 /// Who is inside and did not leave.
-pub(crate) fn inner(journal: &str) -> Option<&str> {
+pub(crate) fn holder_of(journal: &str) -> Option<&str> {
     let mut words = journal.lines().next_back()?.split(' ');
     (words.next() == Some("enter")).then(|| words.next()).flatten()
 }
 
 /// 0 for ours, 1 for theirs.
-pub(crate) fn side(who: &str) -> usize {
-    usize::from(!who.starts_with("ours"))
+pub(crate) fn side(program: &str) -> usize {
+    usize::from(!program.starts_with("ours"))
 }
 
 #[test]
-fn overlaps_are_seen_and_excused_for_what_they_are() {
+fn overlaps_are_counted_by_their_cause() {
     let fair = "enter ours-0 5\nleave ours-0 held\nenter theirs-0 -\nkilled theirs-0\nenter ours-1 7\nleave ours-1 held\n";
     let expected = Tally { turns: [2, 1], killed: [0, 1], ..Tally::default() };
     assert_eq!(judge(fair), expected);
@@ -115,6 +115,6 @@ fn overlaps_are_seen_and_excused_for_what_they_are() {
         let Tally { overlaps, excused, slept, tokens, .. } = judge(journal);
         assert_eq!([overlaps, excused, slept, tokens], found, "{journal}");
     }
-    assert_eq!(inner("enter ours-0 5\n"), Some("ours-0"));
-    assert_eq!(inner("enter ours-0 5\nleave ours-0 held\n"), None);
+    assert_eq!(holder_of("enter ours-0 5\n"), Some("ours-0"));
+    assert_eq!(holder_of("enter ours-0 5\nleave ours-0 held\n"), None);
 }

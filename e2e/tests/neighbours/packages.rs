@@ -49,10 +49,10 @@ static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 pub(crate) fn installed(command: &mut Command) {
-    let said = command.output().unwrap_or_else(|error| {
+    let output = command.output().unwrap_or_else(|error| {
         panic!("{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, go, and their registries")
     });
-    assert!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A program that locks with a package.
@@ -77,7 +77,7 @@ impl Neighbour {
     }
 
     /// What it says first: "held", or "taken".
-    pub(crate) fn says(&mut self) -> String {
+    pub(crate) fn first_line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         line.trim_end().to_owned()

@@ -61,7 +61,7 @@ fn npm_redis_semaphore_mutex() {
 fn npm_redis_semaphore_semaphore() {
     let server = RedisServer::start(&[]);
     let mut theirs = Neighbour::start("semaphore", "hold", &server.port().to_string(), "shared", 0);
-    assert_eq!(theirs.says(), "held");
+    assert_eq!(theirs.first_line(), "held");
     let locks = locks(&server, "prefix=semaphore:");
     let request = locks.mutex("shared").blocking();
     assert!(request.try_acquire().unwrap_err().is_taken());
@@ -70,6 +70,6 @@ fn npm_redis_semaphore_semaphore() {
     theirs.finish();
     let guard = waits.join().unwrap().unwrap();
     let mut theirs = Neighbour::start("semaphore", "hold", &server.port().to_string(), "shared", 0);
-    assert_eq!(theirs.says(), "", "it does not hold");
+    assert_eq!(theirs.first_line(), "", "it does not hold");
     guard.release_blocking().unwrap();
 }

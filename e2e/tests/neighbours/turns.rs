@@ -16,24 +16,24 @@ pub(crate) fn take_turns(
     sections: usize,
 ) {
     let all = (ours.len() + theirs.len()) * sections;
-    let says = |command: &[&str]| server.command(command).join("");
+    let command = |command: &[&str]| server.command(command).join("");
     scope(|scope| {
         for locks in ours {
             scope.spawn(|| {
                 for _ in 0..sections {
                     let guard = request(locks).blocking().acquire().unwrap();
-                    if says(&["SET", "inside", "rust", "NX"]) != "OK" {
-                        says(&["INCR", "overlaps"]);
+                    if command(&["SET", "inside", "rust", "NX"]) != "OK" {
+                        command(&["INCR", "overlaps"]);
                     }
-                    let count: usize = says(&["GET", "count"]).parse().unwrap_or(0);
-                    says(&["SET", "count", &(count + 1).to_string()]);
-                    says(&["DEL", "inside"]);
+                    let count: usize = command(&["GET", "count"]).parse().unwrap_or(0);
+                    command(&["SET", "count", &(count + 1).to_string()]);
+                    command(&["DEL", "inside"]);
                     guard.release_blocking().unwrap();
                 }
             });
         }
     });
     theirs.into_iter().for_each(Neighbour::finish);
-    assert_eq!(says(&["GET", "overlaps"]), "", "nobody was inside with another");
-    assert_eq!(says(&["GET", "count"]), all.to_string(), "no section was lost");
+    assert_eq!(command(&["GET", "overlaps"]), "", "nobody was inside with another");
+    assert_eq!(command(&["GET", "count"]), all.to_string(), "no section was lost");
 }
