@@ -1,4 +1,4 @@
-//! Prepares a history for the checker: events of a storm that the checker cannot know about are changed or left out.
+//! Prepares a history for the checker: changes events whose cause the checker cannot know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,14 @@ const FOREIGN_LOCK: &str = "foreign flock";
 
 /// A changed history.
 pub struct AdjustedHistory {
-    /// All events: the checker requires a complete record.
+    /// All events, because the checker requires a complete record.
     pub history: History,
-    /// The number of `check()`s that failed for a moment.
+    /// The number of failed `check()`s of holds that were in doubt.
     pub doubts: u64,
 }
 
 impl AdjustedHistory {
-    /// Changes the history. Where exclusion is promised, only faults of the kinds `doubted_after` are a reason to doubt
-    /// a hold.
+    /// Changes the history. With a promise of exclusion, only faults of the kinds `doubted_after` explain a doubt.
     #[must_use]
     pub fn of(history: &History, promise: Promise, doubted_after: &[&str]) -> Self {
         let events = history.events();
@@ -28,10 +27,10 @@ impl AdjustedHistory {
         let count = doubts.len() as u64;
         let mut changes: BTreeMap<usize, What> = BTreeMap::new();
         changes.extend(inner_stops(events).into_iter().map(|at| (at, neutral(&events[at]))));
-        let taken_by_foreign = || What::AcqFail { err: "a stranger held it".to_owned() };
+        let taken_by_foreign = || What::AcqFail { err: "a foreign lock held it".to_owned() };
         changes.extend(taken_by_foreign_lock(events).into_iter().map(|at| (at, taken_by_foreign())));
         changes.extend(min_holds_of_readers(events));
-        // A clock has stepped, or another server may have the locks now: holds are unconfirmed until they are renewed.
+        // After a clock step or a replaced server, holds are in doubt until they are renewed.
         let excused = match promise {
             Promise::Exclusion => Doubts::explained(events, doubted_after),
             _ => Doubts { denials: doubts, arrivals: doubtful_grants(events) },
@@ -46,7 +45,7 @@ impl AdjustedHistory {
     }
 }
 
-/// An event without meaning, in the place of `event`.
+/// An event without a meaning that replaces `event`.
 fn neutral(event: &Event) -> What {
     match event.attempt {
         0 => What::Probe { phase: Phase::Running, found: BTreeMap::new() },
@@ -54,7 +53,7 @@ fn neutral(event: &Event) -> What {
     }
 }
 
-/// Failed `check()`s of holds that were renewed, found to be lost, or released after that.
+/// Failed `check()`s of holds that were later found valid or lost, or released.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
     let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
@@ -70,7 +69,7 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
     doubts
 }
 
-/// The attempts whose holds were in doubt when their users got them, and may not have been over.
+/// The attempts whose holds were in doubt at the grant.
 fn doubtful_grants(events: &[Event]) -> BTreeSet<AttemptId> {
     let arrivals = events.iter().filter_map(|event| match event.what {
         What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t => Some(event.attempt),
@@ -79,7 +78,7 @@ fn doubtful_grants(events: &[Event]) -> BTreeSet<AttemptId> {
     arrivals.collect()
 }
 
-/// The changed events of these attempts: it is unknown whether they were granted.
+/// Changes the events of these attempts: it becomes unknown whether they were granted.
 fn uncertain(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize, What> {
     let (mut granted, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (at, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
@@ -92,7 +91,7 @@ fn uncertain(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize
     changed
 }
 
-/// Stops within stops, and their ends: the checker would take the first end for the end of all.
+/// Nested stops of a process and their ends. The checker would take the first end for the end of all.
 fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
     let mut inner = BTreeSet::new();
@@ -118,8 +117,8 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     inner
 }
 
-/// Releases of readers that keep the name for a time: the hold may have other guards in its process, and end with them,
-/// or with the process.
+/// Changes releases of readers with a minimum hold time: the hold may have other guards in its process, and ends with
+/// them or with the process.
 fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     let (mut readers, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (at, event) in events.iter().enumerate() {
@@ -134,10 +133,10 @@ fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     changed
 }
 
-/// Answers of "taken" while a foreign program, which is in no history, may have held the lock.
+/// Answers of "taken" while a foreign program may have held the lock, which no history records.
 fn taken_by_foreign_lock(events: &[Event]) -> BTreeSet<usize> {
     let (mut since, mut begins, mut changed) = (None, BTreeMap::new(), BTreeSet::new());
-    // When the foreign program released last.
+    // The last release by the foreign program.
     let mut gone = 0;
     for (at, event) in events.iter().enumerate() {
         match &event.what {
@@ -164,8 +163,7 @@ mod tests {
         Event { run: 1, proc: 1, seq, t: seq, task: 1, lock, attempt: 7, what }
     }
 
-    /// Where another server may have replaced the master, every hold is unconfirmed until the new master has renewed
-    /// it.
+    /// After a fail-over every hold is in doubt until the new master has renewed it.
     #[test]
     fn a_moment_of_doubt_is_not_reported_as_a_loss() {
         let history = History::from_events(vec![check(1, true), check(2, false), check(3, true)]);

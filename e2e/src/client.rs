@@ -16,7 +16,7 @@ use crate::{Failure, heartbeat::Heartbeat, results::ResultStore, task};
 const TASKS: u32 = 10;
 /// The number of threads that the tasks run on.
 pub const THREADS: usize = 2;
-/// The time limit for `close`: longer than the slowest request and its clean-up.
+/// The time limit for `close`: longer than the slowest request and its cleanup.
 const CLOSE: Duration = Duration::from_secs(12);
 
 /// The schemes of engines without a server, where only one client at a time can proceed.
@@ -33,9 +33,9 @@ pub struct Orders {
     pub run: u64,
     /// The seed of this client.
     pub seed: u64,
-    /// When it stops beginning new work, by the clock of histories.
+    /// When it stops starting new work, by the clock of histories.
     pub until: u64,
-    /// The file that it records its history to.
+    /// The file for its history.
     pub history: PathBuf,
     /// The directory of the protected resources.
     pub results: PathBuf,
@@ -52,7 +52,7 @@ pub struct Desk {
     pub results: ResultStore,
     /// The seed of the client.
     pub seed: u64,
-    /// When the tasks stop beginning new work.
+    /// When the tasks stop starting new work.
     pub until: u64,
 }
 
@@ -78,7 +78,7 @@ impl Orders {
     /// When they are not the parameters of a client.
     pub fn parse(args: &[&str]) -> Result<Self, Failure> {
         let &[url, run, seed, until, history, results] = args else {
-            return Err("a client has six orders".into());
+            return Err("a client needs six arguments".into());
         };
         Ok(Self {
             role: String::new(),
@@ -99,7 +99,7 @@ impl Orders {
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let orders = Orders::parse(args)?;
     let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
-    // Creates everything that such a runtime keeps for the life of the process, so that it is there before the count.
+    // A first runtime creates resources that last as long as the process, so create it before the count.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, before) = (now_nanos(), own_resources()?);
     {
@@ -113,11 +113,11 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         runtime.block_on(work(&desk));
     }
-    // Only a client that lives to the end can be asked what it has left, so both counts are recorded at the end.
+    // Both counts are recorded at the end, because a killed client reports no second count.
     recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: before });
     let mut found = own_resources()?;
     for _ in 0..100 {
-        // The keeper's thread ends by itself once it has learned that it has no users.
+        // The thread of the keeper ends soon after its last user.
         if found.values().sum::<u64>() <= 1 {
             break;
         }
@@ -128,7 +128,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Works until the time is up and everything that was begun has ended.
+/// Works until the time is up and all started work has ended.
 pub async fn work(desk: &Desk) {
     let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(desk.clone(), task))).collect();
     for task in tasks {
@@ -141,7 +141,7 @@ pub async fn work(desk: &Desk) {
     desk.locks.close(CLOSE).await;
 }
 
-/// I6: the process's own resources that must not be left at the end.
+/// I6: the resources of the process that must not remain at the end.
 fn own_resources() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
     let threads = std::fs::read_dir("/proc/self/task")?.count() as u64;
     let sockets = std::fs::read_dir("/proc/self/fd")?

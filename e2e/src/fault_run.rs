@@ -1,5 +1,5 @@
-//! A run of random faults: clients and the server each have faults of their own now and then. Phases of faults (storms)
-//! alternate with calm.
+//! A run of random faults: each client and the server have their own faults. Phases of faults (storms) alternate with
+//! phases without faults (calms).
 
 use std::{collections::BTreeMap, sync::Arc, thread::sleep, time::Duration};
 
@@ -11,16 +11,16 @@ use crate::{
     world::{Fault, World},
 };
 
-/// How long new faults begin.
+/// For how long new faults begin within a storm.
 const FAULT_RUN: Duration = Duration::from_secs(8);
-/// How long there are no faults after the effects of the storm are gone: enough to see that everything works.
+/// The time without faults after the effects of a storm have ended: long enough to see that everything works.
 const CALM: Duration = Duration::from_millis(2500);
-/// The interval at which due faults are looked for.
+/// The interval at which due faults are started and ended.
 const POLL: Duration = Duration::from_millis(3);
 /// The pause between two faults of one target, in milliseconds.
 const REST: std::ops::Range<u64> = 40..250;
 
-/// The kind under which a whole storm and its effects are recorded.
+/// The kind under which a storm with its effects is recorded.
 const STORM: &str = "storm";
 
 /// The kind under which the clients' first requests to the engine are recorded.
@@ -32,7 +32,7 @@ const WARM_UP: Duration = Duration::from_millis(1500);
 struct FaultTarget<W: 'static> {
     at: usize,
     faults: &'static [Fault<W>],
-    /// When its fault ends, or its next fault begins.
+    /// When its current fault ends, or its next fault begins.
     next: u64,
     now: Option<&'static Fault<W>>,
 }
@@ -43,13 +43,13 @@ pub fn one_storm_duration(traces: Duration) -> Duration {
     WARM_UP + CALM + FAULT_RUN + traces + CALM / 2
 }
 
-/// Records the start. Call it before the first request of a client to the engine.
+/// Records the start. To be called before the first request of a client to the engine.
 pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }
 
-/// Waits for a calm, and then injects faults until the time is up, in storms whose effects last for `traces`. Returns
-/// how long the storms lasted in all, and how often each fault happened.
+/// After a first calm, injects faults until the time is up, in storms whose effects last for `traces`. Returns the total
+/// length of the storms, and the count of each fault.
 pub fn inject_faults<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
@@ -67,8 +67,8 @@ pub fn inject_faults<W: World>(
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     sleep(WARM_UP);
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
-    // The state of a killed process may last longer than any calm, so no lock is free for sure: lost wake-ups are found
-    // best while no process has been killed yet.
+    // The holds of a killed process may last longer than any calm, so later no lock is certainly free. Lost wake-ups are
+    // found best before the first kill.
     sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();
@@ -77,7 +77,7 @@ pub fn inject_faults<W: World>(
         for target in &mut targets {
             target.next = now_nanos() + nanos(rng.millis(REST));
         }
-        // Every fault that has begun ends before the storm does.
+        // Every fault ends before the storm ends.
         while now_nanos() < end || targets.iter().any(|target| target.now.is_some()) {
             let begins = now_nanos() < end;
             for target in &mut targets {
@@ -104,7 +104,7 @@ fn step<W: World>(
     begins: bool,
     counts: &mut BTreeMap<&'static str, u64>,
 ) {
-    // Faults of one kind at two targets are two disturbances.
+    // The same fault at two targets is recorded under two kinds.
     let kind = |fault: &Fault<W>| match target.at {
         usize::MAX => fault.name.to_owned(),
         at => format!("{} of client {at}", fault.name),

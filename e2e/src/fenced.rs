@@ -1,5 +1,5 @@
 //! Measures lost updates: holders are paused for longer than their lease between the check and the write. They write to
-//! a file without a fence, a file with one, and a key in Redis with one.
+//! a file without a fence, a fenced file, and a fenced key in Redis.
 
 use std::{
     fmt,
@@ -24,19 +24,19 @@ use crate::{
 
 /// The number of writing processes.
 const WRITERS: usize = 4;
-/// The lease: so short that many pauses are longer.
+/// The lease: shorter than many pauses.
 const TTL: Duration = Duration::from_millis(400);
-/// The name of the lock, and of the resource that it protects.
+/// The name of the lock and of the resource that it protects.
 const NAME: &str = "resource";
 
 /// The resource that updates go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A file that checks nothing.
+    /// A file without a fence.
     File,
-    /// A file that checks tokens.
+    /// A file with a fence.
     FencedFile,
-    /// A key of Redis that checks tokens.
+    /// A key of Redis with a fence.
     FencedKey,
 }
 
@@ -162,12 +162,12 @@ fn audit(destination: Destination, results: &ResultStore, server: &RedisServer) 
     Ok(Tally { destination, acknowledged, refused, lost_increments, lost_appends })
 }
 
-/// Runs the program as a writer: takes the lock, checks, reads, is perhaps paused, and writes.
+/// Runs the program as a writer: it takes the lock, checks, reads, may be paused, and writes.
 ///
 /// # Errors
 /// When it cannot work.
 pub fn writer(args: &[&str]) -> Result<(), Failure> {
-    let &[url, dir, until, seed] = args else { return Err("a writer has four orders".into()) };
+    let &[url, dir, until, seed] = args else { return Err("a writer needs four arguments".into()) };
     let (until, mut rng): (u64, _) = (until.parse()?, Rng::new(seed.parse()?, 1));
     let (locks, results) = (Locks::connect(url)?, ResultStore::new(Path::new(dir)));
     let fence = locks.redis_fence(NAME).ok_or("these locks are on Redis")?;
@@ -189,7 +189,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
                 results.acknowledge(&format!("{destination:?}-refused"), 1)?;
             }
         }
-        // The release of a holder that was paused reports the loss.
+        // The release reports the loss if this holder was paused.
         let _ = guard.release_blocking();
     }
     Ok(())

@@ -39,11 +39,11 @@ pub struct Figures {
     pub appends: u64,
     /// How many of them are missing from the file at the end.
     pub appends_lost: u64,
-    /// Overlaps where no exclusion was promised.
+    /// Overlaps of holds in rounds without a promise of exclusion.
     pub overlaps_not_promised: u64,
-    /// Failed `check()`s of holds that were in doubt for a moment, until they were renewed.
+    /// Failed `check()`s of holds that were in doubt until a renewal.
     pub doubts: u64,
-    /// For how many seconds the machine did not run all clients, which excuses waits.
+    /// For how many seconds the machine did not run all clients. This excuses waits.
     #[serde(default)]
     pub stalled: f64,
     /// The number of faults, by kind.
@@ -61,7 +61,7 @@ impl Figures {
     #[must_use]
     pub fn of(events: &[Event]) -> Self {
         let mut figures = Self { rounds: 1, ..Self::default() };
-        // When each attempt was called, and when the last holder of each lock released.
+        // The time of the call of each attempt, and of the last release of each lock.
         let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
         let mut released: BTreeMap<&str, u64> = BTreeMap::new();
         let mut hand_over_times = Vec::new();
@@ -146,7 +146,7 @@ impl Figures {
         self.violations.values().sum()
     }
 
-    /// Whether nothing was violated and no segment is undecided.
+    /// Whether there is no violation and no undecided segment.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.all_violations() == 0 && self.undecided == 0

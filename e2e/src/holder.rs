@@ -1,4 +1,5 @@
-//! A process that holds a lock and obeys commands, line by line. The tests of the fault matrix stop and kill it.
+//! A process that holds a lock and executes commands from its input, one a line. The tests of the fault matrix stop and
+//! kill it.
 
 use std::{
     io::{BufRead, Write},
@@ -9,12 +10,12 @@ use leasehold::{Error, Guard, Locks};
 
 use crate::Failure;
 
-/// Runs the program as a holder. The arguments are the URL of the locks, the name, and the lease in milliseconds.
+/// Runs the program as a holder. The arguments are the URL of the locks, the name, and the ttl in milliseconds.
 ///
 /// # Errors
-/// When it cannot hold.
+/// When it cannot acquire the lock, or a command is unknown.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
-    let &[url, name, ttl] = args else { return Err("a holder has three orders".into()) };
+    let &[url, name, ttl] = args else { return Err("a holder needs three arguments".into()) };
     let locks = Locks::connect(url)?;
     let request = locks.mutex(name).ttl(Duration::from_millis(ttl.parse()?));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -34,7 +35,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
                 drop(guard.take());
                 guard = runtime.block_on(request.acquire()).ok();
             },
-            _ => return Err(format!("unknown: {line}").into()),
+            _ => return Err(format!("unknown command: {line}").into()),
         };
         reply(&answer)?;
     }
@@ -47,7 +48,7 @@ fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
     reply("spinning")?;
     let mut before = Instant::now();
     loop {
-        // The clock is read first: the time between two checks has passed when the second one begins.
+        // The clock is read before the check, so that the measured pause lies completely before this check.
         let now = Instant::now();
         let valid = guard.check();
         if now - before > longest {
@@ -57,7 +58,7 @@ fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
     }
 }
 
-/// Writes once, behind a fence on the system that holds the lock.
+/// Writes once through a fence on the system that stores the lock.
 async fn write(locks: &Locks, name: &str, held: &Guard) -> Result<Result<(), Error>, Failure> {
     if let Some(fence) = locks.redis_fence(name) {
         return Ok(fence.write(held.token(), &[&["INCR", "written"]]).await.map(drop));

@@ -1,4 +1,4 @@
-//! The program behind `cargo xtask torture`. It starts itself as each of its clients.
+//! The program behind `cargo xtask torture`. It starts itself again for each client process.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         ["writer", ref orders @ ..] => fenced::writer(orders).map(|()| ExitCode::SUCCESS),
         ["torture", ref typed @ ..] => torture::main(typed),
         ["fenced", ref typed @ ..] => fenced::main(typed),
-        _ => Err("say torture or fenced".into()),
+        _ => Err("expected `torture` or `fenced`".into()),
     };
     ended.unwrap_or_else(|failure| {
         eprintln!("leasehold-e2e: {failure}");

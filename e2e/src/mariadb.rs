@@ -1,4 +1,4 @@
-//! MariaDB, or MySQL: one server. What it acknowledged it keeps, whatever is done to its process.
+//! MariaDB or MySQL: one server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,24 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// The only server: a MySQL or not.
+/// The only server; `MYSQL` tells whether it must be a MySQL or a MariaDB.
 pub struct Server<const MYSQL: bool>(MariadbServer);
-/// That of this system, or of the one that `LEASEHOLD_TEST_SYSTEM` names.
+/// The MariaDB of this system, or of the one that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mariadb = Server<false>;
-/// That of the system that `LEASEHOLD_TEST_SYSTEM` names.
+/// The MySQL of the system that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mysql = Server<true>;
 
-/// What to do where a MySQL is wanted and none is there.
-const UNPACK: &str = "there is no MySQL here: unpack one by `setup/server debian sid DIRECTORY mysql-server-core`, and name it by LEASEHOLD_TEST_SYSTEM=DIRECTORY";
+/// The error when no MySQL is found.
+const UNPACK: &str = "no MySQL was found: unpack one with `setup/server debian sid DIRECTORY mysql-server-core`, \
+     and set LEASEHOLD_TEST_SYSTEM=DIRECTORY";
 
 /// The sessions of all clients.
 const SESSIONS: &str =
     "SELECT id FROM information_schema.processlist WHERE db = 'locks' AND id <> connection_id()";
-/// Keeps the rows of two names locked for a while, as an operator's hand would.
+/// Locks the rows of two names for a while, as an operator may.
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT name FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT SLEEP(0.4); COMMIT";
-/// Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
+/// The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
 const LEFT: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
     WHERE GREATEST(expires, place_expires) > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000
     UNION ALL SELECT CONCAT('hold ', name) FROM leasehold_lock
@@ -80,14 +81,14 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
-        // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
+        // A kill of the server loses nothing with this setting, but a power cut would, and the engine reports that.
         guarantee.level == Level::BestEffort
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
         let mut leftovers: BTreeMap<String, u64> =
             self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
-        // The administrator has one.
+        // One session belongs to the admin client.
         let sessions = self.0.says(SESSIONS).len().saturating_sub(1);
         leftovers.insert("sessions".to_owned(), sessions as u64);
         leftovers
@@ -95,10 +96,10 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
 }
 
 impl<const MYSQL: bool> Server<MYSQL> {
-    /// Fails where another would be started than the one that was asked for.
+    /// Checks that the server that would be started is of the requested kind.
     ///
     /// # Errors
-    /// What to do.
+    /// When it is not; the message says what to do.
     pub fn is_there() -> Result<(), Failure> {
         Self::is(Brand::found())
     }
@@ -108,14 +109,14 @@ impl<const MYSQL: bool> Server<MYSQL> {
             (true, Brand::Mysql) | (false, Brand::Mariadb) => Ok(()),
             (true, Brand::Mariadb) => Err(UNPACK.into()),
             (false, Brand::Mysql) => {
-                Err("LEASEHOLD_TEST_SYSTEM names a MySQL, not a MariaDB: say --engine mysql".into())
+                Err("LEASEHOLD_TEST_SYSTEM names a MySQL, not a MariaDB: use --engine mysql".into())
             }
         }
     }
 
     fn end_sessions(&self) {
         for session in self.0.says(SESSIONS) {
-            // It may have ended by itself.
+            // The session may have ended already.
             let _ = self.0.takes(&format!("KILL {session}"));
         }
     }

@@ -1,5 +1,5 @@
-//! The memory engine under faults: clients in this process, each with a store behind a wrapper that loses, delays and
-//! doubles calls, on a runtime that is blocked and dropped.
+//! The memory engine under faults: the clients are in this process. Each reaches the store through a decorator that
+//! loses, delays and doubles calls, and runs on an executor that is blocked and dropped.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -40,7 +40,7 @@ pub struct Memory {
     store: Arc<MemoryStore>,
     setting: Setting,
     clients: Vec<Client>,
-    /// The recorders of all clients so far, and when the executor of some was dropped.
+    /// The recorders of all clients so far, and the times at which executors were dropped.
     recorders: Vec<Arc<Recorder>>,
     dropped: BTreeMap<u32, u64>,
 }
@@ -83,7 +83,7 @@ impl Memory {
         let recorder = Arc::new(Recorder::in_memory(*seed, proc));
         self.recorders.push(Arc::clone(&recorder));
         let wire = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))));
-        // The keeper has a runtime of its own: a killed client loses both, a blocked one only the user's.
+        // The keeper has its own runtime, which a blocked executor of the user does not affect.
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
@@ -209,7 +209,7 @@ impl World for Memory {
                 runtime.shutdown_background();
             }
         }
-        // Their heartbeats end with them, so nothing is recorded any more.
+        // The heartbeats end with the clients, so nothing is recorded after this.
         self.clients.clear();
         let mut events = Vec::new();
         for (proc, recorder) in (1..).zip(&self.recorders) {

@@ -1,5 +1,5 @@
-//! The holders as the server itself reports them: an admin client asks all the time, and the answers are added to the
-//! history at the end.
+//! The holders and waiters as the server reports them: an admin client polls the server, and the answers are added to
+//! the history at the end.
 
 use std::{
     sync::{
@@ -16,11 +16,11 @@ use tokio::runtime::Runtime;
 
 use crate::task::LOCKS;
 
-/// The interval at which each name is looked at.
+/// The pause between two polls of all names.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// The owner name of a request that carries its attempt id, so that the server's reports can be attributed. Holds are
-/// not handed over between requests with different owners.
+/// An owner text with the attempt id, so that a report of the server can be attributed to its attempt. Requests with
+/// different owners share no hold.
 #[must_use]
 pub fn owner_of(attempt: AttemptId) -> String {
     format!("attempt {attempt:x}")
@@ -30,13 +30,13 @@ fn attempt_of(owner: &str) -> Option<AttemptId> {
     AttemptId::from_str_radix(owner.strip_prefix("attempt ")?, 16).ok()
 }
 
-/// An admin client that looks.
+/// A thread with an admin client that polls the server.
 pub struct Observer {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Observation>>,
 }
 
-/// One answer, and when it was asked for and received.
+/// One answer, with the times of the request and of the reply.
 struct Observation {
     at: u64,
     until: u64,
@@ -45,7 +45,7 @@ struct Observation {
 }
 
 impl Observer {
-    /// Starts the thread that looks.
+    /// Starts the thread.
     #[must_use]
     pub fn begin(locks: Locks, runtime: Runtime) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
@@ -55,7 +55,7 @@ impl Observer {
             while !ended.load(Relaxed) {
                 for lock in LOCKS {
                     let at = now_nanos();
-                    // A server that is unreachable gives no answer.
+                    // An unreachable server gives no answer.
                     if let Ok(view) = runtime.block_on(locks.show(lock)) {
                         observations.push(Observation { at, until: now_nanos(), lock, view });
                     }
@@ -70,14 +70,14 @@ impl Observer {
     /// Stops, and records the answers: the holders with their tokens, and the waiters whose requests carry attempt ids.
     ///
     /// # Panics
-    /// When the looking thread panicked.
+    /// When the thread panicked.
     pub fn record(self, recorder: &Recorder) {
         self.ends.store(true, Relaxed);
-        let observations = self.thread.join().expect("looking cannot panic");
+        let observations = self.thread.join().expect("the observer does not panic");
         for observation in observations {
             let mut holders = Vec::new();
             for holder in &observation.view.holders {
-                // The latest possible end: counted from the answer.
+                // The latest possible end, because it is counted from the reply.
                 let expires = holder.remaining.map(|left| observation.until + left.as_nanos() as u64);
                 let attempt = attempt_of(&holder.owner).unwrap_or(0);
                 holders.extend(holder.token.map(|token| Held { attempt, token: Some(token), expires }));

@@ -1,4 +1,4 @@
-//! Protected resources in files: texts that holders read, change and write back.
+//! Protected resources: text files that holders read, change and write back.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ pub struct ResultStore(PathBuf);
 pub enum WriteOutcome {
     /// The text is written.
     Done,
-    /// The fence has seen a larger token: nothing was written.
+    /// The fence has seen a larger token, so nothing was written.
     Fenced,
 }
 
@@ -64,7 +64,7 @@ impl ResultStore {
         Ok(outcome)
     }
 
-    /// Records that a write was acknowledged: after the write, and in one step.
+    /// Records an acknowledged write. This is one append after the write.
     ///
     /// # Errors
     /// The operating system's.
@@ -102,8 +102,8 @@ impl ResultStore {
         Ok((self.acknowledged(counter)?.len() as u64).saturating_sub(count))
     }
 
-    /// Reads, does `between`, writes. With the fence it *seals* before it reads (F79): it shows its token, so that
-    /// smaller ones are refused from then on.
+    /// Reads, calls `between`, and writes. With a fence it *seals* before the read (F79): it shows its token, so that the
+    /// fence refuses smaller tokens from then on.
     fn change(
         &self,
         name: &str,
@@ -137,7 +137,7 @@ impl ResultStore {
         Ok(token.number >= seen)
     }
 
-    /// Locks the text for one step of the resource, so that no other process is in a step meanwhile.
+    /// Locks the resource for one step of one process.
     fn alone(&self, name: &str) -> io::Result<File> {
         let path = self.file(name, "step");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;

@@ -1,4 +1,4 @@
-//! One round: clients work, faults happen, and at the end everything that was recorded is judged.
+//! One round: clients work under faults, and at the end the recorded history is judged.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -34,11 +34,11 @@ use crate::{
 pub const PEER: &str = "peer ";
 /// The same on three independent masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
-/// How much time of the machine may pass until everything has lapsed: leases, names held by nobody until a time, queue
-/// entries of dead waiters, of which one with a long poll interval has a minute (`MAX_ENTRY_LIFE`).
+/// How much time of the machine may pass until everything has expired: leases, minimum hold times, and the queue entries
+/// of dead waiters, which last up to a minute (`MAX_ENTRY_LIFE`).
 const REST: Duration = Duration::from_secs(75);
 
-/// The interval at which that is checked.
+/// The interval at which the end of everything is checked.
 const REST_POLL: Duration = Duration::from_millis(100);
 
 /// The parameters of a round.
@@ -50,7 +50,7 @@ pub struct Round<'a> {
     pub seed: u64,
     /// The length of the round.
     pub time: Duration,
-    /// The program that is started again as clients.
+    /// The program that is started for each client.
     pub program: &'a Path,
 }
 
@@ -110,7 +110,8 @@ impl Round<'_> {
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
+                    "no engine {other:?}: expected redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, \
+                     postgres, mariadb, mysql, sqlite, file or memory",
                     redis::REDISSON,
                     redis::SENTINEL,
                     redis::CLUSTER,
@@ -144,7 +145,7 @@ impl Round<'_> {
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let disk = world.disk();
         let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
-        // The admin client knows nothing of the locks of other crates.
+        // The admin client cannot read the locks of other crates.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let observer = (!self.engine.starts_with(PEER)).then(|| Observer::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
@@ -173,13 +174,13 @@ impl Round<'_> {
     }
 }
 
-/// A directory for the clients' histories. Not on a disk, because all clients would wait for it while servers sync
+/// A directory for the histories of clients: in memory, because on a disk all clients would wait while servers sync
 /// their data.
 fn in_memory() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// The promise of the round: every third and fourth round on Redis is on a server that promises no exclusion.
+/// The promise of a round on Redis: two of four rounds are on a server that promises no exclusion.
 pub(crate) const fn promise_of(seed: u64) -> Promise {
     match seed % 4 {
         2 => Promise::Doubt,
@@ -188,7 +189,7 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
     }
 }
 
-/// The state that is left when no client works any more and everything that lapses has had its time.
+/// What remains after all clients have ended and everything has had the time to expire.
 fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let watch = Stopwatch::start();

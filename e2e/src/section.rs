@@ -1,4 +1,4 @@
-//! The work of a task under a lock, and the ways in which it releases the lock.
+//! The work of a task under a lock, and the kinds of releases.
 
 use std::{
     pin::pin,
@@ -18,14 +18,14 @@ use crate::{
     task::{TTL, has_certain_releases, ttl},
 };
 
-/// How often a long section checks whether it still holds the lock.
+/// The interval at which a long section checks its hold.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The shortest sleep of the runtime.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
-/// A deadline that moved by less was not renewed: readings have an error.
+/// A deadline that moved by less shows no renewal, because readings have an error.
 const RENEWAL_STEP: Duration = Duration::from_millis(50);
 
-/// Works under a lock for a while, checks repeatedly whether it is still held, and releases it.
+/// Works under a lock for a while, checks the hold repeatedly, and releases it.
 pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
     let length = match rng.below(1000) {
         0..920 => rng.millis(0..2),
@@ -34,7 +34,7 @@ pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: 
         // Measured in leases, so that some end during the section.
         _ => ttl(&desk.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
     };
-    // A refusal is the purpose of the fence. Lost appends are counted at the end.
+    // The fence may refuse the append, which is no error. Lost appends are counted at the end.
     let work = (guard.mode() == Mode::Exclusive && rng.percent(5)).then(|| {
         let (results, lock, element, token) =
             (desk.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
@@ -56,7 +56,7 @@ async fn work_under(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duratio
         if let (Some(before), Some(now)) = (known, deadline(guard))
             && now > before + RENEWAL_STEP
         {
-            // A hold that is over has no time left, however late it is read.
+            // An expired hold has no time left, however late the clock is read.
             active_hold.renewed(|| left(guard).filter(|left| *left > 0));
             known = Some(now);
         }
@@ -103,8 +103,8 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
     }
 }
 
-/// Records the answer to a release. A loss that the guard `knew` of, if only by its clock, is answered at once and says
-/// nothing about the server, where the hold may last much longer than the guard's validity.
+/// Records the answer to a release. If the guard already counted as lost, it answers without the server, where the hold
+/// may last much longer than the validity of the guard.
 fn record_release(leaving: Leaving<'_>, known_lost: bool, answer: Result<(), Error>) {
     match answer {
         Ok(()) => leaving.freed(),
@@ -113,7 +113,7 @@ fn record_release(leaving: Leaving<'_>, known_lost: bool, answer: Result<(), Err
     }
 }
 
-/// For how many nanoseconds the guard is still valid.
+/// The remaining validity of the guard in nanoseconds.
 pub fn left(guard: &Guard) -> Option<u64> {
     guard.remaining().map(|left| left.as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! The time scale of an engine: its shortest leases, and how exactly it ends and reports them.
+//! The time scale of an engine: its leases, and how precisely it ends and reports them.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 /// The time scale of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSpeed {
-    /// The leases of a round: so short that faults end them.
+    /// The ttl of a round: so short that faults outlast it.
     pub ttl: Duration,
-    /// For how long effects may be seen after the last fault: a lease, and twice the slowest poll interval.
+    /// For how long the effects of faults may last: a lease, and twice the slowest poll interval.
     pub traces: Duration,
     /// The precision with which the server reports the end of a lease.
     pub precision: Duration,
-    /// How much longer than its time a record may stay on the server.
+    /// How much longer than its ttl a record may stay on the server.
     pub overdue: Duration,
     /// For how long a server that is cut off from the others may report old state to an admin client.
     pub stale: Duration,
@@ -23,10 +23,9 @@ pub struct EngineSpeed {
     pub wake: Duration,
     /// How long a queue entry lasts at least after the last request of its claim.
     pub place: Duration,
-    /// The additional wait for events without a notification, such as a name held by nobody that becomes free.
+    /// The additional wait for events without a notification, such as the end of a minimum hold time.
     pub poll: Duration,
-    /// The faults after each of which every process treats all its holds as in doubt for a moment, until they are
-    /// renewed.
+    /// The faults after which all holds of every process are in doubt until they are renewed.
     pub doubted_after: &'static [&'static str],
 }
 
@@ -55,12 +54,12 @@ const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
 /// A PostgreSQL client that gets notifications refreshes its queue entry twice a minute.
 const POSTGRES: EngineSpeed = EngineSpeed { place: MAX_ENTRY_LIFE, ..SQL };
 
-/// In addition, writers of one file have no queue: while other processes write, a process learns of nothing.
+/// In addition, writers of one file have no queue: a process may find no moment to poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
-/// etcd counts in whole seconds, and reports only complete ones. It looks for expired leases twice a second. A name
-/// that is held by nobody for less than the shortest lease stays taken for the shortest lease if no client is left to
-/// end it. A restarted server gives every lease its whole time again.
+/// etcd counts in whole seconds and reports only complete ones. It looks for expired leases twice a second. If no client
+/// is left to end a minimum hold time that is below the shortest lease, the name stays taken for the shortest lease. A
+/// restarted server gives every lease its whole ttl again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(8),
@@ -73,8 +72,8 @@ const ETCD: EngineSpeed = EngineSpeed {
     doubted_after: &[],
 };
 
-/// A ZooKeeper ends sessions in steps of its tick, half a second here. It gives each session its whole time again when
-/// it starts or has a new leader, whose election takes some seconds. It does not report how long a session has left.
+/// ZooKeeper ends sessions in steps of its tick, here half a second. After a start or an election, which takes some
+/// seconds, it gives each session its whole timeout again. It does not report the remaining time of a session.
 const ZOOKEEPER: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(12),
@@ -87,8 +86,8 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     doubted_after: &[],
 };
 
-/// The same for three servers. One that is cut off answers reads by itself until it notices, after `syncLimit` ticks:
-/// ten of half a second.
+/// The same for three servers. A server that is cut off answers reads until it notices, after `syncLimit` ticks: ten of
+/// half a second.
 const ENSEMBLE: EngineSpeed = EngineSpeed { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
 /// A Redis replica replaces a lost master some seconds later. Until then no lock of the lost master can be granted, and

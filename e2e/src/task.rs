@@ -1,4 +1,4 @@
-//! One task of a client: asks for locks in every way that the API offers, and works under them.
+//! One task of a client: acquires locks in every way that the API offers, and works under them.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
@@ -8,21 +8,20 @@ use tokio::time::{sleep, timeout};
 
 use crate::{client::Desk, observer::owner_of, rng::Rng, section};
 
-/// The lease: so short that faults end it. An engine with a longer shortest lease uses that one.
+/// The ttl: so short that faults outlast it. An engine with a longer shortest ttl uses that one.
 pub const TTL: Duration = Duration::from_secs(1);
 
-/// The names that all clients contend for. The first letter says which are mutexes, read-write locks and semaphores.
+/// The names that all clients contend for. The first letter means a mutex, a read-write lock or a semaphore.
 pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
 
-/// Whether users of this lock always wait for a certain answer, so that it is known at any time whether the lock is
-/// free: I7.
+/// Whether every release of this lock waits for its answer, so that it is always known whether the lock is free (I7).
 #[must_use]
 pub fn has_certain_releases(lock: &str) -> bool {
     lock.ends_with(['0', '2', '4'])
 }
 
-/// Whether users of this lock never give up either: a claim that was given up may have been granted in the end, and
-/// stay until it is cleaned up.
+/// Whether claims of this lock never give up either. An abandoned claim may have been granted, and then holds until its
+/// cleanup.
 fn never_gives_up(lock: &str) -> bool {
     lock.ends_with(['2', '4'])
 }
@@ -67,7 +66,7 @@ async fn attempt_once(desk: &Desk, task: u32, rng: &mut Rng) {
         Patience::Endless | Patience::Cancelled(_) => None,
     };
     let attempt = desk.recorder.attempt(task, lock, mode, limit);
-    // Requests that may leave a claim behind carry the id of their attempt; so do some others.
+    // The owner text of a request that may leave a claim behind contains the attempt id. So does that of some others.
     let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
     let ended = match patience {
@@ -86,7 +85,7 @@ async fn attempt_once(desk: &Desk, task: u32, rng: &mut Rng) {
         }
         Err(error) => {
             failed(attempt, &error);
-            // An endless loop must not overload a server that is unreachable.
+            // A pause, so that the loop does not overload a server that is unreachable.
             if !error.is_taken() {
                 sleep(rng.millis(5..50)).await;
             }
@@ -108,7 +107,7 @@ fn request_for(desk: &Desk, lock: &str, rng: &mut Rng) -> (Request, Mode) {
     }
 }
 
-/// Drops the acquire after a time, which may be before its second poll.
+/// Drops the acquire after a time; with zero after its first poll.
 async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, Error>> {
     let mut acquire = pin!(request.acquire());
     if after.is_zero() {
@@ -121,7 +120,7 @@ async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, E
     timeout(after, acquire).await.ok()
 }
 
-/// The lease that clients of these locks ask for.
+/// The ttl that the clients ask for.
 #[must_use]
 pub fn ttl(locks: &Locks) -> Duration {
     let able = &locks.profile().ttl;
@@ -130,12 +129,12 @@ pub fn ttl(locks: &Locks) -> Duration {
 
 fn facts(guard: &Guard, ttl: Duration) -> Granted {
     let ttl_nanos = guard.remaining().map(|_| ttl.as_nanos() as u64);
-    // A deadline may move once even without renewals: a pushed grant is short until its client confirms it.
+    // A deadline may move once even without renewals, because the confirmation of a pushed grant extends it.
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
 }
 
-/// Records a failure. Only "taken" and "refused" are certainly no grant: an engine that is unreachable now may have
-/// been reached before.
+/// Records a failure. Only some errors, such as "taken", exclude a grant: a request may have reached an engine that is
+/// unreachable now.
 fn failed(attempt: Attempt<'_>, error: &Error) {
     if error.is_taken() {
         return attempt.taken();

@@ -1,5 +1,5 @@
-//! `cargo xtask torture --engine redis --minutes 20 --seed 1`: rounds from one seed on, with a line of progress, and a
-//! table.
+//! `cargo xtask torture --engine redis --minutes 20 --seed 1`: rounds with consecutive seeds, a line of progress, and a
+//! table of figures.
 
 use std::{
     io::{IsTerminal, Write},
@@ -38,7 +38,7 @@ struct Typed {
     judge: Option<PathBuf>,
 }
 
-/// Runs the program: 0 when every round held, 1 on a violation or an undecided segment.
+/// Runs the program. Returns 0 if every round held, and 1 after a violation or an undecided segment.
 ///
 /// # Errors
 /// When a round cannot be run.
@@ -94,20 +94,21 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
             "--judge" => typed.judge = Some(value()?.into()),
             _ => {
                 let known = "--engine, --minutes, --seed, --sum, --keep and --judge are known";
-                return Err(format!("unknown: {arg}; {known}").into());
+                return Err(format!("unknown option: {arg}; {known}").into());
             }
         }
     }
     if typed.engine.is_empty() {
         return Err(
-            "say which: --engine redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
+            "--engine is missing: redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, \
+             zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
                 .into(),
         );
     }
     Ok(typed)
 }
 
-/// Judges the kept history of a violated round once more, with the current checker.
+/// Judges the saved history of a failed round again, with the current checker.
 fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
     let history = History::merge([history])?;
     let seed = history.events().first().map_or(0, |event| event.run);
@@ -137,7 +138,7 @@ fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
     }
 }
 
-/// Prints the violations, and keeps the record of the round.
+/// Prints the violations, and saves the history of the round.
 fn complain(outcome: &Outcome, seed: u64, dir: &Path) -> Result<(), Failure> {
     let figures = &outcome.figures;
     eprintln!(

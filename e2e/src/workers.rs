@@ -23,7 +23,7 @@ use crate::{Failure, client::Orders, world::Setting};
 /// How much time of the machine a client may take to end after its time is up: the longest section, and the close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The client processes of a round. Those that are alive are killed when this is dropped.
+/// The client processes of a round. A drop kills those that are alive.
 pub struct Workers {
     program: PathBuf,
     recorder: Arc<Recorder>,
@@ -67,10 +67,10 @@ impl Workers {
     fn launch(&mut self, orders: &Orders) -> std::io::Result<Child> {
         let own = orders.history.with_extension(format!("{}.jsonl", self.histories.len()));
         let orders = Orders { history: own.clone(), ..orders.clone() };
-        // The client may be killed before it writes anything.
+        // Creates the file, because the client may be killed before it does.
         File::create(&own)?;
         self.histories.push(own);
-        // The client is killed when the thread that started it ends, so a killed round leaves no process behind.
+        // The client is killed when the thread that started it ends, so that a killed round leaves no process.
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(&self.program)
@@ -112,10 +112,10 @@ impl Workers {
         self.members[at].orders = orders;
     }
 
-    /// Waits until all have ended, and returns the events that they recorded.
+    /// Waits until all clients have ended, and returns the events that they recorded.
     ///
     /// # Errors
-    /// When one hangs or fails, which is itself a finding.
+    /// When a client hangs or fails.
     pub fn join(&mut self) -> Result<Vec<Event>, Failure> {
         let watch = Stopwatch::start();
         for Member { process, .. } in &mut self.members {
@@ -144,6 +144,6 @@ impl Drop for Workers {
 }
 
 fn signal(process: u32, signal: Signal) {
-    // The process may have ended in between. Then the signal reaches no other process, because it was not reaped yet.
+    // The process may have ended. Then the signal reaches no other process, because it was not reaped yet.
     let _ = kill(Pid::from_raw(process as i32), signal);
 }

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 pub use alone::One;
 pub use ensemble::{ENSEMBLE, Ensemble};
 
-/// For how long clients are stopped, and what they say is held, in milliseconds: sessions have two seconds.
+/// The longest stop of a client in milliseconds: longer than the sessions of two seconds.
 const STOPPED: u64 = 3500;
+/// The longest time in milliseconds for which messages are held.
 const HELD: u64 = 2500;
 
-/// What is there, by what the word `dump` tells: the sessions, and the nodes that end with them.
+/// The sessions and ephemeral nodes in the output of the command `dump`.
 fn leftovers(dump: &str) -> BTreeMap<String, u64> {
     let nodes = dump.lines().map(str::trim).filter(|line| line.starts_with('/'));
     let mut leftovers: BTreeMap<String, u64> = nodes.map(|path| (format!("node {path}"), 1)).collect();

@@ -1,4 +1,4 @@
-//! One server. What it acknowledged it keeps, whatever is done to its process.
+//! One server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::{
 pub struct Alone(EtcdServer);
 
 impl Alone {
-    /// Forgets all but what is there now, also what a watch may want to begin with.
+    /// Compacts the history up to the current revision, which a watch may need as its start.
     fn compact(&self) {
         let reply = self.0.command(&["get", "nothing", "-w=fields"]);
         let revision = reply.iter().find_map(|line| line.strip_prefix("\"Revision\" : "));
-        // What is compacted already cannot be once more.
+        // A second compaction of the same revision fails.
         drop(revision.map(|revision| etcd_command(self.0.port(), &["compact", revision])));
     }
 }

@@ -1,4 +1,4 @@
-//! Three servers, of which one at a time has trouble.
+//! Three servers, one at a time under a fault.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const CLUSTER: &str = "etcd-cluster";
 
 /// Three servers.
 pub type Three = ClusterUnderFault<EtcdCluster>;
 
-/// Where a server is stopped and goes on, an old etcd promises no exclusion: such a leader ends leases that the next one keeps
-/// alive.
+/// Even seeds stop and resume servers. Then an old etcd promises no exclusion: a resumed leader may end leases that the
+/// next leader has renewed.
 #[must_use]
 pub const fn promise_of(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
 }
 
-/// What may happen where exclusion is promised.
+/// The faults of a round with a promise of exclusion.
 const LOSES_ONE: &[Fault<Served<Three>>] =
     &[Three::LEADER_KILLED, Three::leader_cut_off(3500), Three::any_cut_off("node cut off", 3500)];
 
-/// And where it is not.
+/// The faults of a round without it.
 const STOPS_ONE: &[Fault<Served<Three>>] = &[Three::LEADER_STOPS, Three::any_stops("node stops")];
 
 impl System for Three {

@@ -1,5 +1,5 @@
-//! One server of the round's own, a proxy for each client. Three configurations: one that keeps what it acknowledged, one
-//! whose clock steps besides, and one that forgets. On the last two no exclusion is promised.
+//! One server, with a proxy for each client, in three configurations: a server that loses no acknowledged write, one
+//! whose clock also steps, and one that loses data. With the last two no exclusion is promised.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -12,21 +12,21 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What the same server is called where locks are Redisson's.
+/// The engine name on the command line for locks in Redisson's layout.
 pub const REDISSON: &str = "redis-redisson";
-/// What its URLs end with then.
+/// The end of its URLs.
 const LAYOUT: &str = "?layout=redisson";
 
-/// The fault that starts the server anew with all that it acknowledged.
+/// The fault that restarts the server with all acknowledged data.
 pub(crate) const RESTART: &str = "server restarts";
 /// How far the server's clock is set forward: beyond the leases.
 const STEP: i64 = 3;
 
-/// The only server, with plain locks or with Redisson's.
+/// The only server, with locks in the default layout or in Redisson's.
 pub struct Redis<const OF_REDISSON: bool>(RedisServer);
 
 impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
-    /// What may happen to the server that keeps what it acknowledged.
+    /// The faults of the server that loses no acknowledged write.
     const LOSES_NOTHING: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "server stops",
@@ -54,7 +54,7 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         },
     ];
 
-    /// What may happen to the one that forgets.
+    /// The faults of the server that loses data.
     const LOSES_DATA: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "restart without data",
@@ -76,7 +76,7 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         },
     ];
 
-    /// What may happen to the one with a clock of its own.
+    /// The faults of the server whose clock steps.
     const CLOCK_STEPS: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "clock steps",
@@ -99,7 +99,8 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max()
     }
 
-    /// What a power cut leaves of a file that was not synced: SIGKILL alone loses nothing, for the kernel has it all.
+    /// Simulates a power cut by cutting the end of the log, which was not synced. SIGKILL alone loses nothing, because the
+    /// kernel still has the data.
     fn cut_power(&mut self) {
         self.0.kill();
         let cut = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());
@@ -129,7 +130,7 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
         }
     }
 
-    /// One that keeps or forgets, as promised.
+    /// Starts the server in the configuration of the promise.
     fn start(_: u64, promise: Promise) -> Self {
         let arguments = |fsync| ["--appendonly", "yes", "--appendfsync", fsync];
         Self(match promise {
@@ -157,7 +158,7 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
         let keys =
             lines(&["--raw", "KEYS", "*"]).filter(|key| !may_remain(key, |command| self.0.command(command)));
         let mut leftovers: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
-        // The administrator has a channel and a connection, and whoever asks here a connection.
+        // The admin client has one channel and one connection, and `redis-cli` has another connection.
         let channels = lines(&["--raw", "PUBSUB", "CHANNELS"]).count().saturating_sub(1);
         let connections = lines(&["CLIENT", "LIST"]).count().saturating_sub(2);
         leftovers.extend([

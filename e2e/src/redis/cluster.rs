@@ -1,4 +1,4 @@
-//! Three masters and their replicas, of which one at a time has trouble, while slots move.
+//! Three masters and their replicas, one server at a time under a fault, while slots move.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const CLUSTER: &str = "redis-cluster";
-/// What keys of locks begin with.
+/// The prefix of lock keys.
 const PREFIX: &str = "lock:";
 
 /// The cluster.
 pub struct Cluster {
     servers: RedisCluster,
-    /// Which of them has trouble.
+    /// The server under a fault.
     target: usize,
-    /// The slot that is between two of them.
+    /// The slot that is migrating.
     open: Option<u16>,
     rng: Rng,
 }
 
 impl Cluster {
-    /// The slot of a lock that clients want.
+    /// The slot of one of the locks.
     fn slot(&mut self) -> u16 {
         let lock = self.rng.pick(&LOCKS);
         self.servers.slot(&format!("{PREFIX}{lock}"))
@@ -40,7 +40,7 @@ impl Cluster {
         nodes.filter(|&node| self.servers.is_master(node) == masters).collect()
     }
 
-    /// Strikes the owner of such a slot. Now and then a slot of another moves meanwhile.
+    /// Begins a fault at the owner of such a slot. Now and then another slot moves meanwhile.
     fn apply_to_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
         let slot = self.slot();
         self.target = self.servers.owner(slot);
@@ -54,7 +54,7 @@ impl Cluster {
         act(&mut self.servers, self.target);
     }
 
-    /// Makes a replica a master. One that cannot become it is left as it is.
+    /// Asks a replica to take over. It may refuse.
     fn promote(&mut self, how: RedisFailover) {
         let replicas = self.nodes(false);
         let replica = *self.rng.pick(&replicas);
@@ -68,21 +68,23 @@ impl Cluster {
         let owner = self.servers.owner(slot);
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
         let to = *self.rng.pick(&others);
-        self.servers.migrate_slot(slot, to).expect("keys that nobody made under ASKING stand in no way");
+        self.servers
+            .migrate_slot(slot, to)
+            .expect("no key was created under ASKING, so the migration succeeds");
     }
 
-    /// Begins to move such a slot, with the first of its keys.
+    /// Begins the migration of such a slot, and moves its first key.
     fn open(&mut self) {
         let slot = self.slot();
         let owner = self.servers.owner(slot);
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
         let to = *self.rng.pick(&others);
         self.open = Some(slot);
-        // What a node refuses while others are in trouble is done at the end.
+        // A node may refuse while another one is under a fault; the end of the fault completes the migration.
         let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
     }
 
-    /// Now and then moves such a slot between masters that have no trouble, as far as it goes.
+    /// Now and then moves such a slot between masters without a fault, as far as possible.
     fn migrate_meanwhile(&mut self) {
         let masters = self.nodes(true);
         let slot = self.slot();
@@ -96,14 +98,14 @@ impl Cluster {
         self.open = self.servers.migrate_slot(slot, to).is_err().then_some(slot);
     }
 
-    /// Ends the move of the slot that is open.
+    /// Completes the migration of the migrating slot.
     fn close(&mut self) {
         let Some(slot) = self.open.take() else { return };
         loop {
             match self.servers.move_keys(slot, usize::MAX) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // It was not begun everywhere, or one of the two was replaced meanwhile, who forgets it then.
+                // The migration did not begin at both nodes, or one of them was replaced and has forgotten it.
                 Err(complaint) if ["not open", "MOVED"].iter().any(|what| complaint.contains(what)) => {
                     let slot = slot.to_string();
                     let words = ["CLUSTER", "SETSLOT", &slot, "STABLE"];
@@ -113,10 +115,10 @@ impl Cluster {
                 Err(complaint) => panic!("slot {slot} stays open: {complaint}"),
             }
         }
-        self.servers.close_slot(slot).expect("a cluster that is whole agrees");
+        self.servers.close_slot(slot).expect("a cluster without a fault agrees");
     }
 
-    /// Ends it. The next fault meets a cluster that is whole again.
+    /// Ends a fault, and waits until the cluster has recovered.
     fn end(&mut self, act: fn(&mut RedisCluster, usize)) {
         act(&mut self.servers, self.target);
         self.servers.settle();
@@ -139,7 +141,7 @@ const STAYS_OPEN: Fault<Served<Cluster>> = Fault {
     end: |w, _| w.system.end(|_, _| {}),
 };
 
-/// What harms no hold.
+/// Faults that end no hold.
 const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
     STAYS_OPEN,
@@ -163,7 +165,7 @@ const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
     },
 ];
 
-/// What makes another node the owner of slots, or may.
+/// Faults that may make another node the owner of slots.
 const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
     STAYS_OPEN,
@@ -233,7 +235,7 @@ impl System for Cluster {
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
         let left = |node: usize| {
-            // A move that came to nothing leaves keys where nobody looks for them.
+            // An abandoned migration leaves keys on nodes that do not own the slot; no client reads them.
             let is_own = |key: &String| {
                 key.is_empty() || self.servers.owner_by(node, self.servers.slot(key)) == Some(node)
             };

@@ -1,5 +1,5 @@
-//! Three independent masters, of which one at a time has trouble: it is killed, emptied, stopped, cut off from its clients, or its clock
-//! steps. Exclusion is promised all the while.
+//! Three independent masters, one at a time under a fault: it is killed, emptied, stopped, loses its connections, or its
+//! clock steps. Exclusion is always promised.
 
 use std::{
     collections::BTreeMap,
@@ -17,24 +17,24 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const REDLOCK: &str = "redlock";
 
 const NODES: u64 = 3;
-/// What the clocks of the nodes are ahead of ours, in seconds, so that nodes seem to have run for long.
+/// How many seconds the clocks of the nodes are ahead, so that the nodes seem to have been running for that long.
 const AGE: i64 = 1_000_000;
 /// How far a clock is set forward: beyond the leases.
 const STEP: i64 = 3;
-/// The longest ttl of clients, in seconds. A node that started anew has no vote for a little more than twice as long.
+/// The longest ttl of clients, in seconds. A restarted node has no vote for a little more than twice as long.
 const LONGEST: u64 = 1;
 const QUARANTINE: Duration = Duration::from_millis(2500);
 
 /// The nodes.
 pub struct Nodes {
     servers: Vec<RedisServer>,
-    /// Which of them has trouble.
+    /// The node under a fault.
     target: usize,
-    /// One that has forgotten has no vote: until then no other is struck, for then nobody is granted anything.
+    /// When the last node has its vote again. Until then no other node gets a fault, because no claim could be granted.
     until: Option<Instant>,
     rng: Rng,
 }
@@ -130,7 +130,8 @@ impl System for Nodes {
     }
 }
 
-/// Newest tokens, tombstones, who was to hear of a release, and since when the node has what it has.
+/// Whether a key may remain at rest: newest tokens, tombstones, the waiters to notify of a release, and the time since
+/// which the node has its data.
 fn may_remain(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D', 'W', 'V']))

@@ -1,4 +1,4 @@
-//! A master, two replicas and three Sentinels, of which one at a time has trouble.
+//! A master, two replicas and three Sentinels, one at a time under a fault.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const SENTINEL: &str = "redis-sentinel";
 
 /// The group.
 pub struct Group {
     servers: RedisSentinels,
-    /// Which of them has trouble.
+    /// The server or Sentinel under a fault.
     target: usize,
     rng: Rng,
 }
@@ -41,14 +41,14 @@ impl Group {
         act(&mut self.servers, self.target);
     }
 
-    /// Ends it. The next fault meets a group that is whole again.
+    /// Ends a fault, and waits until the group has recovered.
     fn end(&mut self, act: fn(&mut RedisSentinels, usize)) {
         act(&mut self.servers, self.target);
         self.servers.settle();
     }
 }
 
-/// What harms no hold.
+/// Faults that end no hold.
 const LOSES_OTHERS: &[Fault<Served<Group>>] = &[
     Fault {
         name: "sentinel killed",
@@ -82,7 +82,7 @@ const LOSES_OTHERS: &[Fault<Served<Group>>] = &[
     },
 ];
 
-/// What makes another node the master, or may.
+/// Faults that may make another node the master.
 const LOSES_MASTER: &[Fault<Served<Group>>] = &[
     Fault {
         name: "master killed",

@@ -1,4 +1,4 @@
-//! One server. What it acknowledged it keeps, whatever is done to its process.
+//! One server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl System for One {
     }
 
     fn start(_: u64, _: Promise) -> Self {
-        // Directories that nobody uses go soon, so that they are missed when they are needed again.
+        // Unused container nodes are deleted soon, so that clients find them missing.
         Self(ZookeeperServer::start(&["-Dznode.container.checkIntervalMs=700"]))
     }
 

@@ -1,4 +1,4 @@
-//! Three servers, of which one at a time has trouble.
+//! Three servers, one at a time under a fault.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,17 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const ENSEMBLE: &str = "zookeeper-ensemble";
 
 /// Three servers.
 pub type Ensemble = ClusterUnderFault<ZookeeperEnsemble>;
 
-/// For how long one is cut off at most: longer than a session, and than a server takes to find out.
+/// The longest time in milliseconds for which a server is cut off: longer than a session, and longer than a server takes
+/// to notice.
 const CUT_OFF: u64 = 7000;
 
-/// What may happen.
+/// The faults.
 const FAULTS: &[Fault<Served<Ensemble>>] = &[
     Ensemble::LEADER_KILLED,
     Ensemble::LEADER_STOPS,
