@@ -1,4 +1,4 @@
-//! Under pauses a file without a fence loses updates, and nothing with one does.
+//! Under pauses a file without a fence loses updates, and fenced resources lose none.
 
 use std::{path::Path, time::Duration};
 
@@ -7,11 +7,11 @@ use leasehold_e2e::{
     rng::Rng,
 };
 
-/// How long the writers are paused before it is looked whether that has bitten.
+/// The length of a round; after each, the test checks whether the pauses had an effect.
 const ROUND: Duration = Duration::from_secs(6);
-/// After so many rounds it never will.
+/// The test fails if so many rounds show no effect.
 const MAX_ROUNDS: u64 = 10;
-/// How many updates must come through at each place.
+/// The least number of acknowledged updates of each destination.
 const ACKNOWLEDGED: u64 = 20;
 
 #[test]
@@ -42,14 +42,14 @@ fn only_resources_without_a_fence_lose_updates() {
             return;
         }
     }
-    panic!("the pauses did not bite: {sums:?}");
+    panic!("the pauses had no effect: {sums:?}");
 }
 
 fn lost(tally: &Tally) -> u64 {
     tally.lost_increments + tally.lost_appends
 }
 
-/// Whether somebody was refused, the place without a fence lost something, and each place had its updates.
+/// Whether an update was refused, the destination without a fence lost an update, and each destination had its updates.
 fn faults_had_effect(sums: &[Tally]) -> bool {
     sums.iter().map(|sum| sum.refused).sum::<u64>() > 0
         && sums.iter().any(|sum| sum.destination == Destination::File && lost(sum) > 0)

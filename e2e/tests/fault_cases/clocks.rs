@@ -1,4 +1,4 @@
-//! Clocks that stop, step and go wrong.
+//! Clocks that stop, step, or run at wrong rates.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 
 use crate::rig::{HELD, Holder, LONG, PATIENCE, Rig, acquire, millis, rng, until};
 
-/// The machine's clock, faster or slower, and set forward.
+/// The clock of the machine, run at another rate and set forward.
 struct SkewedClock {
     begin: Instant,
     per_mille: u64,
@@ -33,7 +33,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// A store on the machine's clock, a client on a bent one, and one on the machine's.
+/// A store on the clock of the machine, with a client on a skewed clock and a client on the clock of the machine.
 fn memory(per_mille: u64) -> (Arc<SkewedClock>, Locks, Locks) {
     let env = Env::system();
     let store = MemoryStore::new(env.lineage(), Arc::clone(&env.clock));
@@ -49,7 +49,7 @@ fn f07_suspend() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(20)).blocking().acquire().unwrap();
     sleep(rng().millis(0..100));
     assert!(guard.check());
-    // The machine sleeps for an hour: no timer has fired yet, only the clock knows.
+    // The machine was suspended for an hour: no timer has fired yet, only the clock shows it.
     clock.ahead.store(3_600_000_000_000, Relaxed);
     assert!(!guard.check());
     assert_eq!(pollster::block_on(guard.lost()), leasehold::Loss::Lapsed);
@@ -71,7 +71,7 @@ fn f08_wall_clock_of_the_client_steps() {
     brief.signal(Signal::SIGSTOP);
     acquire(&rig.locks(), "brief", LONG).release_blocking().unwrap();
     brief.signal(Signal::SIGCONT);
-    assert_eq!(brief.ask("check"), "false", "nor does it keep alive what lapsed");
+    assert_eq!(brief.ask("check"), "false", "a step back does not revive an expired hold");
 }
 
 #[test]
@@ -81,14 +81,14 @@ fn f09_server_clock_steps_forward_past_the_lease() {
     let guard = acquire(&locks, "a", ttl);
     sleep(rng().millis(0..200));
     rig.server.set_clock(3600);
-    // Whatever the holder's process hears of the server tells it.
+    // Any reply of the server shows the step to the client of the holder.
     let next = acquire(&rig.locks(), "a", ttl);
     acquire(&locks, "b", ttl).release_blocking().unwrap();
-    until("the holder is told", || !guard.check());
+    until("the loss is reported", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
     assert!(next.check() && next.token().number > 0);
     let notes = pollster::block_on(locks.guarantee()).unwrap().to_string();
-    assert!(notes.contains("set forward ends them early"), "the label says so: {notes}");
+    assert!(notes.contains("set forward ends them early"), "the guarantee names the reason: {notes}");
 }
 
 #[test]
@@ -100,14 +100,14 @@ fn f10_server_clock_steps_back_while_a_holder_dies() {
         holder.signal(Signal::SIGKILL);
         sleep(rng().millis(0..100));
         rig.server.set_clock(-3600);
-        // Where the machine stalled, the lease was over before the clock stepped.
+        // After a stall of the machine, the lease may have ended before the step: then try again.
         let view = pollster::block_on(locks.show("a")).unwrap();
         if let Some(held) = view.holders.first() {
             break (holder, held.remaining.unwrap());
         }
         rig.server.set_clock(0);
     };
-    assert!(left > 10 * ttl, "what is wrong can be seen: {left:?} of a lease of {ttl:?}");
+    assert!(left > 10 * ttl, "the view shows the fault: {left:?} of a lease of {ttl:?}");
     let error = locks.mutex("a").blocking().acquire_within(2 * ttl).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
     pollster::block_on(locks.break_hold("a", holder.token, true)).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that want one name all the time, and look whether they are alone.
+//! Clients that contend for one name and check that only one holds it.
 
 use std::{
     sync::{
@@ -15,10 +15,10 @@ use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::rig::{SLACK, millis, rng, until};
 
-/// How many clients there are: more than members, so that each has one.
+/// The number of clients: more than servers, so that each server has one.
 const CLIENTS: usize = 5;
 
-/// How long each waits at a time.
+/// The time limit of one acquire.
 const LIMIT: Duration = Duration::from_millis(1500);
 
 /// Clients of one name.
@@ -28,7 +28,7 @@ pub(crate) struct Crowd {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Where everybody sees who else holds.
+/// The current holders, and the violations that clients have found.
 #[derive(Default)]
 struct Monitor {
     inner: Mutex<Inner>,
@@ -58,13 +58,13 @@ impl Crowd {
         Self { ends, monitor, threads }
     }
 
-    /// Waits until `count` more were granted.
+    /// Waits for `count` more grants.
     pub(crate) fn wait_for_grants(&self, count: u64) {
         let wanted = self.monitor.grants.load(SeqCst) + count;
-        until("the crowd goes on", || self.monitor.grants.load(SeqCst) >= wanted);
+        until("the clients get more grants", || self.monitor.grants.load(SeqCst) >= wanted);
     }
 
-    /// Ends it; nobody may have anything to complain of.
+    /// Ends the clients, and asserts that there was no violation.
     pub(crate) fn expect_exclusion(self) {
         self.ends.store(true, SeqCst);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -74,7 +74,7 @@ impl Crowd {
 }
 
 impl Monitor {
-    /// Acquires, looks, works a little and releases.
+    /// Acquires, checks the other holders, works a little and releases.
     fn acquire_once(&self, locks: &Locks, ttl: Duration, rng: &mut Rng) {
         let watch = Stopwatch::start();
         let granted = locks.mutex("crowd").ttl(ttl).blocking().acquire_within(LIMIT);
@@ -93,14 +93,14 @@ impl Monitor {
         let work_time = if rng.percent(10) { 300..1200 } else { 0..20 };
         sleep(rng.millis(work_time));
         self.inner.lock().unwrap().guards.retain(|other| !Arc::ptr_eq(other, &guard));
-        let guard = Arc::into_inner(guard).expect("others look at it only while it is inside");
+        let guard = Arc::into_inner(guard).expect("other clients use it only while it is in the list");
         let _ = guard.release_blocking();
     }
 
     fn enter(&self, guard: &Arc<Guard>) {
         let mut inner = self.inner.lock().unwrap();
         for other in &inner.guards {
-            // Who is valid after the other was is valid with it: a lost hold does not come back.
+            // If this hold is valid after the other one was, both were valid at once: a lost hold stays lost.
             if other.check() && guard.check() {
                 self.record_violation(format!("I1: {} and {} hold together", other.token(), guard.token()));
             }

@@ -1,4 +1,4 @@
-//! Futures that are dropped, executors that are blocked or gone.
+//! Futures that are dropped, and executors that are blocked or dropped.
 
 use std::{
     cell::RefCell,
@@ -21,8 +21,8 @@ fn f11_every_worker_is_blocked() {
         let bounded = locks.mutex("b").ttl(HELD).max_hold(millis(1000)).acquire().await.unwrap();
         sleep(millis(1000) + rng().millis(0..200));
         until_renewed(&guard);
-        assert!(guard.check(), "renewed by a thread that nobody can block");
-        assert!(!bounded.check(), "max_hold ends it all the same");
+        assert!(guard.check(), "renewed by the keeper, which has its own thread");
+        assert!(!bounded.check(), "max_hold ends the other hold");
     });
 }
 
@@ -37,7 +37,7 @@ fn f16_acquire_is_dropped_at_every_poll() {
                 held.replace(taken.then(|| acquire(&other, "a", LONG)));
                 locks.mutex("a").ttl(LONG).acquire()
             },
-            // It waits: so what it waits for comes to pass.
+            // The acquire waits, so release the name.
             || drop(held.take()),
             |polls| {
                 drop(held.take());
@@ -46,7 +46,7 @@ fn f16_acquire_is_dropped_at_every_poll() {
                 watch.assert_within(Duration::from_secs(1), &format!("I11 at {polls}"));
             },
         );
-        assert!(polls > 1, "it has to wait for its server at least");
+        assert!(polls > 1, "it waits at least for its server");
     }
     until("nothing is left", || rig.left("lock:a") == -2 && rig.waiters("a") == 0);
 }
@@ -62,7 +62,7 @@ fn f17_release_is_dropped_midway() {
         drop(release);
         let watch = Stopwatch::start();
         acquire(&other, "a", LONG).release_blocking().unwrap();
-        watch.assert_within(SLACK, "the release goes on");
+        watch.assert_within(SLACK, "the release is completed");
     }
 }
 
@@ -88,7 +88,7 @@ fn f18_waiter_is_dropped_when_it_is_notified() {
         guard.release_blocking().unwrap();
         let watch = Stopwatch::start();
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
-        watch.assert_within(SLACK, "the wake-up went on");
+        watch.assert_within(SLACK, "the next waiter was woken");
         dropping.join().unwrap();
     }
 }
@@ -106,9 +106,13 @@ fn f19_guard_is_dropped_without_an_executor() {
     drop(guard.unwrap());
     let watch = Stopwatch::start();
     let next = acquire(&rig.locks(), "a", LONG);
-    watch.assert_within(SLACK, "it is released");
+    watch.assert_within(SLACK, "the name is released");
     next.release_blocking().unwrap();
     let unreleased = acquire(&locks, "b", LONG);
-    assert_eq!(pollster::block_on(locks.close(millis(200))), 1, "close says what was left");
+    assert_eq!(
+        pollster::block_on(locks.close(millis(200))),
+        1,
+        "close reports the guard that was not dropped"
+    );
     assert!(!unreleased.check());
 }

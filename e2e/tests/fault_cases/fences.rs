@@ -1,4 +1,4 @@
-//! The other half of a lock.
+//! Fences, which protect the resource from outdated holders.
 
 use leasehold_e2e::results::{ResultStore, WriteOutcome};
 
@@ -27,18 +27,18 @@ fn f79_stale_holder_writes_before_the_first_write_of_the_next() {
     let (locks, results) = (rig.locks(), ResultStore::new(dir.path()));
     let stale = acquire(&locks, "a", millis(1000)).token();
     let next = acquire(&locks, "a", millis(1000)).token();
-    // Without the fence, what the stale one writes after the next has read is lost.
+    // Without a fence, a write of the stale holder after the read of the next holder is lost.
     let late =
         |fence| move |results: &ResultStore, list: &str| results.append(list, 1, fence, || ()).unwrap();
     let outcome = results
         .append("open", 2, None, || assert_eq!(late(None)(&results, "open"), WriteOutcome::Done))
         .unwrap();
     assert_eq!((outcome, results.lost_elements("open").unwrap()), (WriteOutcome::Done, 1));
-    // With it the next seals before it reads: from then on the stale one is refused.
+    // With a fence the next holder seals before it reads, and from then on the stale holder is refused.
     let between = || assert_eq!(late(Some(stale))(&results, "sealed"), WriteOutcome::Fenced);
     assert_eq!(results.append("sealed", 2, Some(next), between).unwrap(), WriteOutcome::Done);
     assert_eq!(results.lost_elements("sealed").unwrap(), 0);
-    // And what it wrote before that is read.
+    // The next holder reads what the stale holder wrote before the seal.
     assert_eq!(results.append("early", 1, Some(stale), || ()).unwrap(), WriteOutcome::Done);
     assert_eq!(results.append("early", 2, Some(next), || ()).unwrap(), WriteOutcome::Done);
     assert_eq!(

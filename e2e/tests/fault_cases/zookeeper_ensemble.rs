@@ -1,4 +1,4 @@
-//! The general rows, and F50, on three servers, of which some are stopped, killed or cut off.
+//! The general rows, and F50, on three ZooKeeper servers, some of them stopped, killed or cut off.
 
 use std::{thread::sleep, time::Duration};
 
@@ -11,9 +11,9 @@ use crate::{
     zookeeper_rig::{SHORTEST, nodes},
 };
 
-/// So long that a session outlasts an election, and the move of a client from a dead server to another.
+/// A ttl that outlasts an election and the move of a client from a dead server to another.
 const LONG: Duration = Duration::from_secs(15);
-/// Longer than all that is done to an ensemble takes on a busy machine.
+/// A ttl that outlasts all faults of a test on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn connect(ensemble: &ZookeeperEnsemble) -> Locks {
@@ -24,7 +24,7 @@ fn expect_clean(ensemble: &ZookeeperEnsemble) {
     until("no node is left", || nodes(&ensemble.four_letters(ensemble.leader(), "dump")).is_empty());
 }
 
-/// Does something to a server while holds exist: one that stands all the while, and many short ones.
+/// Injects a fault while there are holds: one during the whole test, and many short ones.
 fn under_load(inject: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
     let mut ensemble = ZookeeperEnsemble::start();
     let holder = connect(&ensemble);
@@ -34,7 +34,7 @@ fn under_load(inject: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
     inject(&mut ensemble, &crowd);
     crowd.wait_for_grants(10);
     crowd.expect_exclusion();
-    assert!(guard.check(), "kept through the servers that are left");
+    assert!(guard.check(), "the remaining servers renewed it");
     guard.release_blocking().unwrap();
     expect_clean(&ensemble);
 }
@@ -58,7 +58,7 @@ fn zookeeper_follower_is_cut_off_and_then_the_leader() {
         for node in [follower, ensemble.leader()] {
             ensemble.cut(node);
             let serves = |node| !ensemble.four_letters(node, "srvr").contains("not currently serving");
-            until("it knows", || !serves(node));
+            until("the server notices", || !serves(node));
             crowd.wait_for_grants(10);
             ensemble.heal(node);
         }
@@ -76,7 +76,7 @@ fn zookeeper_leader_is_stopped_and_resumed() {
     });
 }
 
-/// It goes on answering for some seconds after its leader has ended the session.
+/// The server still answers for some seconds after its leader has ended the session.
 #[test]
 fn f50_server_of_a_holder_is_cut_off_from_the_others() {
     let mut ensemble = ZookeeperEnsemble::start();

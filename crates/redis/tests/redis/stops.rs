@@ -313,15 +313,15 @@ impl ServerAndModel<'_> {
 
     /// A claim whose count, ttl, claim time and number of tokens depend on its number.
     fn claim_of(&self, number: u8) -> Claim {
-        let number = u64::from(number);
+        let factor = u64::from(number);
         let permits = Mode::Permits { count: 1 + u32::from(number % 3), limit: LIMIT };
-        let ttl = Duration::from_millis(1_500 + 2_500 * number);
+        let ttl = Duration::from_millis(1_500 + 2_500 * factor);
         Claim {
             id: id(self.run, number),
             name: name(self.run),
             mode: if self.shared { Mode::Shared } else { permits },
             ttl,
-            claim_time: Duration::from_millis(700 * number).min(ttl),
+            claim_time: Duration::from_millis(700 * factor).min(ttl),
             may_queue: number % 5 != 4,
             tokens: 1 + u32::from(number % 4),
             owner: "owner".into(),
