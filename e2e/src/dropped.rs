@@ -1,5 +1,5 @@
-//! Reconstructs the ends of attempts whose executor was dropped, because no code recorded them. The drop of the executor
-//! drops the guards and futures, and so releases and cancels; a killed process does not.
+//! Reconstructs the ends of attempts whose executor was dropped, because no code recorded them. The drop of the
+//! executor drops the guards and futures, and so releases and cancels; a killed process does not.
 
 use std::collections::BTreeMap;
 

@@ -48,8 +48,8 @@ pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }
 
-/// After a first calm, injects faults until the time is up, in storms whose effects last for `traces`. Returns the total
-/// length of the storms, and the count of each fault.
+/// After a first calm, injects faults until the time is up, in storms whose effects last for `traces`. Returns the
+/// total length of the storms, and the count of each fault.
 pub fn inject_faults<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
@@ -67,8 +67,8 @@ pub fn inject_faults<W: World>(
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     sleep(WARM_UP);
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
-    // The holds of a killed process may last longer than any calm, so later no lock is certainly free. Lost wake-ups are
-    // found best before the first kill.
+    // The holds of a killed process may last longer than any calm, so later no lock is certainly free. Lost wake-ups
+    // are found best before the first kill.
     sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();

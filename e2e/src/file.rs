@@ -103,7 +103,8 @@ impl World for Files {
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
-        // Lock files stay. The next waiter removes the wake pipes of killed processes, so count only pipes with a reader.
+        // Lock files stay. The next waiter removes the wake pipes of killed processes, so count only pipes with a
+        // reader.
         let open_pipes = |path: &PathBuf| {
             let mut pipe = File::options();
             pipe.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).is_ok()

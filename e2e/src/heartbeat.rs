@@ -58,8 +58,8 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// Begins to measure what all clients share. Children of this process that run `program` are clients; all others are
-    /// servers, whose data is on the disk below `disk`, if any.
+    /// Begins to measure what all clients share. Children of this process that run `program` are clients; all others
+    /// are servers, whose data is on the disk below `disk`, if any.
     ///
     /// # Errors
     /// When no file can be written there.

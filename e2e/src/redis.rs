@@ -63,7 +63,8 @@ fn keys_left(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> 
     keys.filter(|key| !may_remain(key, &command)).map(|key| (format!("key {key}"), 1)).collect()
 }
 
-/// How long the keys of a queue may remain, in milliseconds: the queue entries of killed clients stay until they expire.
+/// How long the keys of a queue may remain, in milliseconds: the queue entries of killed clients stay until they
+/// expire.
 const QUEUE_LIFE: i64 = 70_000;
 /// The same for the keys of shared holds, which are remembered for an hour after their lease.
 const HOLDS_LIFE: i64 = 3_601_000;

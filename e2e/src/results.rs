@@ -102,8 +102,8 @@ impl ResultStore {
         Ok((self.acknowledged(counter)?.len() as u64).saturating_sub(count))
     }
 
-    /// Reads, calls `between`, and writes. With a fence it *seals* before the read (F79): it shows its token, so that the
-    /// fence refuses smaller tokens from then on.
+    /// Reads, calls `between`, and writes. With a fence it *seals* before the read (F79): it shows its token, so that
+    /// the fence refuses smaller tokens from then on.
     fn change(
         &self,
         name: &str,

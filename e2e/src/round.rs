@@ -34,8 +34,8 @@ use crate::{
 pub const PEER: &str = "peer ";
 /// The same on three independent masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
-/// How much time of the machine may pass until everything has expired: leases, minimum hold times, and the queue entries
-/// of dead waiters, which last up to a minute (`MAX_ENTRY_LIFE`).
+/// How much time of the machine may pass until everything has expired: leases, minimum hold times, and the queue
+/// entries of dead waiters, which last up to a minute (`MAX_ENTRY_LIFE`).
 const REST: Duration = Duration::from_secs(75);
 
 /// The interval at which the end of everything is checked.

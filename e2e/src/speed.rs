@@ -57,9 +57,9 @@ const POSTGRES: EngineSpeed = EngineSpeed { place: MAX_ENTRY_LIFE, ..SQL };
 /// In addition, writers of one file have no queue: a process may find no moment to poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
-/// etcd counts in whole seconds and reports only complete ones. It looks for expired leases twice a second. If no client
-/// is left to end a minimum hold time that is below the shortest lease, the name stays taken for the shortest lease. A
-/// restarted server gives every lease its whole ttl again.
+/// etcd counts in whole seconds and reports only complete ones. It looks for expired leases twice a second. If no
+/// client is left to end a minimum hold time that is below the shortest lease, the name stays taken for the shortest
+/// lease. A restarted server gives every lease its whole ttl again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(8),

@@ -18,7 +18,8 @@ const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// By how much a wait may exceed its limit, in addition to the stalls of the machine. I12 allows a tenth of a second,
 /// and the simulation judges by that. Here an operation goes through several threads and processes, and each may wait a
-/// little for the one before. Of several such waits in sequence, only the longest in an interval is measured as a stall.
+/// little for the one before. Of several such waits in sequence, only the longest in an interval is measured as a
+/// stall.
 const OVER_LIMIT: Duration = Duration::from_millis(250);
 
 /// Judges the events of a round. Returns the figures, and a text for each violation.
@@ -69,7 +70,8 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
 }
 
 fn promised(invariant: Invariant, promise: Promise) -> bool {
-    // A server that loses its data frees all holds. It also loses the waiters, which return at their own poll intervals.
+    // A server that loses its data frees all holds. It also loses the waiters, which return at their own poll
+    // intervals.
     promise == Promise::Exclusion || !matches!(invariant, Invariant::Exclusion | Invariant::Releases)
 }
 

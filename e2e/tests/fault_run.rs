@@ -1,4 +1,5 @@
-//! A short storm on two engines, selected by the date. The nightly tests in `smoke.rs` run longer storms on all engines.
+//! A short storm on two engines, selected by the date. The nightly tests in `smoke.rs` run longer storms on all
+//! engines.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

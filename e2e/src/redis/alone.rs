@@ -99,8 +99,8 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max()
     }
 
-    /// Simulates a power cut by cutting the end of the log, which was not synced. SIGKILL alone loses nothing, because the
-    /// kernel still has the data.
+    /// Simulates a power cut by cutting the end of the log, which was not synced. SIGKILL alone loses nothing, because
+    /// the kernel still has the data.
     fn cut_power(&mut self) {
         self.0.kill();
         let cut = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());

@@ -1,5 +1,5 @@
-//! Three independent masters, one at a time under a fault: it is killed, emptied, stopped, loses its connections, or its
-//! clock steps. Exclusion is always promised.
+//! Three independent masters, one at a time under a fault: it is killed, emptied, stopped, loses its connections, or
+//! its clock steps. Exclusion is always promised.
 
 use std::{
     collections::BTreeMap,

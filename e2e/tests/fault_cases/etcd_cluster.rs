@@ -16,7 +16,8 @@ use crate::{
 
 /// A ttl that outlasts an election and the move of a client from a dead member to another.
 const LONG: Duration = Duration::from_secs(10);
-/// A ttl that outlasts all faults of a test on a busy machine, so that the hold does not depend on the time of elections.
+/// A ttl that outlasts all faults of a test on a busy machine, so that the hold does not depend on the time of
+/// elections.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn connect(cluster: &EtcdCluster) -> Locks {

@@ -67,7 +67,8 @@ fn f45_foreign_lock_on_one_of_them() {
     let foreign = Foreign::holding(&rig, &shown);
     assert_eq!(["a/b", "a", "a/b/c"].map(taken), [true, false, false]);
     drop(foreign);
-    // For clients of etcd a lock of `/locks/b/c` is in the queue of `/locks/b`. So it is for us: it takes `b`, not `b/c`.
+    // For clients of etcd a lock of `/locks/b/c` is in the queue of `/locks/b`. So it is for us: it takes `b`, not
+    // `b/c`.
     let _foreign = Foreign::holding(&rig, "/locks/b/c");
     assert_eq!(["b", "b/c", "c"].map(taken), [true, false, false]);
 }

@@ -6,12 +6,12 @@
 //! | row | fault | test |
 //! |---|---|---|
 //! | F21 | a child process of a fork drops the guard | `leasehold-core`, `locks/fork.rs` |
-//! | F23 | the command is killed while its child runs; the lease is lost meanwhile | `leasehold-cli`, `cli/processes.rs`, `cli/redis.rs` |
-//! | F25 | a master is cut off, and the promoted replica lacks the newest grant | `leasehold-redis`, `redis/sentinel_failovers.rs` |
-//! | F26 | the master is killed after all replicas have a grant; the guarantee promises no more | `leasehold-redis`, `redis/replicated.rs` |
+//! | F23 | the command is killed, or its lease ends, while its child runs | `leasehold-cli`, `processes.rs`, `redis.rs` |
+//! | F25 | a promoted replica lacks the newest grant | `leasehold-redis`, `redis/sentinel_failovers.rs` |
+//! | F26 | a master is killed after all replicas have a grant | `leasehold-redis`, `redis/replicated.rs` |
 //! | F27 | too few replicas have a grant | `leasehold-redis`, `redis/replicated.rs` |
 //! | F28 | a master that lost its replicas | `leasehold-redis`, `redis/replicated.rs` |
-//! | F40 | one of several readers expires, a writer waits, a later reader waits | `leasehold-redis`, `redis/readers.rs` |
+//! | F40 | one of several readers expires; a writer and a later reader wait | `leasehold-redis`, `redis/readers.rs` |
 //! | F67 | lock files on a network file system | `leasehold-core`, `file/far.rs` |
 //! | F74 | two clients take two names in two orders | no request takes several names yet |
 //! | F76 | two layouts of keys | `leasehold-redis`, `redis/foreign.rs`; the file engine's in `file/state.rs` |

@@ -1,4 +1,4 @@
-//! A program with redsync for Go. It is built once for each list of versions, below `target/tmp`, by `go`.
+//! A program with redsync for Go. `go` builds it once for each list of versions, below `target/tmp`.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
 
 use crate::packages::{Neighbour, installed};
 
-/// What it is built with.
+/// The modules that it needs.
 const MODULES: [&str; 2] =
     ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
 
-/// Where it is.
+/// The path of the program.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
@@ -37,12 +37,12 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
-/// The words that start the program.
+/// The command line that starts the program.
 pub(crate) fn command_line(orders: &[&str]) -> Vec<String> {
     [&[PROGRAM.to_str().unwrap()], orders].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Starts it: see `masters.go` for its orders.
+/// Starts the program: see `masters.go` for its arguments.
 pub(crate) fn start(orders: &[&str]) -> Neighbour {
     let mut command = Command::new(&*PROGRAM);
     command.args(orders);

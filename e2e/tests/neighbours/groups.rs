@@ -1,4 +1,5 @@
-//! Beside redis-py's clients of Sentinels and of a Cluster, under the same name, while holders are killed and masters change.
+//! redis-py's clients of Sentinels and of a Cluster share a name with leasehold, while holders are killed and masters
+//! change.
 
 use std::{
     fs,
@@ -15,48 +16,48 @@ use crate::{
     packages::Neighbour,
 };
 
-/// Programs of each side.
+/// The number of programs of each side.
 const OF_EACH: usize = 3;
 pub(crate) const SIDES: [&str; 2] = ["ours", "theirs"];
-/// Longer than a fail-over takes: the time after which a server is taken for down is at most 1.5 s here.
+/// The ttl, longer than a fail-over takes: here a server is considered down after at most 1.5 s.
 const TTL: Duration = Duration::from_secs(8);
-/// How many turns each side has after each event before the next.
+/// The number of sections of each side after each event, before the next event.
 const TURNS: usize = 15;
-/// How often each event strikes a holder of each side.
+/// How often each event is injected while a program of each side holds.
 pub(crate) const ROUNDS: usize = 2;
-/// For what never comes if it does not come soon.
+/// The time limit for events that come soon or never.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Of both sides.
+/// The name of the lock that both sides use.
 const NAME: &str = "shared";
 
-/// What happens to servers.
+/// A fault of servers.
 pub(crate) struct ServerFault<T> {
-    /// Answers which of them is struck.
+    /// Begins the fault, and returns the server under the fault.
     pub(crate) begin: fn(&mut T) -> usize,
-    /// Ends it: afterwards all is as it was.
+    /// Ends the fault, and restores the earlier state.
     pub(crate) end: fn(&mut T, usize),
-    /// Whether it may lose what was acknowledged.
+    /// Whether acknowledged writes may be lost.
     pub(crate) loses: bool,
 }
 
-/// Servers, and the programs that take turns there.
+/// The programs of both sides, which share the lock.
 pub(crate) struct Contest<'a> {
     dir: &'a Path,
-    /// How a program of each side is started, up to the directory.
+    /// The command line of each side, without the directory and the name of the program.
     commands: [Vec<String>; 2],
     programs: Vec<(String, Neighbour)>,
     started: usize,
 }
 
 impl<'a> Contest<'a> {
-    /// Starts all: ours at this URL, theirs by the client of this kind at these places.
+    /// Starts all programs: ours at this URL, and those of redis-py with this kind of client at these addresses.
     fn start(dir: &'a Path, url: &str, kind: &str, places: &str) -> Self {
         let key = format!("lock:{NAME}");
         let theirs = ["python3", "turns.py", kind, places, &key];
         Self::of(dir, url, theirs.map(str::to_owned).to_vec())
     }
 
-    /// The same, theirs by these words. They are told the time of a lease besides.
+    /// Starts all programs: ours at this URL, and the others by this command line, to which the ttl is added.
     pub(crate) fn of(dir: &'a Path, url: &str, mut theirs: Vec<String>) -> Self {
         fs::write(dir.join("journal"), "").unwrap();
         let ttl = TTL.as_millis().to_string();
@@ -88,21 +89,21 @@ impl<'a> Contest<'a> {
 
     fn note(&self, line: &str) {
         let mut journal = fs::OpenOptions::new().append(true).open(self.dir.join("journal")).unwrap();
-        // In one step, so that no other line comes between.
+        // In one write, so that no other line is mixed into it.
         journal.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Waits until somebody of a side is inside, and stays there until [`resume`](Self::resume).
+    /// Waits until a program of a side holds the lock, and makes it hold until [`resume`](Self::resume).
     fn keep_inside(&self, side: &str) -> String {
-        // In one step: who reads half of the word goes out.
+        // In one step, because a program that reads a part of the word leaves its section.
         fs::write(self.dir.join("draft"), side).unwrap();
         fs::rename(self.dir.join("draft"), self.dir.join("linger")).unwrap();
-        self.until(&format!("somebody of {side} is inside"), || {
+        self.until(&format!("a program of {side} holds the lock"), || {
             holder_of(&self.journal()).filter(|program| program.starts_with(side)).map(str::to_owned)
         })
     }
 
-    /// Lets whoever is inside go on, and waits until each side has had its turns.
+    /// Lets the holder leave its section, and waits until each side has had its sections.
     fn resume(&self) {
         let _ = fs::remove_file(self.dir.join("linger"));
         let turns = || {
@@ -112,13 +113,13 @@ impl<'a> Contest<'a> {
             [entered.count() - theirs, theirs]
         };
         let before = turns();
-        self.until("each side had its turns", || {
+        self.until("each side had its sections", || {
             let now = turns();
             (0..2).all(|side| now[side] >= before[side] + TURNS).then_some(())
         });
     }
 
-    /// Kills whoever of a side is inside. Another takes its place.
+    /// Kills the holder of a side, and starts another program in its place.
     pub(crate) fn kill(&mut self, side: &str) {
         let program = self.keep_inside(side);
         let place = self.programs.iter().position(|(known, _)| *known == program).unwrap();
@@ -128,7 +129,7 @@ impl<'a> Contest<'a> {
         self.resume();
     }
 
-    /// Something happens to the servers while somebody of a side is inside.
+    /// Injects a fault into the servers while a program of a side holds the lock.
     pub(crate) fn inject<T>(&mut self, side: &str, servers: &mut T, fault: &ServerFault<T>) {
         self.keep_inside(side);
         if fault.loses {
@@ -138,7 +139,7 @@ impl<'a> Contest<'a> {
         self.resume();
         (fault.end)(servers, target);
         if fault.loses {
-            // What a master granted that is none any more lasts for so long.
+            // A grant of a replaced master lasts for so long.
             std::thread::sleep(TTL);
             self.note("lossy ends");
         }
@@ -163,7 +164,7 @@ impl<'a> Contest<'a> {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Ends all programs, and judges what they wrote down.
+    /// Ends all programs, and judges their journal.
     pub(crate) fn finish(mut self, what: &str) -> Tally {
         fs::write(self.dir.join("over"), "").unwrap();
         self.programs.drain(..).for_each(|(_, program)| program.finish());
@@ -182,8 +183,8 @@ pub(crate) fn joined(ports: &[u16]) -> String {
     ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Both sides stay out of each other's turns but, perhaps, around a fail-over, which may lose what a replica had not received; and after
-/// a planned one programs that stay at the old master hold beside those that follow.
+/// Both sides exclude each other, except perhaps around a fail-over: it may lose what a replica had not received, and
+/// after a planned fail-over some programs stay at the old master for a while.
 #[test]
 fn redis_py_by_sentinels() {
     let mut servers = RedisSentinels::start();
@@ -215,7 +216,7 @@ fn redis_py_by_sentinels() {
     expect_no_overlap(&contest.finish("redis-py, Sentinel"));
 }
 
-/// As with Sentinels; but planned fail-overs and moves of the slot lose nothing, so there is no excuse for an overlap.
+/// As with Sentinels, but planned fail-overs and migrations of the slot lose nothing, so they excuse no overlap.
 #[test]
 fn redis_py_on_a_cluster() {
     let mut servers = RedisCluster::start();
@@ -256,7 +257,7 @@ fn owner(servers: &RedisCluster) -> usize {
     servers.owner(slot(servers))
 }
 
-/// Makes the replica of the owner the owner, as planned.
+/// Makes the replica of the owner take over by a planned fail-over.
 fn fail_over(servers: &mut RedisCluster) -> usize {
     let owner = owner(servers);
     let follows =

@@ -1,4 +1,4 @@
-//! A program with Redisson for Java. Its packages are fetched once for each list of versions, below `target/tmp`, by `mvn`.
+//! A program with Redisson for Java. `mvn` fetches its packages once for each list of versions, below `target/tmp`.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
 
 use crate::packages::{Neighbour, installed};
 
-/// Where they are found, what, and which version.
+/// The packages: group, name and version.
 const PACKAGES: [[&str; 3]; 2] =
     [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
 
-/// What Java is to look through for classes.
+/// The class path.
 static CLASSES: LazyLock<String> = LazyLock::new(|| {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-java");
     let source = fs::read_to_string(folder().join("Neighbour.java")).unwrap();
@@ -27,7 +27,8 @@ static CLASSES: LazyLock<String> = LazyLock::new(|| {
     fs::create_dir_all(&classes).unwrap();
     let needed = PACKAGES.map(|[group, name, version]| {
         format!(
-            "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+            "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>\
+             </dependency>"
         )
     });
     let project = format!(
@@ -52,7 +53,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours")
 }
 
-/// The words that start the program: one that is small, and soon there.
+/// The command line that starts the program, with options for little memory and a fast start.
 pub(crate) fn command_line(orders: &[&str]) -> Vec<String> {
     let java = [
         "java",
@@ -66,7 +67,7 @@ pub(crate) fn command_line(orders: &[&str]) -> Vec<String> {
     java.iter().chain(orders).map(|&word| word.to_owned()).collect()
 }
 
-/// Starts the program: see `Neighbour.java` for its orders.
+/// Starts the program: see `Neighbour.java` for its arguments.
 pub(crate) fn start(orders: &[&str]) -> Neighbour {
     let command_line = command_line(orders);
     let mut command = Command::new(&command_line[0]);

@@ -1,5 +1,5 @@
-//! Programs that lock with packages of PyPI and npm. What they need is installed once for each list of versions, below
-//! `target/tmp`, by `pip` and `npm`: the machine that runs these tests has them, beside `python3` and `node`.
+//! Programs that lock with packages of PyPI and npm. `pip` and `npm` install the packages once for each list of
+//! versions, below `target/tmp`. The machine must have them, and `python3` and `node`.
 
 use std::{
     fs,
@@ -26,10 +26,10 @@ const NODE: [&str; 4] = [
     "redlock5@npm:redlock@5.0.0-beta.2",
     "redis-semaphore@5.8.0",
 ];
-/// For what never comes if it does not come soon.
+/// The time limit for events that come soon or never.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Where the packages are.
+/// The directory of the packages.
 static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours");
     let (list, wanted) = (place.join("list"), [&PYTHON[..], &NODE[..]].concat().join("\n"));
@@ -50,7 +50,9 @@ static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
 
 pub(crate) fn installed(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| {
-        panic!("{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, go, and their registries")
+        panic!(
+            "{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, go, and their registries"
+        )
     });
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -59,7 +61,7 @@ pub(crate) fn installed(command: &mut Command) {
 pub(crate) struct Neighbour(Child);
 
 impl Neighbour {
-    /// `kind` is a package as the scripts beside this file call it.
+    /// Starts a program; `kind` is a package as in the scripts beside this file.
     pub(crate) fn start(kind: &str, what: &str, place: &str, name: &str, sections: usize) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
         let is_node = ["redlock4", "redlock5", "mutex", "semaphore"].contains(&kind);
@@ -69,35 +71,35 @@ impl Neighbour {
         Self::run(command)
     }
 
-    /// Starts a program that finds the packages.
+    /// Runs a command with the search paths of the packages.
     pub(crate) fn run(mut command: Command) -> Self {
         command.env("PYTHONPATH", PACKAGES.join("python")).env("NODE_PATH", PACKAGES.join("node_modules"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// What it says first: "held", or "taken".
+    /// The first line of output: "held" or "taken".
     pub(crate) fn first_line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Lets it go, and waits until it has done what it was started for.
+    /// Closes its standard input, so that it releases, and waits for its end.
     pub(crate) fn finish(mut self) {
         drop(self.0.stdin.take());
         let limit = Instant::now() + PATIENCE;
         while Instant::now() < limit {
             if let Some(status) = self.0.try_wait().unwrap() {
-                return assert!(status.success(), "it failed: {status}");
+                return assert!(status.success(), "the program failed: {status}");
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("it sleeps on");
+        panic!("the program does not end");
     }
 }
 
-/// Also when a test fails.
+/// Kills the program, even if the test fails.
 impl Drop for Neighbour {
     fn drop(&mut self) {
         let _ = self.0.kill();

@@ -1,4 +1,4 @@
-//! Beside Redisson, under the same names: URLs with `layout=redisson`.
+//! Redisson and leasehold with `layout=redisson` share names.
 
 use std::{path::Path, thread::spawn, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
 };
 
 const KEY: &str = "lock:shared";
-/// Programs of each side, and how often each of them has its turn.
+/// The number of programs of each side, and of sections of each program.
 const OF_EACH: usize = 2;
 const SECTIONS: usize = 40;
-/// For so long a waiter of Redisson's sleeps without a message: longer than anybody here waits for it.
+/// A ttl that outlasts the test. Without a message a waiter of Redisson sleeps for this time.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn url(port: u16) -> String {
@@ -25,13 +25,13 @@ fn locks(server: &RedisServer) -> Locks {
     Locks::connect(&url(server.port())).unwrap()
 }
 
-/// Ours and theirs take turns: nobody meets another, and everybody gets through.
+/// Programs of both sides share a lock: no sections overlap, and all programs end.
 fn take_turns(kind: &str, ours: fn(&Locks) -> Request) {
     let server = RedisServer::start(&[]);
     let port = server.port().to_string();
     let sections = SECTIONS.to_string();
     let theirs = (0..OF_EACH).map(|_| java::start(&["turns", kind, &port, KEY, &sections])).collect();
-    // A client of its own each, as processes have.
+    // Each thread has its own client, like a separate process.
     let clients: Vec<_> = (0..OF_EACH).map(|_| locks(&server)).collect();
     turns::take_turns(&server, (&clients, ours), theirs, SECTIONS);
 }
@@ -61,7 +61,7 @@ fn write_lock() {
     take_turns("write", |locks| locks.rw("shared").write());
 }
 
-/// Each kind of theirs, and what of ours shares with it.
+/// Each kind of lock of Redisson, with each kind of ours.
 #[test]
 fn each_program_sees_the_holds_of_the_other_and_readers_share() {
     let server = RedisServer::start(&[]);
@@ -94,7 +94,7 @@ fn each_program_sees_the_holds_of_the_other_and_readers_share() {
     assert_eq!(server.command(&["EXISTS", KEY]), ["0"]);
 }
 
-/// By a message: they sleep for as long as ours lasted when they looked.
+/// A message wakes the waiters of Redisson, which otherwise sleep until the end of the lease that they saw.
 #[test]
 fn a_release_wakes_the_waiters_of_the_other_program() {
     let server = RedisServer::start(&[]);
@@ -121,10 +121,10 @@ fn a_release_wakes_the_waiters_of_the_other_program() {
     }
 }
 
-/// One after the other inside, whoever is killed there; and tokens grow over both sides.
+/// Holders of both sides are killed. No sections overlap, and tokens grow over both sides.
 fn kill_holders(kind: &str) {
     let server = RedisServer::start(&[]);
-    // A FencedLock is in use: from then on its tokens and ours are one sequence.
+    // A FencedLock is in use, so its tokens and ours are one sequence.
     server.command(&["SET", "redisson_lock_token:{lock:shared}", "0"]);
     let dir = tempfile::tempdir().unwrap();
     let places = server.port().to_string();
@@ -180,7 +180,8 @@ fn on_a_cluster() {
     expect_no_overlap(&contest.finish("Redisson, Cluster"));
 }
 
-/// Redisson 4.7.0 by `SUBSCRIBE`: once it listened by `SSUBSCRIBE`, as by default, in a slot that moves, it never does so again.
+/// Redisson 4.7.0 uses plain channels here. By default it uses sharded channels, and does not subscribe again after the
+/// slot has moved.
 #[test]
 fn on_a_cluster_whose_slot_moves() {
     let mut servers = RedisCluster::start();

@@ -1,4 +1,5 @@
-//! On three independent Redis masters, beside the Redlocks of other programs: each excludes the other, also when a holder is killed.
+//! Redlocks of other packages on three independent Redis masters: leasehold and each package exclude each other, even
+//! when a holder is killed.
 
 use std::{path::Path, process::Command};
 
@@ -12,12 +13,12 @@ use crate::{
     turns,
 };
 
-/// Programs of each side, and how often each of them has its turn.
+/// The number of programs of each side, and of sections of each program.
 const OF_EACH: usize = 2;
 const SECTIONS: usize = 15;
-/// What the clocks of nodes are ahead, in seconds: so long they seem to have run, and each has a vote.
+/// How many seconds the clocks of the nodes are ahead, so that each node seems to be old enough for a vote.
 const AGE: i64 = 1_000_000;
-/// The lease of who is killed, in ms.
+/// The ttl of a holder that is killed, in milliseconds.
 const LEASE: &str = "3000";
 
 fn nodes() -> Vec<RedisServer> {
@@ -58,7 +59,7 @@ fn exclude_each_other(kind: &str, prefix: &str) {
     let nodes = nodes();
     let ours = locks(&nodes, prefix);
     let request = ours.mutex("shared").blocking();
-    // One of theirs holds, and is killed: ours waits for its lease.
+    // A holder of the other package is killed, and our claim waits for the end of its lease.
     let mut holder = theirs(kind, "hold", &nodes, LEASE);
     assert_eq!(holder.first_line(), "held");
     assert!(request.try_acquire().unwrap_err().is_taken());
@@ -97,7 +98,7 @@ fn pottery() {
     exclude_each_other("pottery", "redlock:");
 }
 
-/// Whoever is inside is killed, and a node hangs while somebody of each side is.
+/// Holders are killed, and a node hangs while a program of each side holds.
 #[test]
 fn redsync() {
     let mut nodes = nodes();
@@ -117,7 +118,7 @@ fn redsync() {
     let theirs = go::command_line(&["until", &servers, "lock:shared"]);
     let mut contest = Contest::of(dir.path(), &url(&nodes, "lock:"), theirs);
     for at in 0..ROUNDS {
-        // Which node it is, is another each time.
+        // Another node in each round.
         let hangs: ServerFault<Vec<RedisServer>> = ServerFault {
             begin: if at == 0 { |nodes| pause(nodes, 0) } else { |nodes| pause(nodes, 2) },
             end: |nodes, node| nodes[node].resume(),

@@ -1,4 +1,4 @@
-//! Sections in turns with other programs on one Redis: a key says that somebody is inside, and a count must lose no section.
+//! Sections of several programs on one Redis: a key marks a program in its section, and a counter shows lost sections.
 
 use std::thread::scope;
 
@@ -7,8 +7,8 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::packages::Neighbour;
 
-/// Runs sections of ours, one thread for each client, beside `theirs`, of which each has as many. Checks that no two programs were
-/// inside at once.
+/// Runs `sections` sections on a thread for each of our clients, while each of the other programs runs as many. Asserts
+/// that no two sections overlapped and that none was lost.
 pub(crate) fn take_turns(
     server: &RedisServer,
     (ours, request): (&[Locks], fn(&Locks) -> Request),
@@ -34,6 +34,6 @@ pub(crate) fn take_turns(
         }
     });
     theirs.into_iter().for_each(Neighbour::finish);
-    assert_eq!(command(&["GET", "overlaps"]), "", "nobody was inside with another");
+    assert_eq!(command(&["GET", "overlaps"]), "", "no two programs were in the section at once");
     assert_eq!(command(&["GET", "count"]), all.to_string(), "no section was lost");
 }
