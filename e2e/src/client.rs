@@ -1,4 +1,4 @@
-//! A client: a process, or its stand-in within one process, whose tasks work under locks until the time is up.
+//! A client, whose tasks work under locks until the time is up. It is a process, or on the memory engine a part of one.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,9 +22,9 @@ const CLOSE: Duration = Duration::from_secs(12);
 /// The schemes of engines without a server, where only one client at a time can proceed.
 const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
 
-/// The parameters of a client.
+/// The arguments of a client.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct ClientArguments {
     /// Its role: `client`, or the name of another lock crate.
     pub role: String,
     /// The URL of the engine.
@@ -43,7 +43,7 @@ pub struct Orders {
 
 /// The state that the tasks of a client share.
 #[derive(Clone)]
-pub struct Desk {
+pub struct ClientState {
     /// The locks of the client.
     pub locks: Locks,
     /// The recorder of the client's history.
@@ -56,7 +56,7 @@ pub struct Desk {
     pub until: u64,
 }
 
-impl Orders {
+impl ClientArguments {
     /// The parameters as arguments of the program.
     #[must_use]
     pub fn args(&self) -> Vec<String> {
@@ -97,21 +97,26 @@ impl Orders {
 /// # Errors
 /// When the client cannot start.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
-    let orders = Orders::parse(args)?;
-    let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
+    let arguments = ClientArguments::parse(args)?;
+    let recorder = Arc::new(Recorder::to_file(arguments.run, &arguments.history)?);
     // A first runtime creates resources that last as long as the process, so create it before the count.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, before) = (now_nanos(), own_resources()?);
     {
-        let is_alone = !SERVERLESS.iter().any(|scheme| orders.url.starts_with(scheme));
+        let is_alone = !SERVERLESS.iter().any(|scheme| arguments.url.starts_with(scheme));
         let _heartbeat = Heartbeat::of_process(Arc::clone(&recorder), is_alone.then(process::id));
-        let locks = leasehold::Locks::connect(&orders.url)?;
-        let (seed, until, results) = (orders.seed, orders.until, ResultStore::new(&orders.results));
-        let desk =
-            Desk { locks: Locks::clone(&locks), recorder: Arc::clone(&recorder), results, seed, until };
+        let locks = leasehold::Locks::connect(&arguments.url)?;
+        let (seed, until, results) = (arguments.seed, arguments.until, ResultStore::new(&arguments.results));
+        let state = ClientState {
+            locks: Locks::clone(&locks),
+            recorder: Arc::clone(&recorder),
+            results,
+            seed,
+            until,
+        };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
-        runtime.block_on(work(&desk));
+        runtime.block_on(work(&state));
     }
     // Both counts are recorded at the end, because a killed client reports no second count.
     recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: before });
@@ -129,8 +134,8 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
 }
 
 /// Works until the time is up and all started work has ended.
-pub async fn work(desk: &Desk) {
-    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(desk.clone(), task))).collect();
+pub async fn work(state: &ClientState) {
+    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(state.clone(), task))).collect();
     for task in tasks {
         if let Err(error) = task.await
             && error.is_panic()
@@ -138,7 +143,7 @@ pub async fn work(desk: &Desk) {
             std::panic::resume_unwind(error.into_panic());
         }
     }
-    desk.locks.close(CLOSE).await;
+    state.locks.close(CLOSE).await;
 }
 
 /// I6: the resources of the process that must not remain at the end.

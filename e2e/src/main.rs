@@ -8,12 +8,12 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let ended = match args[..] {
-        ["client", ref orders @ ..] => client::main(orders).map(|()| ExitCode::SUCCESS),
-        ["holder", ref orders @ ..] => holder::main(orders).map(|()| ExitCode::SUCCESS),
-        ["turns", ref orders @ ..] => turns::main(orders).map(|()| ExitCode::SUCCESS),
-        ["writer", ref orders @ ..] => fenced::writer(orders).map(|()| ExitCode::SUCCESS),
-        ["torture", ref typed @ ..] => torture::main(typed),
-        ["fenced", ref typed @ ..] => fenced::main(typed),
+        ["client", ref arguments @ ..] => client::main(arguments).map(|()| ExitCode::SUCCESS),
+        ["holder", ref arguments @ ..] => holder::main(arguments).map(|()| ExitCode::SUCCESS),
+        ["turns", ref arguments @ ..] => turns::main(arguments).map(|()| ExitCode::SUCCESS),
+        ["writer", ref arguments @ ..] => fenced::writer(arguments).map(|()| ExitCode::SUCCESS),
+        ["torture", ref arguments @ ..] => torture::main(arguments),
+        ["fenced", ref arguments @ ..] => fenced::main(arguments),
         _ => Err("expected `torture` or `fenced`".into()),
     };
     ended.unwrap_or_else(|failure| {

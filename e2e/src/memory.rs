@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     Failure,
-    client::{self, Desk, THREADS},
+    client::{self, ClientState, THREADS},
     dropped::ends,
     heartbeat::Heartbeat,
     results::ResultStore,
@@ -88,8 +88,8 @@ impl Memory {
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
         let heartbeat = Heartbeat::of_process(Arc::clone(&recorder), Some(proc));
-        let desk = Desk { locks, recorder, results: ResultStore::new(dir), seed, until };
-        let work = runtime.spawn(async move { client::work(&desk).await });
+        let state = ClientState { locks, recorder, results: ResultStore::new(dir), seed, until };
+        let work = runtime.spawn(async move { client::work(&state).await });
         Ok(Client { proc, wire, runtime: Some(runtime), work, _heartbeat: heartbeat })
     }
 

@@ -30,7 +30,7 @@ use crate::{
     zookeeper::{ENSEMBLE, Ensemble, One},
 };
 
-/// The prefix of the name of another lock crate that takes the place of leasehold on Redis.
+/// The prefix of the name of another lock crate that replaces leasehold on Redis.
 pub const PEER: &str = "peer ";
 /// The same on three independent masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
@@ -65,7 +65,7 @@ pub struct Outcome {
 }
 
 impl Round<'_> {
-    /// Runs the round. Calls `tell` repeatedly with the number of faults so far.
+    /// Runs the round. Calls `report` repeatedly with the number of faults so far.
     ///
     /// # Errors
     /// When it cannot be run, or a client hangs.

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    client::Desk,
+    client::ClientState,
     rng::Rng,
     task::{TTL, has_certain_releases, ttl},
 };
@@ -26,18 +26,24 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 const RENEWAL_STEP: Duration = Duration::from_millis(50);
 
 /// Works under a lock for a while, checks the hold repeatedly, and releases it.
-pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
+pub async fn under(
+    state: &ClientState,
+    lock: &str,
+    active_hold: ActiveHold<'_>,
+    guard: Guard,
+    rng: &mut Rng,
+) {
     let length = match rng.below(1000) {
         0..920 => rng.millis(0..2),
         920..992 => rng.millis(2..25),
         992..998 => rng.millis(100..600),
         // Measured in leases, so that some end during the section.
-        _ => ttl(&desk.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
+        _ => ttl(&state.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
     };
     // The fence may refuse the append, which is no error. Lost appends are counted at the end.
     let work = (guard.mode() == Mode::Exclusive && rng.percent(5)).then(|| {
         let (results, lock, element, token) =
-            (desk.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
+            (state.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
         spawn_blocking(move || results.append(&lock, element, Some(token), || ()))
     });
     work_under(&active_hold, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;

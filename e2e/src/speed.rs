@@ -22,7 +22,7 @@ pub struct EngineSpeed {
     /// I7: how long a lock may be free while a live claim waits.
     pub wake: Duration,
     /// How long a queue entry lasts at least after the last request of its claim.
-    pub place: Duration,
+    pub entry_life: Duration,
     /// The additional wait for events without a notification, such as the end of a minimum hold time.
     pub poll: Duration,
     /// The faults after which all holds of every process are in doubt until they are renewed.
@@ -37,7 +37,7 @@ const FINE: EngineSpeed = EngineSpeed {
     overdue: Duration::ZERO,
     stale: Duration::ZERO,
     wake: WAKE,
-    place: MIN_ENTRY_LIFE,
+    entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
 };
@@ -52,7 +52,7 @@ const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FIN
 const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
 
 /// A PostgreSQL client that gets notifications refreshes its queue entry twice a minute.
-const POSTGRES: EngineSpeed = EngineSpeed { place: MAX_ENTRY_LIFE, ..SQL };
+const POSTGRES: EngineSpeed = EngineSpeed { entry_life: MAX_ENTRY_LIFE, ..SQL };
 
 /// In addition, writers of one file have no queue: a process may find no moment to poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
@@ -67,7 +67,7 @@ const ETCD: EngineSpeed = EngineSpeed {
     overdue: Duration::from_secs(3),
     stale: Duration::ZERO,
     wake: WAKE,
-    place: MIN_ENTRY_LIFE,
+    entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
 };
@@ -81,7 +81,7 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     overdue: Duration::from_secs(8),
     stale: Duration::ZERO,
     wake: WAKE,
-    place: MIN_ENTRY_LIFE,
+    entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
 };

@@ -6,7 +6,7 @@ use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Modes, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
 use tokio::time::{sleep, timeout};
 
-use crate::{client::Desk, observer::owner_of, rng::Rng, section};
+use crate::{client::ClientState, observer::owner_of, rng::Rng, section};
 
 /// The ttl: so short that faults outlast it. An engine with a longer shortest ttl uses that one.
 pub const TTL: Duration = Duration::from_secs(1);
@@ -39,20 +39,20 @@ enum Patience {
 }
 
 /// Works until the time is up.
-pub async fn work(desk: Desk, task: u32) {
-    let mut rng = Rng::new(desk.seed, u64::from(task) + 1);
-    while now_nanos() < desk.until {
-        attempt_once(&desk, task, &mut rng).await;
+pub async fn work(state: ClientState, task: u32) {
+    let mut rng = Rng::new(state.seed, u64::from(task) + 1);
+    while now_nanos() < state.until {
+        attempt_once(&state, task, &mut rng).await;
         if rng.percent(30) {
             sleep(rng.millis(1..8)).await;
         }
     }
 }
 
-async fn attempt_once(desk: &Desk, task: u32, rng: &mut Rng) {
+async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
     let lock = *rng.pick(&LOCKS);
-    let (request, mode) = request_for(desk, lock, rng);
-    let request = request.ttl(ttl(&desk.locks)).renew(rng.percent(90));
+    let (request, mode) = request_for(state, lock, rng);
+    let request = request.ttl(ttl(&state.locks)).renew(rng.percent(90));
     let patience = match rng.below(100) {
         0..20 => Patience::Try,
         20..60 if !never_gives_up(lock) => Patience::Within(rng.millis(20..1500)),
@@ -65,7 +65,7 @@ async fn attempt_once(desk: &Desk, task: u32, rng: &mut Rng) {
         Patience::Within(limit) => Some(limit.as_nanos() as u64),
         Patience::Endless | Patience::Cancelled(_) => None,
     };
-    let attempt = desk.recorder.attempt(task, lock, mode, limit);
+    let attempt = state.recorder.attempt(task, lock, mode, limit);
     // The owner text of a request that may leave a claim behind contains the attempt id. So does that of some others.
     let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
@@ -80,8 +80,8 @@ async fn attempt_once(desk: &Desk, task: u32, rng: &mut Rng) {
     };
     match ended {
         Ok(guard) => {
-            let active_hold = attempt.granted(facts(&guard, ttl(&desk.locks)), || section::left(&guard));
-            section::under(desk, lock, active_hold, guard, rng).await;
+            let active_hold = attempt.granted(facts(&guard, ttl(&state.locks)), || section::left(&guard));
+            section::under(state, lock, active_hold, guard, rng).await;
         }
         Err(error) => {
             failed(attempt, &error);
@@ -93,15 +93,15 @@ async fn attempt_once(desk: &Desk, task: u32, rng: &mut Rng) {
     }
 }
 
-fn request_for(desk: &Desk, lock: &str, rng: &mut Rng) -> (Request, Mode) {
-    let kind = if desk.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
+fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode) {
+    let kind = if state.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
     match kind {
-        b'm' => (desk.locks.mutex(lock), Mode::Exclusive),
-        b'r' if rng.percent(30) => (desk.locks.rw(lock).write(), Mode::Exclusive),
-        b'r' => (desk.locks.rw(lock).read(), Mode::Shared),
+        b'm' => (state.locks.mutex(lock), Mode::Exclusive),
+        b'r' if rng.percent(30) => (state.locks.rw(lock).write(), Mode::Exclusive),
+        b'r' => (state.locks.rw(lock).read(), Mode::Shared),
         _ => {
             let count = 1 + rng.below(2) as u32;
-            let request = desk.locks.semaphore(lock, PERMITS).permits(count);
+            let request = state.locks.semaphore(lock, PERMITS).permits(count);
             (request, Mode::Permits { count, limit: PERMITS })
         }
     }

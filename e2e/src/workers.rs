@@ -18,7 +18,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{Failure, client::Orders, world::Setting};
+use crate::{Failure, client::ClientArguments, world::Setting};
 
 /// How much time of the machine a client may take to end after its time is up: the longest section, and the close.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ pub struct Workers {
 }
 
 struct Member {
-    orders: Orders,
+    arguments: ClientArguments,
     process: Child,
 }
 
@@ -49,7 +49,7 @@ impl Workers {
             histories: Vec::new(),
         };
         for (url, at) in urls.into_iter().zip(0..) {
-            let orders = Orders {
+            let arguments = ClientArguments {
                 role: role.to_owned(),
                 url,
                 run: setting.seed,
@@ -58,15 +58,15 @@ impl Workers {
                 history: setting.dir.join(format!("client-{at}")),
                 results: setting.dir.clone(),
             };
-            let process = workers.launch(&orders)?;
-            workers.members.push(Member { orders, process });
+            let process = workers.launch(&arguments)?;
+            workers.members.push(Member { arguments, process });
         }
         Ok(workers)
     }
 
-    fn launch(&mut self, orders: &Orders) -> std::io::Result<Child> {
-        let own = orders.history.with_extension(format!("{}.jsonl", self.histories.len()));
-        let orders = Orders { history: own.clone(), ..orders.clone() };
+    fn launch(&mut self, arguments: &ClientArguments) -> std::io::Result<Child> {
+        let own = arguments.history.with_extension(format!("{}.jsonl", self.histories.len()));
+        let arguments = ClientArguments { history: own.clone(), ..arguments.clone() };
         // Creates the file, because the client may be killed before it does.
         File::create(&own)?;
         self.histories.push(own);
@@ -74,7 +74,7 @@ impl Workers {
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(&self.program)
-            .args(orders.args())
+            .args(arguments.args())
             .stdin(Stdio::null())
             .spawn()
     }
@@ -106,10 +106,10 @@ impl Workers {
     /// # Panics
     /// When the system cannot start a process.
     pub fn replace(&mut self, at: usize) {
-        let mut orders = self.members[at].orders.clone();
-        orders.seed = orders.seed.wrapping_add(self.histories.len() as u64 * 1000);
-        self.members[at].process = self.launch(&orders).expect("the system has room for one more process");
-        self.members[at].orders = orders;
+        let mut arguments = self.members[at].arguments.clone();
+        arguments.seed = arguments.seed.wrapping_add(self.histories.len() as u64 * 1000);
+        self.members[at].process = self.launch(&arguments).expect("the system has room for one more process");
+        self.members[at].arguments = arguments;
     }
 
     /// Waits until all clients have ended, and returns the events that they recorded.

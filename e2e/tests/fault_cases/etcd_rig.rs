@@ -70,9 +70,9 @@ pub(crate) fn queue_keys(output: &[String]) -> Vec<(u64, i64)> {
     let output = parse_json(&output.join(""));
     let keys = output["kvs"].as_array().cloned().unwrap_or_default();
     let facts = |kv: &Value| (kv["create_revision"].as_u64().unwrap(), kv["lease"].as_i64().unwrap_or(0));
-    let mut line: Vec<_> = keys.iter().map(facts).collect();
-    line.sort_unstable();
-    line
+    let mut keys: Vec<_> = keys.iter().map(facts).collect();
+    keys.sort_unstable();
+    keys
 }
 
 fn parse_json(output: &str) -> Value {

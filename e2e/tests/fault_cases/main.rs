@@ -1,12 +1,12 @@
 //! The fault matrix: each row is a test with the number of the row, and with random times. `docs/proof.md` has all rows
-//! and the places of their tests; the rows of Redlock and of databases are tested in the crates of these engines.
+//! and where each is tested; the rows of Redlock and of databases are tested in the crates of these engines.
 //!
-//! These rows are tested in other crates too, which have the parts that they need:
+//! These rows are tested in other crates instead, which have the parts that they need:
 //!
 //! | row | fault | test |
 //! |---|---|---|
 //! | F21 | a child process of a fork drops the guard | `leasehold-core`, `locks/fork.rs` |
-//! | F23 | the command is killed, or its lease ends, while its child runs | `leasehold-cli`, `processes.rs`, `redis.rs` |
+//! | F23 | the command is killed or its lease ends while its child runs | `leasehold-cli`, `processes.rs`, `redis.rs` |
 //! | F25 | a promoted replica lacks the newest grant | `leasehold-redis`, `redis/sentinel_failovers.rs` |
 //! | F26 | a master is killed after all replicas have a grant | `leasehold-redis`, `redis/replicated.rs` |
 //! | F27 | too few replicas have a grant | `leasehold-redis`, `redis/replicated.rs` |

@@ -25,9 +25,9 @@ fn section(dir: &Path) {
 
 fn take_turns(kind: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().to_str().unwrap();
+    let path = dir.path().to_str().unwrap();
     let theirs: Vec<_> =
-        (0..OF_EACH).map(|_| Neighbour::start(kind, "turns", place, "shared", SECTIONS)).collect();
+        (0..OF_EACH).map(|_| Neighbour::start(kind, "turns", path, "shared", SECTIONS)).collect();
     let ours: Vec<_> = (0..OF_EACH)
         .map(|_| {
             let (locks, dir) = (locks(dir.path()), dir.path().to_owned());
@@ -67,14 +67,14 @@ fn fasteners() {
 #[test]
 fn fasteners_and_a_try() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().to_str().unwrap();
-    let mut theirs = Neighbour::start("fasteners", "hold", place, "shared", 0);
+    let path = dir.path().to_str().unwrap();
+    let mut theirs = Neighbour::start("fasteners", "hold", path, "shared", 0);
     assert_eq!(theirs.first_line(), "held");
     let request = locks(dir.path()).mutex("shared").blocking();
     assert!(request.try_acquire().unwrap_err().is_taken());
     theirs.finish();
     let guard = request.acquire().unwrap();
-    let mut theirs = Neighbour::start("fasteners", "hold", place, "shared", 0);
+    let mut theirs = Neighbour::start("fasteners", "hold", path, "shared", 0);
     assert_eq!(theirs.first_line(), "taken");
     theirs.finish();
     guard.release_blocking().unwrap();

@@ -15,20 +15,20 @@ const MODULES: [&str; 2] =
 
 /// The path of the program.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go");
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
     let source = fs::read_to_string(folder.join("masters.go")).unwrap();
-    let (list, wanted) = (place.join("list"), format!("{MODULES:?}\n{source}"));
-    let program = place.join("masters");
+    let (list, wanted) = (dir.join("list"), format!("{MODULES:?}\n{source}"));
+    let program = dir.join("masters");
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
         return program;
     }
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    fs::write(place.join("main.go"), source).unwrap();
-    let go = |orders: &[&str]| {
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("main.go"), source).unwrap();
+    let go = |arguments: &[&str]| {
         let mut go = Command::new("go");
-        installed(go.args(orders).current_dir(&place));
+        installed(go.args(arguments).current_dir(&dir));
     };
     go(&["mod", "init", "neighbours"]);
     go(&[&["get"], &MODULES[..]].concat());
@@ -38,13 +38,13 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// The command line that starts the program.
-pub(crate) fn command_line(orders: &[&str]) -> Vec<String> {
-    [&[PROGRAM.to_str().unwrap()], orders].concat().into_iter().map(str::to_owned).collect()
+pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
+    [&[PROGRAM.to_str().unwrap()], arguments].concat().into_iter().map(str::to_owned).collect()
 }
 
 /// Starts the program: see `masters.go` for its arguments.
-pub(crate) fn start(orders: &[&str]) -> Neighbour {
+pub(crate) fn start(arguments: &[&str]) -> Neighbour {
     let mut command = Command::new(&*PROGRAM);
-    command.args(orders);
+    command.args(arguments);
     Neighbour::run(command)
 }

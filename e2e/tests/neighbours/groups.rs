@@ -51,9 +51,9 @@ pub(crate) struct Contest<'a> {
 
 impl<'a> Contest<'a> {
     /// Starts all programs: ours at this URL, and those of redis-py with this kind of client at these addresses.
-    fn start(dir: &'a Path, url: &str, kind: &str, places: &str) -> Self {
+    fn start(dir: &'a Path, url: &str, kind: &str, addresses: &str) -> Self {
         let key = format!("lock:{NAME}");
-        let theirs = ["python3", "turns.py", kind, places, &key];
+        let theirs = ["python3", "turns.py", kind, addresses, &key];
         Self::of(dir, url, theirs.map(str::to_owned).to_vec())
     }
 
@@ -122,8 +122,8 @@ impl<'a> Contest<'a> {
     /// Kills the holder of a side, and starts another program in its place.
     pub(crate) fn kill(&mut self, side: &str) {
         let program = self.keep_inside(side);
-        let place = self.programs.iter().position(|(known, _)| *known == program).unwrap();
-        drop(self.programs.swap_remove(place));
+        let index = self.programs.iter().position(|(known, _)| *known == program).unwrap();
+        drop(self.programs.swap_remove(index));
         self.note(&format!("killed {program}"));
         self.start_program(side);
         self.resume();
@@ -188,9 +188,9 @@ pub(crate) fn joined(ports: &[u16]) -> String {
 #[test]
 fn redis_py_by_sentinels() {
     let mut servers = RedisSentinels::start();
-    let places = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
+    let addresses = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
     let dir = tempfile::tempdir().unwrap();
-    let mut contest = Contest::start(dir.path(), &servers.url(), "sentinel", &places);
+    let mut contest = Contest::start(dir.path(), &servers.url(), "sentinel", &addresses);
     let killed = ServerFault {
         begin: |servers: &mut RedisSentinels| {
             let master = servers.master();
@@ -220,9 +220,9 @@ fn redis_py_by_sentinels() {
 #[test]
 fn redis_py_on_a_cluster() {
     let mut servers = RedisCluster::start();
-    let places = joined(&servers.ports());
+    let addresses = joined(&servers.ports());
     let dir = tempfile::tempdir().unwrap();
-    let mut contest = Contest::start(dir.path(), &servers.url(), "cluster", &places);
+    let mut contest = Contest::start(dir.path(), &servers.url(), "cluster", &addresses);
     let killed = ServerFault {
         begin: |servers: &mut RedisCluster| {
             let owner = owner(servers);

@@ -31,21 +31,21 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The directory of the packages.
 static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours");
-    let (list, wanted) = (place.join("list"), [&PYTHON[..], &NODE[..]].concat().join("\n"));
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours");
+    let (list, wanted) = (dir.join("list"), [&PYTHON[..], &NODE[..]].concat().join("\n"));
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
-        return place;
+        return dir;
     }
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
-    installed(pip.arg(place.join("python")).args(PYTHON));
+    installed(pip.arg(dir.join("python")).args(PYTHON));
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]);
-    installed(npm.arg(&place).args(NODE));
+    installed(npm.arg(&dir).args(NODE));
     fs::write(list, wanted).unwrap();
-    place
+    dir
 });
 
 pub(crate) fn installed(command: &mut Command) {
@@ -62,12 +62,12 @@ pub(crate) struct Neighbour(Child);
 
 impl Neighbour {
     /// Starts a program; `kind` is a package as in the scripts beside this file.
-    pub(crate) fn start(kind: &str, what: &str, place: &str, name: &str, sections: usize) -> Self {
+    pub(crate) fn start(kind: &str, what: &str, dir: &str, name: &str, sections: usize) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
         let is_node = ["redlock4", "redlock5", "mutex", "semaphore"].contains(&kind);
         let (program, script) = if is_node { ("node", "neighbour.cjs") } else { ("python3", "neighbour.py") };
         let mut command = Command::new(program);
-        command.arg(folder.join(script)).args([what, kind, place, name, &sections.to_string()]);
+        command.arg(folder.join(script)).args([what, kind, dir, name, &sections.to_string()]);
         Self::run(command)
     }
 

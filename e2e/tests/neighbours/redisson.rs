@@ -127,9 +127,9 @@ fn kill_holders(kind: &str) {
     // A FencedLock is in use, so its tokens and ours are one sequence.
     server.command(&["SET", "redisson_lock_token:{lock:shared}", "0"]);
     let dir = tempfile::tempdir().unwrap();
-    let places = server.port().to_string();
+    let addresses = server.port().to_string();
     let mut contest =
-        Contest::of(dir.path(), &url(server.port()), java::command_line(&["until", kind, &places, KEY]));
+        Contest::of(dir.path(), &url(server.port()), java::command_line(&["until", kind, &addresses, KEY]));
     for _ in 0..ROUNDS {
         SIDES.iter().for_each(|side| contest.kill(side));
     }
@@ -154,10 +154,10 @@ fn fair_locks_and_ours_whose_holders_are_killed() {
 #[test]
 fn by_sentinels() {
     let mut servers = RedisSentinels::start();
-    let places = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
+    let addresses = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
     let dir = tempfile::tempdir().unwrap();
     let url = format!("{}?layout=redisson", servers.url());
-    let mut contest = Contest::of(dir.path(), &url, java::command_line(&["until", "lock", &places, KEY]));
+    let mut contest = Contest::of(dir.path(), &url, java::command_line(&["until", "lock", &addresses, KEY]));
     let planned =
         ServerFault { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
     for _ in 0..ROUNDS {
@@ -198,7 +198,7 @@ fn on_a_cluster_whose_slot_moves() {
 }
 
 fn in_cluster<'a>(servers: &RedisCluster, kind: &str, dir: &'a Path) -> Contest<'a> {
-    let places = format!("{kind}:{}", joined(&servers.ports()));
+    let addresses = format!("{kind}:{}", joined(&servers.ports()));
     let url = format!("{}?layout=redisson", servers.url());
-    Contest::of(dir, &url, java::command_line(&["until", "lock", &places, KEY]))
+    Contest::of(dir, &url, java::command_line(&["until", "lock", &addresses, KEY]))
 }
