@@ -131,9 +131,9 @@ fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     let rig = RedlockRig::new(3);
     let one = locks(&rig.config);
     let guard = take(&one, "a");
-    let answer = rig.run(one.guarantee()).unwrap();
-    assert_eq!(answer.level, leasehold_core::Level::BestEffort);
-    assert!(answer.to_string().contains("clocks of a majority"), "{answer}");
+    let guarantee = rig.run(one.guarantee()).unwrap();
+    assert_eq!(guarantee.level, leasehold_core::Level::BestEffort);
+    assert!(guarantee.to_string().contains("clocks of a majority"), "{guarantee}");
     rig.nodes[..2].iter().for_each(|node| node.set_clock(AGE + 60));
     rig.until("both are free", || {
         rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"])
@@ -141,8 +141,8 @@ fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     // No majority excludes other claims now; the next renewal finds that.
     let confirmed = rig.run(guard.confirm());
     assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");
-    let answer = rig.run(one.guarantee()).unwrap().to_string();
-    assert!(answer.contains("the clocks is") && answer.contains("ms apart"), "{answer}");
+    let guarantee = rig.run(one.guarantee()).unwrap().to_string();
+    assert!(guarantee.contains("the clocks is") && guarantee.contains("ms apart"), "{guarantee}");
 }
 
 #[test]

@@ -32,8 +32,8 @@ const SIDE: &str = "leasehold:{t}";
 /// can do harm; the code recognises such a server by a thousand equal readings, and goes on.
 const STOP: &str = "
     local real = redis
-    local until, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
-    until, left = tonumber(until), tonumber(left)
+    local stop_at, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
+    stop_at, left = tonumber(stop_at), tonumber(left)
     local redis = { pcall = real.pcall, call = function(...)
       local reply = real.call(...)
       left = left - 1
@@ -42,7 +42,7 @@ const STOP: &str = "
         local now = real.call('TIME')
         same = now[2] == was and same + 1 or 0
         was = now[2]
-        if tonumber(now[1]) >= until or same > 1000 then break end
+        if tonumber(now[1]) >= stop_at or same > 1000 then break end
       end
       return reply
     end }
@@ -122,9 +122,9 @@ impl Real {
     /// Runs a script; returns the time that it read from the clock, and its reply.
     fn run(&mut self, verb: &str, stop: Stop, lock: &str, arguments: &[String]) -> (Instant, Vec<Value>) {
         let (seconds, at) = stop;
-        let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
-        let until = until + self.seconds + seconds;
-        cmd("SET").arg("stop").arg(format!("{until} {at}")).exec(&mut self.redis).unwrap();
+        let stop_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let stop_at = stop_at + self.seconds + seconds;
+        cmd("SET").arg("stop").arg(format!("{stop_at} {at}")).exec(&mut self.redis).unwrap();
         let tombstones = "REQUEST_LIFE = 10000";
         assert!(!verb.contains("local s = load") || verb.contains(tombstones));
         // Tombstones must not expire, because their end depends on the time of the write, not on the time of the
