@@ -1,4 +1,4 @@
-//! A client: a process, or its stand-in within one process, whose tasks work under locks until the time is up.
+//! A client, whose tasks work under locks until the time is up. It is a process, or on the memory engine a part of one.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,15 +16,15 @@ use crate::{Failure, heartbeat::Heartbeat, results::ResultStore, task};
 const TASKS: u32 = 10;
 /// The number of threads that the tasks run on.
 pub const THREADS: usize = 2;
-/// The time limit for `close`: longer than the slowest request and its clean-up.
+/// The time limit for `close`: longer than the slowest request and its cleanup.
 const CLOSE: Duration = Duration::from_secs(12);
 
 /// The schemes of engines without a server, where only one client at a time can proceed.
 const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
 
-/// The parameters of a client.
+/// The arguments of a client.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct ClientArguments {
     /// Its role: `client`, or the name of another lock crate.
     pub role: String,
     /// The URL of the engine.
@@ -33,9 +33,9 @@ pub struct Orders {
     pub run: u64,
     /// The seed of this client.
     pub seed: u64,
-    /// When it stops beginning new work, by the clock of histories.
+    /// When it stops starting new work, by the clock of histories.
     pub until: u64,
-    /// The file that it records its history to.
+    /// The file for its history.
     pub history: PathBuf,
     /// The directory of the protected resources.
     pub results: PathBuf,
@@ -43,7 +43,7 @@ pub struct Orders {
 
 /// The state that the tasks of a client share.
 #[derive(Clone)]
-pub struct Desk {
+pub struct ClientState {
     /// The locks of the client.
     pub locks: Locks,
     /// The recorder of the client's history.
@@ -52,11 +52,11 @@ pub struct Desk {
     pub results: ResultStore,
     /// The seed of the client.
     pub seed: u64,
-    /// When the tasks stop beginning new work.
+    /// When the tasks stop starting new work.
     pub until: u64,
 }
 
-impl Orders {
+impl ClientArguments {
     /// The parameters as arguments of the program.
     #[must_use]
     pub fn args(&self) -> Vec<String> {
@@ -78,7 +78,7 @@ impl Orders {
     /// When they are not the parameters of a client.
     pub fn parse(args: &[&str]) -> Result<Self, Failure> {
         let &[url, run, seed, until, history, results] = args else {
-            return Err("a client has six orders".into());
+            return Err("a client needs six arguments".into());
         };
         Ok(Self {
             role: String::new(),
@@ -97,40 +97,45 @@ impl Orders {
 /// # Errors
 /// When the client cannot start.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
-    let orders = Orders::parse(args)?;
-    let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
-    // Creates everything that such a runtime keeps for the life of the process, so that it is there before the count.
+    let arguments = ClientArguments::parse(args)?;
+    let recorder = Arc::new(Recorder::to_file(arguments.run, &arguments.history)?);
+    // A first runtime creates resources that last as long as the process, so create it before the count.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
-    let (start, before) = (now_nanos(), own_things()?);
+    let (start, before) = (now_nanos(), own_resources()?);
     {
-        let is_alone = !SERVERLESS.iter().any(|scheme| orders.url.starts_with(scheme));
+        let is_alone = !SERVERLESS.iter().any(|scheme| arguments.url.starts_with(scheme));
         let _heartbeat = Heartbeat::of_process(Arc::clone(&recorder), is_alone.then(process::id));
-        let locks = leasehold::Locks::connect(&orders.url)?;
-        let (seed, until, results) = (orders.seed, orders.until, ResultStore::new(&orders.results));
-        let desk =
-            Desk { locks: Locks::clone(&locks), recorder: Arc::clone(&recorder), results, seed, until };
+        let locks = leasehold::Locks::connect(&arguments.url)?;
+        let (seed, until, results) = (arguments.seed, arguments.until, ResultStore::new(&arguments.results));
+        let state = ClientState {
+            locks: Locks::clone(&locks),
+            recorder: Arc::clone(&recorder),
+            results,
+            seed,
+            until,
+        };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
-        runtime.block_on(work(&desk));
+        runtime.block_on(work(&state));
     }
-    // Only a client that lives to the end can be asked what it has left, so both counts are recorded at the end.
+    // Both counts are recorded at the end, because a killed client reports no second count.
     recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: before });
-    let mut found = own_things()?;
+    let mut found = own_resources()?;
     for _ in 0..100 {
-        // The keeper's thread ends by itself once it has learned that it has no users.
+        // The thread of the keeper ends soon after its last user.
         if found.values().sum::<u64>() <= 1 {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
-        found = own_things()?;
+        found = own_resources()?;
     }
     recorder.note(What::Probe { phase: Phase::Rest, found });
     Ok(())
 }
 
-/// Works until the time is up and everything that was begun has ended.
-pub async fn work(desk: &Desk) {
-    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(desk.clone(), task))).collect();
+/// Works until the time is up and all started work has ended.
+pub async fn work(state: &ClientState) {
+    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(state.clone(), task))).collect();
     for task in tasks {
         if let Err(error) = task.await
             && error.is_panic()
@@ -138,11 +143,11 @@ pub async fn work(desk: &Desk) {
             std::panic::resume_unwind(error.into_panic());
         }
     }
-    desk.locks.close(CLOSE).await;
+    state.locks.close(CLOSE).await;
 }
 
-/// I6: the process's own resources that must not be left at the end.
-fn own_things() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
+/// I6: the resources of the process that must not remain at the end.
+fn own_resources() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
     let threads = std::fs::read_dir("/proc/self/task")?.count() as u64;
     let sockets = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())

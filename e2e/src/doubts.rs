@@ -1,10 +1,9 @@
-//! Finds the holds that were in doubt for a moment although exclusion is promised, and decides whether there was a
-//! reason.
+//! Finds the holds that were in doubt for a moment although exclusion is promised, and decides whether a fault explains
+//! the doubt.
 //!
-//! A process that is connected to a restarted server treats all its holds as in doubt until that server has renewed
-//! them: it cannot know whether the server still has its data (R3). So one restart is a reason for one moment of doubt
-//! in each process, the same for all its holds. Any other hold that is reported as lost and later as valid is a
-//! violation.
+//! A client of a restarted server cannot know whether the server still has its data, so all holds of the client are in
+//! doubt until that server has renewed them (R3). One restart therefore explains one moment of doubt in each process,
+//! the same moment for all its holds. Any other hold that is reported as not valid and later as valid is a violation.
 
 use std::{
     cmp::Ordering,
@@ -13,12 +12,12 @@ use std::{
 
 use leasehold_testkit::history::{AttemptId, Event, What};
 
-/// The doubts that had a reason.
+/// The doubts that faults explain.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     /// The indices of the events in which `check()` failed.
     pub(crate) denials: BTreeSet<usize>,
-    /// The attempts whose hold was in doubt when its user got it.
+    /// The attempts whose hold was in doubt at the grant.
     pub(crate) arrivals: BTreeSet<AttemptId>,
 }
 
@@ -53,12 +52,12 @@ impl Doubts {
     }
 }
 
-/// A hold that was seen in doubt.
+/// One doubt about a hold. It began between `clear` and `seen`.
 struct Sight {
     proc: u32,
-    /// The doubt began after this time,
+    /// The last time without a doubt.
     clear: u64,
-    /// and before this time.
+    /// The first time with the doubt.
     seen: u64,
     of: Of,
 }
@@ -70,9 +69,9 @@ enum Of {
 
 /// The state of a hold so far.
 struct Known {
-    /// When it was last seen without doubt.
+    /// The last time without a doubt.
     clear: u64,
-    /// The latest deadline that its user was told.
+    /// The latest reported deadline.
     deadline: Option<u64>,
     open: Option<Open>,
 }
@@ -82,20 +81,20 @@ struct Open {
     proc: u32,
     clear: u64,
     seen: u64,
-    /// It failed before the deadline, so the lease was not over.
+    /// The check failed before the deadline, so the lease had not ended.
     early: bool,
     places: Vec<usize>,
 }
 
 impl Known {
-    fn told(&mut self, deadline: Option<u64>) {
+    fn report(&mut self, deadline: Option<u64>) {
         self.deadline = self.deadline.max(deadline);
     }
 
     fn deny(&mut self, at: usize, event: &Event, read: Option<u64>) {
         let Some(deadline) = self.deadline else { return };
-        // No time was left, so the reported deadline is the time of the reading; it is later if the hold was renewed
-        // meanwhile.
+        // The check found no time left, so its deadline is the time of the reading. A later deadline shows a renewal in
+        // between.
         let read = read.unwrap_or(event.t).max(event.t);
         let early = read < deadline;
         let seen = if early { read } else { event.t };
@@ -110,7 +109,7 @@ impl Known {
     }
 }
 
-/// All doubts, in the order in which they were seen.
+/// All doubts in the order of `seen`.
 fn sights(events: &[Event]) -> Vec<Sight> {
     let (mut all, mut sights): (BTreeMap<AttemptId, Known>, Vec<Sight>) = Default::default();
     for (at, event) in events.iter().enumerate() {
@@ -126,13 +125,13 @@ fn sights(events: &[Event]) -> Vec<Sight> {
                     sights.push(Sight { proc: event.proc, clear: known.clear, seen: event.t, of });
                     all.remove(&event.attempt);
                 }
-                _ => known.told(deadline),
+                _ => known.report(deadline),
             },
-            What::RenewOk { deadline, .. } => known.told(Some(deadline)),
+            What::RenewOk { deadline, .. } => known.report(Some(deadline)),
             What::Check { valid: true, deadline } => {
                 sights.extend(known.close(true));
                 known.clear = event.t;
-                known.told(deadline);
+                known.report(deadline);
             }
             What::Check { valid: false, deadline } => known.deny(at, event, deadline),
             What::Lost { .. } | What::RelInv { .. } => {
@@ -142,7 +141,7 @@ fn sights(events: &[Event]) -> Vec<Sight> {
             _ => {}
         }
     }
-    // Doubts of killed processes.
+    // The open doubts of killed processes.
     sights.extend(all.values_mut().filter_map(|known| known.close(false)));
     sights.sort_by_key(|sight| sight.seen);
     sights

@@ -3,7 +3,7 @@ use leasehold_testkit::history::HowHeld;
 
 use super::*;
 
-const KIND: &str = "started anew";
+const KIND: &str = "restarted";
 /// The end of every lease here, unless it is renewed.
 const END: u64 = 1000;
 
@@ -12,7 +12,7 @@ fn event(t: u64, proc: u32, attempt: AttemptId, what: What) -> Event {
 }
 
 /// The server restarts.
-fn anew(t: u64) -> Event {
+fn restart(t: u64) -> Event {
     event(t, 0, 0, What::NemesisBegin { kind: KIND.to_owned() })
 }
 
@@ -43,7 +43,7 @@ fn lost(t: u64, proc: u32, attempt: AttemptId) -> Event {
     event(t, proc, attempt, What::Lost { err: "Lapsed".to_owned() })
 }
 
-/// The times of the denials that had a reason, and the attempts that were granted a hold in doubt with a reason.
+/// The times of the explained failed checks, and the attempts with an explained doubt at the grant.
 fn explained(events: impl IntoIterator<Item = Event>) -> (Vec<u64>, Vec<AttemptId>) {
     let mut events: Vec<_> = events.into_iter().collect();
     events.sort_by_key(|event| event.t);
@@ -54,51 +54,53 @@ fn explained(events: impl IntoIterator<Item = Event>) -> (Vec<u64>, Vec<AttemptI
 const NONE: [u64; 0] = [];
 
 #[test]
-fn a_server_that_was_started_anew_is_a_reason_to_doubt_all_holds_of_a_process_once() {
-    let story = |anews: &[u64]| {
+fn a_restart_explains_one_doubt_of_each_hold_of_a_process() {
+    let failed_checks = |restarts: &[u64]| {
         let holds = [(1, 7), (1, 8), (2, 9)].into_iter().flat_map(|(proc, attempt)| {
             granted(1, proc, attempt, END).into_iter().chain([check(10, proc, attempt, true)])
         });
-        let no = [(30, 1, 7), (31, 1, 7), (32, 1, 8), (50, 2, 9)];
-        let yes = [(40, 1, 7), (41, 1, 8), (60, 2, 9)];
-        let checks = no.map(|at| (at, false)).into_iter().chain(yes.map(|at| (at, true)));
+        let invalid = [(30, 1, 7), (31, 1, 7), (32, 1, 8), (50, 2, 9)];
+        let valid = [(40, 1, 7), (41, 1, 8), (60, 2, 9)];
+        let checks = invalid.map(|at| (at, false)).into_iter().chain(valid.map(|at| (at, true)));
         let checks = checks.map(|((t, proc, attempt), valid)| check(t, proc, attempt, valid));
-        explained(holds.chain(checks).chain(anews.iter().map(|t| anew(*t)))).0
+        explained(holds.chain(checks).chain(restarts.iter().map(|t| restart(*t)))).0
     };
-    assert_eq!(story(&[20]), [30, 31, 32, 50]);
-    assert_eq!(story(&[]), NONE, "no reason");
-    assert_eq!(story(&[35]), [50], "for the other process alone");
-    assert_eq!(story(&[61]), NONE, "it came later");
+    assert_eq!(failed_checks(&[20]), [30, 31, 32, 50]);
+    assert_eq!(failed_checks(&[]), NONE, "no fault explains it");
+    assert_eq!(failed_checks(&[35]), [50], "it explains only the doubt of the other process");
+    assert_eq!(failed_checks(&[61]), NONE, "the restart was later");
 }
 
 #[test]
-fn a_second_moment_of_doubt_wants_a_second_reason() {
-    for (anews, expected) in [(vec![20], vec![30]), (vec![20, 21], vec![30]), (vec![20, 45], vec![30, 50])] {
+fn a_second_doubt_needs_a_second_restart() {
+    for (restarts, expected) in [(vec![20], vec![30]), (vec![20, 21], vec![30]), (vec![20, 45], vec![30, 50])]
+    {
         let checks = [(10, true), (25, true), (30, false), (40, true), (50, false), (60, true)];
         let checks = checks.into_iter().map(|(t, valid)| check(t, 1, 7, valid));
-        let events = granted(1, 1, 7, END).into_iter().chain(checks).chain(anews.iter().map(|t| anew(*t)));
-        assert_eq!(explained(events).0, expected, "{anews:?}");
+        let events =
+            granted(1, 1, 7, END).into_iter().chain(checks).chain(restarts.iter().map(|t| restart(*t)));
+        assert_eq!(explained(events).0, expected, "{restarts:?}");
     }
 }
 
 #[test]
-fn a_lease_that_is_over_is_no_moment_of_doubt() {
+fn an_expired_lease_is_not_a_doubt() {
     let denied = |t| {
-        let hold = granted(2, 1, 7, END).into_iter().chain([anew(3)]);
+        let hold = granted(2, 1, 7, END).into_iter().chain([restart(3)]);
         explained(hold.chain([check(t, 1, 7, false), lost(END + 200, 1, 7)])).0
     };
-    assert_eq!(denied(END - 10), [END - 10], "in doubt until it was over");
-    assert_eq!(denied(END), NONE, "it was over, and should have been told so");
+    assert_eq!(denied(END - 10), [END - 10], "in doubt until the end of the lease");
+    assert_eq!(denied(END), NONE, "the lease had ended, which must be reported as a loss");
 }
 
 #[test]
-fn a_hold_may_be_in_doubt_when_its_user_gets_it() {
-    let arrivals = |anews: &[u64]| {
+fn a_hold_may_be_in_doubt_when_it_is_granted() {
+    let arrivals = |restarts: &[u64]| {
         let in_doubt = |t, attempt| granted(t, 1, attempt, t);
         let holds = in_doubt(30, 7).into_iter().chain(in_doubt(40, 8));
-        explained(holds.chain(anews.iter().map(|t| anew(*t)))).1
+        explained(holds.chain(restarts.iter().map(|t| restart(*t)))).1
     };
     assert_eq!(arrivals(&[]), NONE);
-    assert_eq!(arrivals(&[20]), [7], "by the second the doubt was over");
+    assert_eq!(arrivals(&[20]), [7], "the doubt ended before the second grant");
     assert_eq!(arrivals(&[20, 35]), [7, 8]);
 }

@@ -1,11 +1,11 @@
-//! Reconstructs the ends of attempts whose executor was dropped, because no code recorded them. Unlike those of a
-//! killed process, their guards and futures were dropped with the executor, and so released and cancelled.
+//! Reconstructs the ends of attempts whose executor was dropped, because no code recorded them. The drop of the
+//! executor drops the guards and futures, and so releases and cancels; a killed process does not.
 
 use std::collections::BTreeMap;
 
 use leasehold_testkit::history::{AttemptId, Event, What};
 
-/// The ends of the attempts that are open in the events of one process, whose executor was dropped at `t`.
+/// The end events of all open attempts of one process, whose executor was dropped at `t`.
 #[must_use]
 pub fn ends(events: &[Event], t: u64) -> Vec<Event> {
     let mut open: BTreeMap<AttemptId, (bool, &Event)> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub fn ends(events: &[Event], t: u64) -> Vec<Event> {
     let seq = events.iter().map(|event| event.seq + 1).max().unwrap_or(0);
     let end = |(seq, (granted, last)): (u64, (bool, &Event))| Event {
         seq,
-        // A task that ran at the time of the drop went on to its next await.
+        // A task that was running at the time of the drop continued to its next await.
         t: t.max(last.t),
         what: if granted { What::RelInv { keep: None, sure: None } } else { What::Cancel },
         ..last.clone()

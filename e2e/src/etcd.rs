@@ -8,18 +8,19 @@ use std::collections::BTreeMap;
 pub use alone::Alone;
 pub use cluster::{CLUSTER, Three, promise_of};
 
-/// For how long clients are stopped, and what they say is held, in milliseconds: leases have two seconds.
+/// The longest stop of a client in milliseconds: longer than the leases of two seconds.
 const STOPPED: u64 = 3500;
+/// The longest time in milliseconds for which messages are held.
 const HELD: u64 = 2500;
 
-/// What is there, by the keys and leases that `etcdctl` tells.
-fn things(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {
-    // What belongs to a lease ends with it, and the leases of whoever is gone end by themselves.
+/// The keys and leases on a server; `command` runs `etcdctl`.
+fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {
+    // A key ends with its lease, and the lease of a dead client expires.
     let keys = command(&["get", "", "--prefix", "--keys-only"]);
     let keys = keys.into_iter().filter(|key| !key.is_empty());
-    let mut things: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
-    // The first line tells how many there are.
+    let mut leftovers: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
+    // The first line is the number of leases.
     let leases = command(&["lease", "list"]).len().saturating_sub(1);
-    things.insert("leases".to_owned(), leases as u64);
-    things
+    leftovers.insert("leases".to_owned(), leases as u64);
+    leftovers
 }

@@ -1,5 +1,5 @@
-//! A run of random faults: clients and the server each have faults of their own now and then. Phases of faults (storms)
-//! alternate with calm.
+//! A run of random faults: each client and the server have their own faults. Phases of faults (storms) alternate with
+//! phases without faults (calms).
 
 use std::{collections::BTreeMap, sync::Arc, thread::sleep, time::Duration};
 
@@ -11,17 +11,17 @@ use crate::{
     world::{Fault, World},
 };
 
-/// How long new faults begin.
+/// For how long new faults begin within a storm.
 const FAULT_RUN: Duration = Duration::from_secs(8);
-/// How long there are no faults after the effects of the storm are gone: enough to see that everything works.
+/// The time without faults after the effects of a storm have ended: long enough to see that everything works.
 const CALM: Duration = Duration::from_millis(2500);
-/// The interval at which due faults are looked for.
-const TICK: Duration = Duration::from_millis(3);
+/// The interval at which due faults are started and ended.
+const POLL: Duration = Duration::from_millis(3);
 /// The pause between two faults of one target, in milliseconds.
 const REST: std::ops::Range<u64> = 40..250;
 
-/// The kind under which a whole storm and its effects are recorded.
-const WHOLE: &str = "storm";
+/// The kind under which a storm with its effects is recorded.
+const STORM: &str = "storm";
 
 /// The kind under which the clients' first requests to the engine are recorded.
 const START: &str = "start";
@@ -32,65 +32,65 @@ const WARM_UP: Duration = Duration::from_millis(1500);
 struct FaultTarget<W: 'static> {
     at: usize,
     faults: &'static [Fault<W>],
-    /// When its fault ends, or its next fault begins.
+    /// When its current fault ends, or its next fault begins.
     next: u64,
     now: Option<&'static Fault<W>>,
 }
 
 /// The length of a round with one storm whose effects last for `traces`. It ends in the calm after the storm.
 #[must_use]
-pub fn time_of_one(traces: Duration) -> Duration {
+pub fn one_storm_duration(traces: Duration) -> Duration {
     WARM_UP + CALM + FAULT_RUN + traces + CALM / 2
 }
 
-/// Records the start. Call it before the first request of a client to the engine.
+/// Records the start. To be called before the first request of a client to the engine.
 pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }
 
-/// Waits for a calm, and then injects faults until the time is up, in storms whose effects last for `traces`. Returns
-/// how long the storms lasted in all, and how often each fault happened.
-pub fn rage<W: World>(
+/// After a first calm, injects faults until the time is up, in storms whose effects last for `traces`. Returns the
+/// total length of the storms, and the count of each fault.
+pub fn inject_faults<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
     rng: &mut Rng,
     until: u64,
     traces: Duration,
-    mut tell: impl FnMut(u64),
+    mut report: impl FnMut(u64),
 ) -> (Duration, BTreeMap<&'static str, u64>) {
-    let mut places: Vec<FaultTarget<W>> = (0..world.clients())
-        .map(|at| (at, W::OF_CLIENTS))
-        .chain([(usize::MAX, world.of_server())])
+    let mut targets: Vec<FaultTarget<W>> = (0..world.clients())
+        .map(|at| (at, W::CLIENT_FAULTS))
+        .chain([(usize::MAX, world.server_faults())])
         .filter(|(_, faults)| !faults.is_empty())
         .map(|(at, faults)| FaultTarget { at, faults, next: 0, now: None })
         .collect();
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     sleep(WARM_UP);
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
-    // The state of a killed process may last longer than any calm, so no lock is free for sure: lost wake-ups are found
-    // best while no process has been killed yet.
+    // The holds of a killed process may last longer than any calm, so later no lock is certainly free. Lost wake-ups
+    // are found best before the first kill.
     sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();
         let end = until.min(begin + nanos(FAULT_RUN));
-        recorder.note(What::NemesisBegin { kind: WHOLE.to_owned() });
-        for place in &mut places {
-            place.next = now_nanos() + nanos(rng.millis(REST));
+        recorder.note(What::NemesisBegin { kind: STORM.to_owned() });
+        for target in &mut targets {
+            target.next = now_nanos() + nanos(rng.millis(REST));
         }
-        // Every fault that has begun ends before the storm does.
-        while now_nanos() < end || places.iter().any(|place| place.now.is_some()) {
+        // Every fault ends before the storm ends.
+        while now_nanos() < end || targets.iter().any(|target| target.now.is_some()) {
             let begins = now_nanos() < end;
-            for place in &mut places {
-                if place.next <= now_nanos() {
-                    step(world, recorder, rng, place, begins, &mut counts);
+            for target in &mut targets {
+                if target.next <= now_nanos() {
+                    step(world, recorder, rng, target, begins, &mut counts);
                 }
             }
-            tell(counts.values().sum());
-            sleep(TICK);
+            report(counts.values().sum());
+            sleep(POLL);
         }
         time += Duration::from_nanos(now_nanos() - begin);
         sleep(traces);
-        recorder.note(What::NemesisEnd { kind: WHOLE.to_owned() });
+        recorder.note(What::NemesisEnd { kind: STORM.to_owned() });
         sleep(CALM);
     }
     (time, counts)
@@ -100,30 +100,30 @@ fn step<W: World>(
     world: &mut W,
     recorder: &Recorder,
     rng: &mut Rng,
-    place: &mut FaultTarget<W>,
+    target: &mut FaultTarget<W>,
     begins: bool,
     counts: &mut BTreeMap<&'static str, u64>,
 ) {
-    // Faults of one kind at two targets are two disturbances.
-    let kind = |fault: &Fault<W>| match place.at {
+    // The same fault at two targets is recorded under two kinds.
+    let kind = |fault: &Fault<W>| match target.at {
         usize::MAX => fault.name.to_owned(),
         at => format!("{} of client {at}", fault.name),
     };
-    let next = match place.now.take() {
+    let next = match target.now.take() {
         Some(fault) => {
-            (fault.end)(world, place.at);
+            (fault.end)(world, target.at);
             recorder.note(What::NemesisEnd { kind: kind(fault) });
             rng.millis(REST)
         }
         None if begins => {
-            let fault = rng.pick(place.faults);
+            let fault = rng.pick(target.faults);
             recorder.note(What::NemesisBegin { kind: kind(fault) });
-            (fault.begin)(world, place.at);
+            (fault.begin)(world, target.at);
             *counts.entry(fault.name).or_default() += 1;
-            place.now = Some(fault);
+            target.now = Some(fault);
             rng.millis(fault.lasts.clone())
         }
         None => TTL,
     };
-    place.next = now_nanos() + nanos(next);
+    target.next = now_nanos() + nanos(next);
 }

@@ -1,5 +1,5 @@
 //! Measures lost updates: holders are paused for longer than their lease between the check and the write. They write to
-//! a file without a fence, a file with one, and a key in Redis with one.
+//! a file without a fence, a fenced file, and a fenced key in Redis.
 
 use std::{
     fmt,
@@ -18,36 +18,37 @@ use nix::{
 
 use crate::{
     Failure,
-    results::{Content, ResultStore},
+    results::{ResultStore, WriteOutcome},
     rng::Rng,
 };
 
 /// The number of writing processes.
 const WRITERS: usize = 4;
-/// The lease: so short that many pauses are longer.
+/// The lease: shorter than many pauses.
 const TTL: Duration = Duration::from_millis(400);
-/// The name of the lock, and of the resource that it protects.
+/// The name of the lock and of the resource that it protects.
 const NAME: &str = "resource";
 
 /// The resource that updates go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A file that checks nothing.
+    /// A file without a fence.
     File,
-    /// A file that checks tokens.
+    /// A file with a fence.
     FencedFile,
-    /// A key of Redis that checks tokens.
+    /// A key of Redis with a fence.
     FencedKey,
 }
 
 /// All destinations.
-pub const PLACES: [Destination; 3] = [Destination::File, Destination::FencedFile, Destination::FencedKey];
+pub const DESTINATIONS: [Destination; 3] =
+    [Destination::File, Destination::FencedFile, Destination::FencedKey];
 
 /// The results of the updates at one destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     /// The destination.
-    pub place: Destination,
+    pub destination: Destination,
     /// How many increments and appends were acknowledged.
     pub acknowledged: u64,
     /// How many updates were refused because of their token.
@@ -80,8 +81,9 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     for tally in &tallies {
         println!("{tally}");
     }
-    let lost =
-        |tally: &Tally| tally.place != Destination::File && tally.lost_increments + tally.lost_appends > 0;
+    let lost = |tally: &Tally| {
+        tally.destination != Destination::File && tally.lost_increments + tally.lost_appends > 0
+    };
     Ok(if tallies.iter().any(lost) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -120,7 +122,7 @@ pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Fail
         }
     }
     let results = ResultStore::new(dir.path());
-    PLACES.iter().map(|&place| audit(place, &results, &server)).collect()
+    DESTINATIONS.iter().map(|&destination| audit(destination, &results, &server)).collect()
 }
 
 /// The writer process that holds the lock now, if any.
@@ -143,10 +145,10 @@ impl Drop for Writer {
     }
 }
 
-fn audit(place: Destination, results: &ResultStore, server: &RedisServer) -> Result<Tally, Failure> {
-    let (counter, list) = (format!("{place:?}-counter"), format!("{place:?}-list"));
+fn audit(destination: Destination, results: &ResultStore, server: &RedisServer) -> Result<Tally, Failure> {
+    let (counter, list) = (format!("{destination:?}-counter"), format!("{destination:?}-list"));
     let (increments, appends) = (results.acknowledged(&counter)?, results.acknowledged(&list)?);
-    let (lost_increments, lost_appends) = if place == Destination::FencedKey {
+    let (lost_increments, lost_appends) = if destination == Destination::FencedKey {
         let count = server.command(&["GET", &counter]).join("").parse().unwrap_or(0);
         let text = server.command(&["GET", &list]).join("");
         let there: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -155,17 +157,17 @@ fn audit(place: Destination, results: &ResultStore, server: &RedisServer) -> Res
     } else {
         (results.lost_increments(&counter)?, results.lost_elements(&list)?)
     };
-    let refused = results.acknowledged(&format!("{place:?}-refused"))?.len() as u64;
+    let refused = results.acknowledged(&format!("{destination:?}-refused"))?.len() as u64;
     let acknowledged = (increments.len() + appends.len()) as u64;
-    Ok(Tally { place, acknowledged, refused, lost_increments, lost_appends })
+    Ok(Tally { destination, acknowledged, refused, lost_increments, lost_appends })
 }
 
-/// Runs the program as a writer: takes the lock, checks, reads, is perhaps paused, and writes.
+/// Runs the program as a writer: it takes the lock, checks, reads, may be paused, and writes.
 ///
 /// # Errors
 /// When it cannot work.
 pub fn writer(args: &[&str]) -> Result<(), Failure> {
-    let &[url, dir, until, seed] = args else { return Err("a writer has four orders".into()) };
+    let &[url, dir, until, seed] = args else { return Err("a writer needs four arguments".into()) };
     let (until, mut rng): (u64, _) = (until.parse()?, Rng::new(seed.parse()?, 1));
     let (locks, results) = (Locks::connect(url)?, ResultStore::new(Path::new(dir)));
     let fence = locks.redis_fence(NAME).ok_or("these locks are on Redis")?;
@@ -176,18 +178,18 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(80) && guard.check() {
             element += 1;
-            let place = *rng.pick(&PLACES);
-            let work = Work { place, results: &results, element, between: rng.millis(5..30) };
-            let said = if place == Destination::FencedKey {
+            let destination = *rng.pick(&DESTINATIONS);
+            let work = Work { destination, results: &results, element, between: rng.millis(5..30) };
+            let outcome = if destination == Destination::FencedKey {
                 runtime.block_on(work.on_redis(&guard, &fence, rng.percent(50)))?
             } else {
                 work.on_file(&guard, rng.percent(50))?
             };
-            if said == Content::Fenced {
-                results.acknowledge(&format!("{place:?}-refused"), 1)?;
+            if outcome == WriteOutcome::Fenced {
+                results.acknowledge(&format!("{destination:?}-refused"), 1)?;
             }
         }
-        // The release of a holder that was paused reports the loss.
+        // The release reports the loss if this holder was paused.
         let _ = guard.release_blocking();
     }
     Ok(())
@@ -195,7 +197,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
 
 /// One update.
 struct Work<'a> {
-    place: Destination,
+    destination: Destination,
     results: &'a ResultStore,
     element: u64,
     /// The time between the read and the write.
@@ -203,18 +205,23 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn on_file(&self, guard: &Guard, counts: bool) -> std::io::Result<Content> {
-        let fence = (self.place == Destination::FencedFile).then(|| guard.token());
+    fn on_file(&self, guard: &Guard, counts: bool) -> std::io::Result<WriteOutcome> {
+        let fence = (self.destination == Destination::FencedFile).then(|| guard.token());
         let between = || sleep(self.between);
         if counts {
-            self.results.increment(&format!("{:?}-counter", self.place), fence, between)
+            self.results.increment(&format!("{:?}-counter", self.destination), fence, between)
         } else {
-            self.results.append(&format!("{:?}-list", self.place), self.element, fence, between)
+            self.results.append(&format!("{:?}-list", self.destination), self.element, fence, between)
         }
     }
 
-    async fn on_redis(&self, guard: &Guard, fence: &RedisFence, counts: bool) -> Result<Content, Failure> {
-        let key = format!("{:?}-{}", self.place, if counts { "counter" } else { "list" });
+    async fn on_redis(
+        &self,
+        guard: &Guard,
+        fence: &RedisFence,
+        counts: bool,
+    ) -> Result<WriteOutcome, Failure> {
+        let key = format!("{:?}-{}", self.destination, if counts { "counter" } else { "list" });
         let done = async {
             // Seals the key and reads it.
             let seen = fence.write(guard.token(), &[&["GET", &key]]).await?;
@@ -230,9 +237,9 @@ impl Work<'_> {
         match done.await {
             Ok(()) => {
                 self.results.acknowledge(&key, self.element)?;
-                Ok(Content::Done)
+                Ok(WriteOutcome::Done)
             }
-            Err(error) if Error::is_fenced(&error) => Ok(Content::Fenced),
+            Err(error) if Error::is_fenced(&error) => Ok(WriteOutcome::Fenced),
             Err(error) => Err(error.into()),
         }
     }
@@ -240,12 +247,12 @@ impl Work<'_> {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match self.place {
+        let destination = match self.destination {
             Destination::File => "file",
             Destination::FencedFile => "fenced file",
             Destination::FencedKey => "fenced key",
         };
         let Self { acknowledged, refused, lost_increments, lost_appends, .. } = self;
-        write!(f, "{place:14} {acknowledged:>12} {refused:>8} {lost_increments:>16} {lost_appends:>13}")
+        write!(f, "{destination:14} {acknowledged:>12} {refused:>8} {lost_increments:>16} {lost_appends:>13}")
     }
 }

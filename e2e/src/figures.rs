@@ -39,11 +39,11 @@ pub struct Figures {
     pub appends: u64,
     /// How many of them are missing from the file at the end.
     pub appends_lost: u64,
-    /// Overlaps where no exclusion was promised.
+    /// Overlaps of holds in rounds without a promise of exclusion.
     pub overlaps_not_promised: u64,
-    /// Failed `check()`s of holds that were in doubt for a moment, until they were renewed.
+    /// Failed `check()`s of holds that were in doubt until a renewal.
     pub doubts: u64,
-    /// For how many seconds the machine did not run all clients, which excuses waits.
+    /// For how many seconds the machine did not run all clients. This excuses waits.
     #[serde(default)]
     pub stalled: f64,
     /// The number of faults, by kind.
@@ -61,10 +61,10 @@ impl Figures {
     #[must_use]
     pub fn of(events: &[Event]) -> Self {
         let mut figures = Self { rounds: 1, ..Self::default() };
-        // When each attempt was called, and when the last holder of each lock released.
+        // The time of the call of each attempt, and of the last release of each lock.
         let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
-        let mut left: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut gaps = Vec::new();
+        let mut released: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut hand_over_times = Vec::new();
         let mut stalled_until = 0;
         for event in events {
             match &event.what {
@@ -76,12 +76,12 @@ impl Figures {
                     figures.grants += 1;
                     let since = called.get(&event.attempt).copied().unwrap_or(event.t);
                     figures.longest_wait = figures.longest_wait.max((event.t - since) / 1_000_000);
-                    let waited = left.remove(event.lock.as_str()).filter(|left| since < *left);
-                    gaps.extend(waited.map(|left| (event.t - left) / 1000));
+                    let waited = released.remove(event.lock.as_str()).filter(|released| since < *released);
+                    hand_over_times.extend(waited.map(|released| (event.t - released) / 1000));
                 }
                 What::RelInv { .. } => {
                     figures.operations += 1;
-                    left.insert(&event.lock, event.t);
+                    released.insert(&event.lock, event.t);
                 }
                 What::Check { .. } => figures.checks += 1,
                 What::Cancel => figures.cancelled += 1,
@@ -94,9 +94,10 @@ impl Figures {
                 _ => {}
             }
         }
-        gaps.sort_unstable();
-        let quantile = |of_hundred| gaps.get(gaps.len() * of_hundred / 100).copied().unwrap_or(0);
-        figures.hand_overs = gaps.len() as u64;
+        hand_over_times.sort_unstable();
+        let quantile =
+            |of_hundred| hand_over_times.get(hand_over_times.len() * of_hundred / 100).copied().unwrap_or(0);
+        figures.hand_overs = hand_over_times.len() as u64;
         (figures.hand_over_p50, figures.hand_over_p99) = (quantile(50), quantile(99));
         figures
     }
@@ -145,7 +146,7 @@ impl Figures {
         self.violations.values().sum()
     }
 
-    /// Whether nothing was violated and no segment is undecided.
+    /// Whether there is no violation and no undecided segment.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.all_violations() == 0 && self.undecided == 0

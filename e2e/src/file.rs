@@ -1,4 +1,5 @@
-//! Lock files: client processes in one directory, which are stopped and killed, and a program that uses `flock` beside them.
+//! Lock files: client processes that share a directory and are stopped and killed, and another program that uses
+//! `flock`.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +29,7 @@ const TRIES: Duration = Duration::from_millis(60);
 
 /// A directory and its clients.
 pub struct Files {
-    /// On a disk, as locks are.
+    /// On a disk, like the lock files of users.
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
@@ -49,7 +50,7 @@ impl Files {
         Ok(Self { dir, workers, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
     }
 
-    /// As `flock(1)` does, which knows nothing of our line.
+    /// Takes a lock like `flock(1)`, without our queue.
     fn flock(&mut self) {
         let lock = self.rng.pick(&LOCKS);
         let Ok(file) = File::open(self.dir.path().join(format!("{lock}.lock"))) else { return };
@@ -65,12 +66,12 @@ impl Files {
 }
 
 impl World for Files {
-    const OF_CLIENTS: &'static [Fault<Self>] = &[
+    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
         Fault {
             name: "stop",
             lasts: 10..400,
             begin: |w, at| w.workers.stop(at),
-            end: |w, at| w.workers.go_on(at),
+            end: |w, at| w.workers.resume(at),
         },
         Fault {
             name: "kill",
@@ -84,7 +85,7 @@ impl World for Files {
         CLIENTS
     }
 
-    fn of_server(&self) -> &'static [Fault<Self>] {
+    fn server_faults(&self) -> &'static [Fault<Self>] {
         &[Fault {
             name: "foreign flock",
             lasts: 5..150,
@@ -101,15 +102,16 @@ impl World for Files {
         self.workers.join()
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        // Lock files stay. The bells of killed processes are cleared away by the next that waits; here count those that are heard.
-        let heard = |path: &PathBuf| {
-            let mut bell = File::options();
-            bell.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).is_ok()
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        // Lock files stay. The next waiter removes the wake pipes of killed processes, so count only pipes with a
+        // reader.
+        let open_pipes = |path: &PathBuf| {
+            let mut pipe = File::options();
+            pipe.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).is_ok()
         };
-        let bells = std::fs::read_dir(self.dir.path().join(".bells")).into_iter().flatten();
-        let heard = bells.filter_map(|entry| Some(entry.ok()?.path())).filter(heard).count();
-        [("bells".to_owned(), heard as u64)].into()
+        let pipes = std::fs::read_dir(self.dir.path().join(".bells")).into_iter().flatten();
+        let open_pipes = pipes.filter_map(|entry| Some(entry.ok()?.path())).filter(open_pipes).count();
+        [("pipes".to_owned(), open_pipes as u64)].into()
     }
 
     fn promise(&self) -> Promise {

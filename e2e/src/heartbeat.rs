@@ -1,8 +1,8 @@
-//! Measures when the machine did not run a process although no fault stopped it. That happens on a busy machine, and no
-//! lock can help it. The checker accepts the recorded stalls as an excuse, for exactly as long as they lasted.
+//! Measures when the machine did not run a process although no fault stopped it, as happens on a busy machine. The
+//! checker accepts the recorded stalls as an excuse, for exactly as long as they lasted.
 //!
-//! A client measures its own process. The round measures everything that all clients share: itself, with the proxies in
-//! it, the servers, and the disk that they wait for.
+//! A client measures its own process. The round measures what all clients share: its own process with the proxies, the
+//! servers, and the disk of the servers.
 
 use std::{
     fs::{self, File},
@@ -26,10 +26,10 @@ use crate::{
 
 /// The interval of the measurement.
 const BEAT: Duration = Duration::from_millis(15);
-/// A wait of this length within an interval is a stall: on a machine that many share, stalls come in time slices. An
-/// idle machine has shorter waits.
+/// A wait of this length within an interval is a stall: a busy machine stalls a process for whole time slices. Waits on
+/// an idle machine are shorter.
 const LATE: Duration = Duration::from_millis(2);
-/// Data is on the disk sooner, unless other programs keep the disk busy.
+/// The same for a write to the disk, which takes longer only if other programs keep the disk busy.
 const LATE_ON_DISK: Duration = Duration::from_millis(10);
 /// The number of intervals after which the servers are looked up again.
 const FRESH: u32 = 20;
@@ -49,8 +49,8 @@ struct Beat {
 }
 
 impl Heartbeat {
-    /// Begins to measure this process, which the history calls `victim`. `None`: all clients wait while it is stalled,
-    /// because there is no server and the process may have the shared file locked.
+    /// Begins to measure this process, which the history calls `victim`. With `None` a stall counts for all clients: on
+    /// an engine without a server this process may have the shared file locked.
     #[must_use]
     pub fn of_process(recorder: Arc<Recorder>, victim: Option<u32>) -> Self {
         let (mut heartbeat, beat) = Self::new(recorder, victim);
@@ -58,8 +58,8 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// Begins to measure everything that all clients share. Children of this process that run `program` are clients;
-    /// all others are servers, which wait for the disk below `disk`, if that is given.
+    /// Begins to measure what all clients share. Children of this process that run `program` are clients; all others
+    /// are servers, whose data is on the disk below `disk`, if any.
     ///
     /// # Errors
     /// When no file can be written there.
@@ -97,7 +97,7 @@ impl Drop for Heartbeat {
 
 impl Beat {
     /// Sleeps for one interval. Returns whether to measure again.
-    fn goes_on(&self) -> bool {
+    fn next_interval(&self) -> bool {
         sleep(BEAT);
         !self.ends.load(Relaxed)
     }
@@ -114,7 +114,7 @@ impl Beat {
     /// Measures whether this thread wakes late, or a thread of this process is ready and does not run.
     fn process(self) {
         let (mut waits, mut before) = (Waits::default(), now_nanos());
-        while self.goes_on() {
+        while self.next_interval() {
             let longest = waits.longest(&[process::id()]);
             let now = now_nanos();
             self.stalled((before + nanos(BEAT)).min(now - longest), LATE, "processor");
@@ -133,7 +133,7 @@ impl Beat {
                 };
                 servers.retain(|pid| !is_client(pid));
             }
-            if !self.goes_on() {
+            if !self.next_interval() {
                 return;
             }
             let longest = waits.longest(&servers);
@@ -143,9 +143,9 @@ impl Beat {
 
     /// Measures whether data reaches the disk late.
     fn disk(self, mut file: File) {
-        while self.goes_on() {
+        while self.next_interval() {
             let begin = now_nanos();
-            // The file grows, so this waits for the same as a server that writes to its log.
+            // The file grows, so that the sync costs the same as that of a server log.
             if file.write_all(&[0; 64]).and_then(|()| file.sync_all()).is_err() {
                 return;
             }

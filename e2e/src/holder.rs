@@ -1,4 +1,5 @@
-//! A process that holds a lock and obeys commands, line by line. The tests of the fault matrix stop and kill it.
+//! A process that holds a lock and executes commands from its input, one a line. The tests of the fault matrix stop and
+//! kill it.
 
 use std::{
     io::{BufRead, Write},
@@ -9,17 +10,17 @@ use leasehold::{Error, Guard, Locks};
 
 use crate::Failure;
 
-/// Runs the program as a holder. The arguments are the URL of the locks, the name, and the lease in milliseconds.
+/// Runs the program as a holder. The arguments are the URL of the locks, the name, and the ttl in milliseconds.
 ///
 /// # Errors
-/// When it cannot hold.
+/// When it cannot acquire the lock, or a command is unknown.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
-    let &[url, name, ttl] = args else { return Err("a holder has three orders".into()) };
+    let &[url, name, ttl] = args else { return Err("a holder needs three arguments".into()) };
     let locks = Locks::connect(url)?;
     let request = locks.mutex(name).ttl(Duration::from_millis(ttl.parse()?));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let mut guard = Some(runtime.block_on(request.acquire())?);
-    say(&guard.as_ref().map_or(0, |guard| guard.token().number).to_string())?;
+    reply(&guard.as_ref().map_or(0, |guard| guard.token().number).to_string())?;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -27,16 +28,16 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             (["check"], Some(held)) => held.check().to_string(),
             (["spin", longest], Some(held)) => spin(held, Duration::from_millis(longest.parse()?))?,
             (["lost"], Some(held)) => format!("{:?}", runtime.block_on(held.lost())),
-            (["write"], Some(held)) => told(runtime.block_on(write(&locks, name, held))?),
-            (["release"], Some(_)) => told(guard.take().map_or(Ok(()), Guard::release_blocking)),
+            (["write"], Some(held)) => describe(runtime.block_on(write(&locks, name, held))?),
+            (["release"], Some(_)) => describe(guard.take().map_or(Ok(()), Guard::release_blocking)),
             (["abort"], _) => std::process::abort(),
             (["cycle"], _) => loop {
                 drop(guard.take());
                 guard = runtime.block_on(request.acquire()).ok();
             },
-            _ => return Err(format!("unknown: {line}").into()),
+            _ => return Err(format!("unknown command: {line}").into()),
         };
-        say(&answer)?;
+        reply(&answer)?;
     }
     Ok(())
 }
@@ -44,10 +45,10 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
 /// Checks the hold in a loop until the process was not running for `longest`. Returns the result of the first check
 /// after that.
 fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
-    say("spinning")?;
+    reply("spinning")?;
     let mut before = Instant::now();
     loop {
-        // The clock is read first: the time between two checks has passed when the second one begins.
+        // The clock is read before the check, so that the measured pause lies completely before this check.
         let now = Instant::now();
         let valid = guard.check();
         if now - before > longest {
@@ -57,7 +58,7 @@ fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
     }
 }
 
-/// Writes once, behind a fence on the system that holds the lock.
+/// Writes once through a fence on the system that stores the lock.
 async fn write(locks: &Locks, name: &str, held: &Guard) -> Result<Result<(), Error>, Failure> {
     if let Some(fence) = locks.redis_fence(name) {
         return Ok(fence.write(held.token(), &[&["INCR", "written"]]).await.map(drop));
@@ -66,11 +67,11 @@ async fn write(locks: &Locks, name: &str, held: &Guard) -> Result<Result<(), Err
     Ok(fence.write(held.token(), &[("written", "by the holder")]).await.map(drop))
 }
 
-fn told(ended: Result<(), Error>) -> String {
+fn describe(ended: Result<(), Error>) -> String {
     ended.map_or_else(|error| format!("{:?}", error.kind()), |()| "ok".to_owned())
 }
 
-fn say(answer: &str) -> std::io::Result<()> {
+fn reply(answer: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{answer}")?;
     out.flush()

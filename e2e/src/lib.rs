@@ -1,16 +1,19 @@
-//! Tests real engines under faults. `cargo xtask torture` is the entry point; each row of the fault matrix is a test in
-//! `tests/`.
+//! Tests of real engines under faults. `cargo xtask torture` is the entry point; each case of the fault matrix is a
+//! test in `tests/`.
 //!
-//! - [`client`]: a process that works under locks and records what it sees; [`task`], [`section`]: its work.
+//! - [`client`]: a process that works under locks and records a history; [`task`], [`section`]: its work.
 //! - [`results`]: the protected resources, with a fence and without.
-//! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: the parts and the faults of an
-//!   engine, in a file for each: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`];
-//!   [`struck`]: three servers of one cluster; [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: its leases and delays.
-//! - [`holder`]: a process that obeys the tests of the fault matrix. [`turns`]: a process that takes turns with other
-//!   programs.
-//! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
+//! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: an engine with its clients and
+//!   faults, in a file for each engine: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`] and
+//!   [`mariadb`]; [`cluster_under_fault`]: three servers of one cluster; [`mod@file`], [`sqlite`], [`memory`];
+//!   [`speed`]: the leases and delays of an engine.
+//! - [`holder`]: a holder process that executes the commands of a test. [`turns`]: a process that shares a lock with
+//!   other programs.
+//! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds and their sums.
 
+pub mod adjusted_history;
 pub mod client;
+pub mod cluster_under_fault;
 mod doubts;
 pub mod dropped;
 pub mod etcd;
@@ -22,22 +25,20 @@ pub mod heartbeat;
 pub mod holder;
 pub mod mariadb;
 pub mod memory;
+pub mod observer;
 pub mod postgres;
 mod proxied;
 pub mod redis;
 pub mod results;
-pub mod retold;
 pub mod rng;
 pub mod round;
 pub mod section;
 pub mod served;
 pub mod speed;
 pub mod sqlite;
-pub mod struck;
 pub mod task;
 pub mod torture;
 pub mod totals;
-pub mod truth;
 pub mod turns;
 pub mod verdict;
 mod waits;

@@ -1,4 +1,4 @@
-//! MariaDB, or MySQL: one server. What it acknowledged it keeps, whatever is done to its process.
+//! MariaDB or MySQL: one server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,24 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// The only server: a MySQL or not.
+/// The only server; `MYSQL` tells whether it must be a MySQL or a MariaDB.
 pub struct Server<const MYSQL: bool>(MariadbServer);
-/// That of this system, or of the one that `LEASEHOLD_TEST_SYSTEM` names.
+/// The MariaDB of this system, or of the one that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mariadb = Server<false>;
-/// That of the system that `LEASEHOLD_TEST_SYSTEM` names.
+/// The MySQL of the system that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mysql = Server<true>;
 
-/// What to do where a MySQL is wanted and none is there.
-const UNPACK: &str = "there is no MySQL here: unpack one by `setup/server debian sid DIRECTORY mysql-server-core`, and name it by LEASEHOLD_TEST_SYSTEM=DIRECTORY";
+/// The error when no MySQL is found.
+const UNPACK: &str = "no MySQL was found: unpack one with `setup/server debian sid DIRECTORY mysql-server-core`, \
+     and set LEASEHOLD_TEST_SYSTEM=DIRECTORY";
 
 /// The sessions of all clients.
 const SESSIONS: &str =
     "SELECT id FROM information_schema.processlist WHERE db = 'locks' AND id <> connection_id()";
-/// Keeps the rows of two names locked for a while, as an operator's hand would.
+/// Locks the rows of two names for a while, as an operator may.
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT name FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT SLEEP(0.4); COMMIT";
-/// Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
+/// The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
 const LEFT: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
     WHERE GREATEST(expires, place_expires) > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000
     UNION ALL SELECT CONCAT('hold ', name) FROM leasehold_lock
@@ -79,25 +80,26 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
         format!("mysql://root@{servers}/locks")
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
-        said.level == Level::BestEffort
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        // A kill of the server loses nothing with this setting, but a power cut would, and the engine reports that.
+        guarantee.level == Level::BestEffort
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        let mut things: BTreeMap<String, u64> = self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
-        // The administrator has one.
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        let mut leftovers: BTreeMap<String, u64> =
+            self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+        // One session belongs to the admin client.
         let sessions = self.0.says(SESSIONS).len().saturating_sub(1);
-        things.insert("sessions".to_owned(), sessions as u64);
-        things
+        leftovers.insert("sessions".to_owned(), sessions as u64);
+        leftovers
     }
 }
 
 impl<const MYSQL: bool> Server<MYSQL> {
-    /// Fails where another would be started than the one that was asked for.
+    /// Checks that the server that would be started is of the requested kind.
     ///
     /// # Errors
-    /// What to do.
+    /// When it is not; the message says what to do.
     pub fn is_there() -> Result<(), Failure> {
         Self::is(Brand::found())
     }
@@ -107,14 +109,14 @@ impl<const MYSQL: bool> Server<MYSQL> {
             (true, Brand::Mysql) | (false, Brand::Mariadb) => Ok(()),
             (true, Brand::Mariadb) => Err(UNPACK.into()),
             (false, Brand::Mysql) => {
-                Err("LEASEHOLD_TEST_SYSTEM names a MySQL, not a MariaDB: say --engine mysql".into())
+                Err("LEASEHOLD_TEST_SYSTEM names a MySQL, not a MariaDB: use --engine mysql".into())
             }
         }
     }
 
     fn end_sessions(&self) {
         for session in self.0.says(SESSIONS) {
-            // It may have ended by itself.
+            // The session may have ended already.
             let _ = self.0.takes(&format!("KILL {session}"));
         }
     }
@@ -125,10 +127,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_of_the_server_that_they_are_told_of() {
+    fn the_server_must_be_of_the_requested_kind() {
         assert!(Mysql::is(Brand::Mysql).is_ok() && Mariadb::is(Brand::Mariadb).is_ok());
-        let said = Mysql::is(Brand::Mariadb).unwrap_err().to_string();
-        assert!(said.contains("setup/server") && said.contains("LEASEHOLD_TEST_SYSTEM"), "{said}");
+        let message = Mysql::is(Brand::Mariadb).unwrap_err().to_string();
+        assert!(message.contains("setup/server") && message.contains("LEASEHOLD_TEST_SYSTEM"), "{message}");
         assert!(Mariadb::is(Brand::Mysql).unwrap_err().to_string().contains("--engine mysql"));
     }
 }

@@ -1,5 +1,5 @@
-//! The memory engine under faults: clients in this process, each with a store behind a wrapper that loses, delays and
-//! doubles calls, on a runtime that is blocked and dropped.
+//! The memory engine under faults: the clients are in this process. Each reaches the store through a decorator that
+//! loses, delays and doubles calls, and runs on an executor that is blocked and dropped.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     Failure,
-    client::{self, Desk, THREADS},
+    client::{self, ClientState, THREADS},
     dropped::ends,
     heartbeat::Heartbeat,
     results::ResultStore,
@@ -40,7 +40,7 @@ pub struct Memory {
     store: Arc<MemoryStore>,
     setting: Setting,
     clients: Vec<Client>,
-    /// The recorders of all clients so far, and when the executor of some was dropped.
+    /// The recorders of all clients so far, and the times at which executors were dropped.
     recorders: Vec<Arc<Recorder>>,
     dropped: BTreeMap<u32, u64>,
 }
@@ -83,18 +83,18 @@ impl Memory {
         let recorder = Arc::new(Recorder::in_memory(*seed, proc));
         self.recorders.push(Arc::clone(&recorder));
         let wire = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))));
-        // The keeper has a runtime of its own: a killed client loses both, a blocked one only the user's.
+        // The keeper has its own runtime, which a blocked executor of the user does not affect.
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
         let heartbeat = Heartbeat::of_process(Arc::clone(&recorder), Some(proc));
-        let desk = Desk { locks, recorder, results: ResultStore::new(dir), seed, until };
-        let work = runtime.spawn(async move { client::work(&desk).await });
+        let state = ClientState { locks, recorder, results: ResultStore::new(dir), seed, until };
+        let work = runtime.spawn(async move { client::work(&state).await });
         Ok(Client { proc, wire, runtime: Some(runtime), work, _heartbeat: heartbeat })
     }
 
     /// Schedules a fault for the next calls of each verb.
-    fn trouble(&mut self, at: usize, fault: Wire) {
+    fn schedule_faults(&mut self, at: usize, fault: Wire) {
         for verb in [Verb::Claim, Verb::Renew, Verb::Release, Verb::Notification] {
             for _ in 0..BURST {
                 self.clients[at].wire.next(verb, fault);
@@ -126,7 +126,7 @@ impl Memory {
     }
 
     /// Drops the executor with all tasks on it.
-    fn crash(&mut self, at: usize) {
+    fn drop_executor(&mut self, at: usize) {
         if let Some(runtime) = self.clients[at].runtime.take() {
             self.dropped.insert(self.clients[at].proc, now_nanos());
             runtime.shutdown_background();
@@ -139,29 +139,29 @@ impl Memory {
 }
 
 impl World for Memory {
-    const OF_CLIENTS: &'static [Fault<Self>] = &[
+    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
         Fault {
             name: "requests lost",
             lasts: 50..300,
-            begin: |w, at| w.trouble(at, Wire::RequestLost),
+            begin: |w, at| w.schedule_faults(at, Wire::RequestLost),
             end: |w, at| w.heal(at),
         },
         Fault {
             name: "replies lost",
             lasts: 50..300,
-            begin: |w, at| w.trouble(at, Wire::ReplyLost),
+            begin: |w, at| w.schedule_faults(at, Wire::ReplyLost),
             end: |w, at| w.heal(at),
         },
         Fault {
             name: "requests doubled",
             lasts: 50..300,
-            begin: |w, at| w.trouble(at, Wire::Duplicated),
+            begin: |w, at| w.schedule_faults(at, Wire::Duplicated),
             end: |w, at| w.heal(at),
         },
         Fault {
             name: "requests late",
             lasts: 50..600,
-            begin: |w, at| w.trouble(at, Wire::Late),
+            begin: |w, at| w.schedule_faults(at, Wire::Late),
             end: |w, at| w.heal(at),
         },
         Fault {
@@ -173,7 +173,7 @@ impl World for Memory {
         Fault {
             name: "executor dropped",
             lasts: 1..200,
-            begin: |w, at| w.crash(at),
+            begin: |w, at| w.drop_executor(at),
             end: |w, at| w.replace(at),
         },
     ];
@@ -182,7 +182,7 @@ impl World for Memory {
         CLIENTS
     }
 
-    fn of_server(&self) -> &'static [Fault<Self>] {
+    fn server_faults(&self) -> &'static [Fault<Self>] {
         &[]
     }
 
@@ -209,7 +209,7 @@ impl World for Memory {
                 runtime.shutdown_background();
             }
         }
-        // Their heartbeats end with them, so nothing is recorded any more.
+        // The heartbeats end with the clients, so nothing is recorded after this.
         self.clients.clear();
         let mut events = Vec::new();
         for (proc, recorder) in (1..).zip(&self.recorders) {
@@ -222,7 +222,7 @@ impl World for Memory {
         Ok(events)
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
 

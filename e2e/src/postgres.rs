@@ -1,4 +1,4 @@
-//! PostgreSQL: one server. What it acknowledged it keeps, whatever is done to its process.
+//! PostgreSQL: one server, which loses no acknowledged write when its process is killed.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::{
 /// The only server.
 pub struct Postgres(PostgresServer);
 
-/// Ends the sessions of all clients, those that listen among them.
+/// Ends the sessions of all clients, including their listeners.
 const TERMINATE: &str =
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'";
-/// Keeps the rows of two names locked for a while, as an operator's hand would.
+/// Locks the rows of two names for a while, as an operator may.
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT pg_sleep(0.4); COMMIT";
-/// Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
+/// The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
 const LEFT: &str =
     "WITH t AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000 AS late)
     SELECT 'claim ' || name FROM leasehold_claim, t WHERE greatest(expires, place_expires) > late
@@ -41,13 +41,13 @@ impl System for Postgres {
             Fault {
                 name: "sessions ended",
                 lasts: 1..10,
-                begin: |w, _| w.system.tell(TERMINATE),
+                begin: |w, _| w.system.execute(TERMINATE),
                 end: |_, _| {},
             },
             Fault {
                 name: "rows kept locked",
                 lasts: 1..10,
-                begin: |w, _| w.system.tell(KEEP_LOCKED),
+                begin: |w, _| w.system.execute(KEEP_LOCKED),
                 end: |_, _| {},
             },
         ]
@@ -65,24 +65,25 @@ impl System for Postgres {
         format!("postgres://postgres@{servers}/postgres")
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
-        said.level == Level::BestEffort && said.to_string().contains("fsync is off")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        // A kill of the server loses nothing with this setting, but a power cut would, and the engine reports that.
+        guarantee.level == Level::BestEffort && guarantee.to_string().contains("fsync is off")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        let mut things: BTreeMap<String, u64> = self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
-        // The administrator has one.
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        let mut leftovers: BTreeMap<String, u64> =
+            self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+        // One session belongs to the admin client.
         let sessions =
             self.0.says("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
         let sessions = sessions[0].parse::<u64>().unwrap_or(u64::MAX).saturating_sub(1);
-        things.insert("sessions".to_owned(), sessions);
-        things
+        leftovers.insert("sessions".to_owned(), sessions);
+        leftovers
     }
 }
 
 impl Postgres {
-    fn tell(&self, sql: &str) {
+    fn execute(&self, sql: &str) {
         drop(self.0.says(sql));
     }
 }

@@ -1,4 +1,4 @@
-//! What may happen to a client process that reaches its servers through proxies of its own.
+//! The faults of a client process that reaches its servers through its own proxies.
 
 use std::{thread::sleep, time::Duration};
 
@@ -6,20 +6,20 @@ use leasehold_testkit::server::Proxy;
 
 use crate::{workers::Workers, world::Fault};
 
-/// How late answers are on a slow connection: beyond what is usual, within what a renewal may take.
+/// The delay of answers on a slow connection: unusual, but within the time limit of a renewal.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// Clients that are processes behind proxies. Times are in milliseconds, and reach beyond the leases of their engine.
+/// Client processes behind proxies. The longest faults outlast the leases of the engine.
 pub(crate) trait Proxied: Sized + 'static {
-    /// For how long a process is stopped, or nothing comes through, at most.
+    /// The longest stop of a process or silence of a connection, in milliseconds.
     const STOPPED: u64;
-    /// For how long what one side says is held at most.
+    /// The longest time in milliseconds for which messages of one direction are held.
     const HELD: u64;
 
-    /// The processes.
+    /// The client processes.
     fn workers(&mut self) -> &mut Workers;
 
-    /// Does this to each proxy of a client.
+    /// Calls `act` for each proxy of a client.
     fn each(&self, at: usize, act: fn(&Proxy));
 
     /// The faults.
@@ -28,7 +28,7 @@ pub(crate) trait Proxied: Sized + 'static {
             name: "stop",
             lasts: 30..Self::STOPPED,
             begin: |w, at| w.workers().stop(at),
-            end: |w, at| w.workers().go_on(at),
+            end: |w, at| w.workers().resume(at),
         },
         Fault {
             name: "kill",
@@ -42,7 +42,7 @@ pub(crate) trait Proxied: Sized + 'static {
             begin: |w, at| w.each(at, Proxy::hold_requests),
             end: |w, at| w.each(at, Proxy::lose),
         },
-        // The client gives up, and its request arrives later.
+        // A late request: the connection of the client is cut, and its request arrives later.
         Fault {
             name: "cut after the request",
             lasts: 5..400,
@@ -81,7 +81,7 @@ pub(crate) trait Proxied: Sized + 'static {
             end: |w, at| w.each(at, Proxy::lose),
         },
         Fault { name: "reset", lasts: 1..10, begin: |w, at| w.each(at, Proxy::reset), end: |_, _| {} },
-        // A delay is of connections to come.
+        // A delay applies to new connections only, so the old ones are closed.
         Fault {
             name: "slow",
             lasts: 100..800,

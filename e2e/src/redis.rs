@@ -5,7 +5,7 @@ mod cluster;
 mod redlock;
 mod sentinel;
 
-pub(crate) use alone::ANEW;
+pub(crate) use alone::RESTART;
 pub use alone::{REDISSON, Redis};
 pub use cluster::{CLUSTER, Cluster};
 pub use redlock::{Nodes, REDLOCK};
@@ -18,70 +18,72 @@ use leasehold_testkit::server::{RedisServer, redis_command};
 
 use crate::world::Promise;
 
-/// For how long clients are stopped, and what they say is held, in milliseconds, where several servers stand together: leases have
-/// two seconds.
+/// The longest stop of a client of several servers, in milliseconds: longer than the leases of two seconds.
 const STOPPED: u64 = 3500;
+/// The longest time in milliseconds for which messages are held.
 const HELD: u64 = 2500;
 
-/// How often a server that is loading is told something, and how soon again.
-const MOST_TRIES: usize = 1000;
+/// How often, and at which interval, a command to a loading server is repeated.
+const MAX_TRIES: usize = 1000;
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Where masters have trouble, no exclusion is promised: a replica takes their place that may lack what they acknowledged. That of
-/// others harms no hold.
+/// Even seeds inject faults into masters. Then no exclusion is promised, because the replica that takes over may lack
+/// acknowledged writes. Other faults end no hold.
 #[must_use]
 pub const fn promise_of_many(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
 }
 
-/// Tells a server that may still be loading what it kept.
-fn tell(server: &RedisServer, command: &[&str]) {
-    for _ in 0..MOST_TRIES {
+/// Sends a command to a server that may still be loading its data.
+fn send(server: &RedisServer, command: &[&str]) {
+    for _ in 0..MAX_TRIES {
         if redis_command(server.port(), command).status.success() {
             return;
         }
         sleep(RETRY);
     }
-    panic!("the server does not hear {command:?}");
+    panic!("the server does not accept {command:?}");
 }
 
-/// Whatever happens, several servers are best effort.
-fn is_best_effort(said: &Guarantee) -> bool {
-    said.level == Level::BestEffort
+/// Several servers are always best effort.
+fn is_best_effort(guarantee: &Guarantee) -> bool {
+    guarantee.level == Level::BestEffort
 }
 
-/// What leads clients that are told these addresses to others: the servers' ports, and what stands before each.
-fn map(ports: &[u16], before: &[u16]) -> String {
-    let pairs = ports.iter().zip(before).map(|(port, before)| format!("127.0.0.1:{port}=127.0.0.1:{before}"));
+/// An address map from the ports of the servers to the ports of their proxies.
+fn map(ports: &[u16], proxies: &[u16]) -> String {
+    let pairs =
+        ports.iter().zip(proxies).map(|(port, proxies)| format!("127.0.0.1:{port}=127.0.0.1:{proxies}"));
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The keys that must not be left on a server that says these.
-fn keys_left(says: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {
-    let keys = says(&["KEYS", "*"]).into_iter().filter(|key| !key.is_empty());
-    keys.filter(|key| !lapses(key, &says)).map(|key| (format!("key {key}"), 1)).collect()
+/// The keys that must not remain on a server; `command` sends it a command.
+fn keys_left(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {
+    let keys = command(&["KEYS", "*"]).into_iter().filter(|key| !key.is_empty());
+    keys.filter(|key| !may_remain(key, &command)).map(|key| (format!("key {key}"), 1)).collect()
 }
 
-/// How long the keys of a line may outlive it, in milliseconds: killed clients leave places that nobody clears away at rest.
-const LINE_LIFE: i64 = 70_000;
-/// The same for shared holds, and for entries, which stand beside theirs: they are remembered for an hour after their lease.
+/// How long the keys of a queue may remain, in milliseconds: the queue entries of killed clients stay until they
+/// expire.
+const QUEUE_LIFE: i64 = 70_000;
+/// The same for the keys of shared holds, which are remembered for an hour after their lease.
 const HOLDS_LIFE: i64 = 3_601_000;
 
-/// Keys that stay for a while at rest: the newest token, tombstones, places of killed clients, and what is remembered of an
-/// unclean end: of holds of killed clients, which nobody prunes before the name is wanted again, all but the lock itself.
-fn lapses(key: &str, says: impl Fn(&[&str]) -> Vec<String>) -> bool {
+/// Whether a key may remain at rest for a while: the newest token, tombstones, queue entries of killed clients, and the
+/// record of an unclean end. Of the hold of a killed client all but the lock key stays until the name is claimed again.
+fn may_remain(key: &str, command: impl Fn(&[&str]) -> Vec<String>) -> bool {
     const REMEMBERS: &str = "local c = redis.call('GET', KEYS[1]) or '1 '
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).mode or cmsgpack.unpack(c).ended) and 1 or 0";
-    let lapses_within = |most| {
-        let left = says(&["PTTL", key]).join("").parse();
+    let expires_within = |most| {
+        let left = command(&["PTTL", key]).join("").parse();
         left.is_ok_and(|left: i64| (1..=most).contains(&left))
     };
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-    // With Redisson's locks a letter stands before.
+    // Redisson's layout adds a letter before the kind.
     match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
-        Some('c') => lapses_within(HOLDS_LIFE) && says(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
-        Some('q' | 'z') => lapses_within(LINE_LIFE),
-        Some('e' | 'h') => lapses_within(HOLDS_LIFE),
+        Some('c') => expires_within(HOLDS_LIFE) && command(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
+        Some('q' | 'z') => expires_within(QUEUE_LIFE),
+        Some('e' | 'h') => expires_within(HOLDS_LIFE),
         Some(kind) => matches!(kind, 'd' | 's' | 't'),
         None => false,
     }

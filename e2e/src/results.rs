@@ -1,4 +1,4 @@
-//! Protected resources in files: texts that holders read, change and write back.
+//! Protected resources: text files that holders read, change and write back.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +15,10 @@ pub struct ResultStore(PathBuf);
 
 /// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum WriteOutcome {
     /// The text is written.
     Done,
-    /// The fence has seen a larger token: nothing was written.
+    /// The fence has seen a larger token, so nothing was written.
     Fenced,
 }
 
@@ -39,12 +39,12 @@ impl ResultStore {
         element: u64,
         fence: Option<Token>,
         between: impl FnOnce(),
-    ) -> io::Result<Content> {
-        let said = self.change(list, fence, between, |text| format!("{text} {element}"))?;
-        if said == Content::Done {
+    ) -> io::Result<WriteOutcome> {
+        let outcome = self.change(list, fence, between, |text| format!("{text} {element}"))?;
+        if outcome == WriteOutcome::Done {
             self.acknowledge(list, element)?;
         }
-        Ok(said)
+        Ok(outcome)
     }
 
     /// Adds one to a counter.
@@ -56,15 +56,15 @@ impl ResultStore {
         counter: &str,
         fence: Option<Token>,
         between: impl FnOnce(),
-    ) -> io::Result<Content> {
-        let said = self.change(counter, fence, between, |text| (number(text) + 1).to_string())?;
-        if said == Content::Done {
+    ) -> io::Result<WriteOutcome> {
+        let outcome = self.change(counter, fence, between, |text| (number(text) + 1).to_string())?;
+        if outcome == WriteOutcome::Done {
             self.acknowledge(counter, 1)?;
         }
-        Ok(said)
+        Ok(outcome)
     }
 
-    /// Records that a write was acknowledged: after the write, and in one step.
+    /// Records an acknowledged write. This is one append after the write.
     ///
     /// # Errors
     /// The operating system's.
@@ -102,29 +102,29 @@ impl ResultStore {
         Ok((self.acknowledged(counter)?.len() as u64).saturating_sub(count))
     }
 
-    /// Reads, does `between`, writes. With the fence it *seals* before it reads (F79): it shows its token, so that
-    /// smaller ones are refused from then on.
+    /// Reads, calls `between`, and writes. With a fence it *seals* before the read (F79): it shows its token, so that
+    /// the fence refuses smaller tokens from then on.
     fn change(
         &self,
         name: &str,
         fence: Option<Token>,
         between: impl FnOnce(),
         change: impl FnOnce(&str) -> String,
-    ) -> io::Result<Content> {
+    ) -> io::Result<WriteOutcome> {
         let text = {
             let _alone = self.alone(name)?;
             if !self.show(name, fence)? {
-                return Ok(Content::Fenced);
+                return Ok(WriteOutcome::Fenced);
             }
             read(&self.file(name, "text"))?
         };
         between();
         let _alone = self.alone(name)?;
         if !self.show(name, fence)? {
-            return Ok(Content::Fenced);
+            return Ok(WriteOutcome::Fenced);
         }
         self.replace(name, "text", &change(&text))?;
-        Ok(Content::Done)
+        Ok(WriteOutcome::Done)
     }
 
     /// Shows the fence a token. Returns whether the fence accepts it.
@@ -137,7 +137,7 @@ impl ResultStore {
         Ok(token.number >= seen)
     }
 
-    /// Locks the text for one step of the resource, so that no other process is in a step meanwhile.
+    /// Locks the resource for one step of one process.
     fn alone(&self, name: &str) -> io::Result<File> {
         let path = self.file(name, "step");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;

@@ -1,8 +1,8 @@
-//! Repeatable random numbers: everything random of a round comes from its seed.
+//! Repeatable random numbers: the seed of a round decides all of them.
 
 use std::{ops::Range, time::Duration};
 
-/// `SplitMix64` (Steele, Lea, Flood 2014): small, and the same on every machine.
+/// `SplitMix64` (Steele, Lea, Flood 2014): small, and equal on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -18,7 +18,7 @@ impl Rng {
     /// A random seed.
     ///
     /// # Panics
-    /// When the clock stands before 1970.
+    /// When the clock shows a time before 1970.
     #[must_use]
     pub fn random_seed() -> u64 {
         let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970");

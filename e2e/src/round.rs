@@ -1,4 +1,4 @@
-//! One round: clients work, faults happen, and at the end everything that was recorded is judged.
+//! One round: clients work under faults, and at the end the recorded history is judged.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -10,12 +10,13 @@ use leasehold_testkit::{
 use crate::{
     Failure,
     etcd::{self, Alone, CLUSTER, Three},
-    fault_run::{rage, start},
+    fault_run::{inject_faults, start},
     figures::Figures,
     file::Files,
     heartbeat::Heartbeat,
     mariadb::{Mariadb, Mysql},
     memory::Memory,
+    observer::Observer,
     postgres::Postgres,
     redis::{self, Cluster, Group, Nodes, Redis},
     results::ResultStore,
@@ -24,22 +25,21 @@ use crate::{
     speed::EngineSpeed,
     sqlite::Sqlite,
     task::LOCKS,
-    truth::Looker,
     verdict::judge,
     world::{Promise, Setting, World},
     zookeeper::{ENSEMBLE, Ensemble, One},
 };
 
-/// The prefix of the name of another lock crate that takes the place of leasehold on Redis.
+/// The prefix of the name of another lock crate that replaces leasehold on Redis.
 pub const PEER: &str = "peer ";
 /// The same on three independent masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
-/// How much time of the machine may pass until everything has lapsed: leases, names held by nobody until a time, queue
-/// entries of dead waiters, of which one with a long poll interval has a minute (`MAX_ENTRY_LIFE`).
+/// How much time of the machine may pass until everything has expired: leases, minimum hold times, and the queue
+/// entries of dead waiters, which last up to a minute (`MAX_ENTRY_LIFE`).
 const REST: Duration = Duration::from_secs(75);
 
-/// The interval at which that is checked.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval at which the end of everything is checked.
+const REST_POLL: Duration = Duration::from_millis(100);
 
 /// The parameters of a round.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub struct Round<'a> {
     pub seed: u64,
     /// The length of the round.
     pub time: Duration,
-    /// The program that is started again as clients.
+    /// The program that is started for each client.
     pub program: &'a Path,
 }
 
@@ -65,11 +65,11 @@ pub struct Outcome {
 }
 
 impl Round<'_> {
-    /// Runs the round. Calls `tell` repeatedly with the number of faults so far.
+    /// Runs the round. Calls `report` repeatedly with the number of faults so far.
     ///
     /// # Errors
     /// When it cannot be run, or a client hangs.
-    pub fn run(&self, tell: impl FnMut(u64)) -> Result<Outcome, Failure> {
+    pub fn run(&self, report: impl FnMut(u64)) -> Result<Outcome, Failure> {
         let dir = in_memory()?;
         let setting = Setting {
             seed: self.seed,
@@ -81,43 +81,44 @@ impl Round<'_> {
         };
         start(&setting.recorder);
         let (figures, complaints) = match self.engine {
-            "redis" => self.on::<Redis<false>>(&setting, promise_of(self.seed), tell)?,
-            redis::REDISSON => self.on::<Redis<true>>(&setting, promise_of(self.seed), tell)?,
-            redis::SENTINEL => self.on::<Group>(&setting, redis::promise_of_many(self.seed), tell)?,
-            redis::CLUSTER => self.on::<Cluster>(&setting, redis::promise_of_many(self.seed), tell)?,
-            redis::REDLOCK => self.on::<Nodes>(&setting, Promise::Exclusion, tell)?,
-            "etcd" => self.on::<Alone>(&setting, Promise::Exclusion, tell)?,
-            CLUSTER => self.on::<Three>(&setting, etcd::promise_of(self.seed), tell)?,
-            "zookeeper" => self.on::<One>(&setting, Promise::Exclusion, tell)?,
-            ENSEMBLE => self.on::<Ensemble>(&setting, Promise::Exclusion, tell)?,
-            "postgres" => self.on::<Postgres>(&setting, Promise::Exclusion, tell)?,
+            "redis" => self.on::<Redis<false>>(&setting, promise_of(self.seed), report)?,
+            redis::REDISSON => self.on::<Redis<true>>(&setting, promise_of(self.seed), report)?,
+            redis::SENTINEL => self.on::<Group>(&setting, redis::promise_of_many(self.seed), report)?,
+            redis::CLUSTER => self.on::<Cluster>(&setting, redis::promise_of_many(self.seed), report)?,
+            redis::REDLOCK => self.on::<Nodes>(&setting, Promise::Exclusion, report)?,
+            "etcd" => self.on::<Alone>(&setting, Promise::Exclusion, report)?,
+            CLUSTER => self.on::<Three>(&setting, etcd::promise_of(self.seed), report)?,
+            "zookeeper" => self.on::<One>(&setting, Promise::Exclusion, report)?,
+            ENSEMBLE => self.on::<Ensemble>(&setting, Promise::Exclusion, report)?,
+            "postgres" => self.on::<Postgres>(&setting, Promise::Exclusion, report)?,
             "mariadb" => {
                 Mariadb::is_there()?;
-                self.on::<Mariadb>(&setting, Promise::Exclusion, tell)?
+                self.on::<Mariadb>(&setting, Promise::Exclusion, report)?
             }
             "mysql" => {
                 Mysql::is_there()?;
-                self.on::<Mysql>(&setting, Promise::Exclusion, tell)?
+                self.on::<Mysql>(&setting, Promise::Exclusion, report)?
             }
-            "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
-            "file" => self.through(&setting, Files::start(&setting)?, tell)?,
-            "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
+            "sqlite" => self.through(&setting, Sqlite::start(&setting)?, report)?,
+            "file" => self.through(&setting, Files::start(&setting)?, report)?,
+            "memory" => self.through(&setting, Memory::start(&setting)?, report)?,
             other if other.starts_with(PEER_OF_THREE) => {
                 let peer = &other[PEER_OF_THREE.len()..];
                 let world = Served::<Nodes>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.through(&setting, world, tell)?
+                self.through(&setting, world, report)?
             }
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
+                    "no engine {other:?}: expected redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, \
+                     postgres, mariadb, mysql, sqlite, file or memory",
                     redis::REDISSON,
                     redis::SENTINEL,
                     redis::CLUSTER,
                     redis::REDLOCK
                 ))?;
                 let world = Served::<Redis<false>>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.through(&setting, world, tell)?
+                self.through(&setting, world, report)?
             }
         };
         Ok(Outcome { figures, complaints, dir })
@@ -128,32 +129,33 @@ impl Round<'_> {
         &self,
         setting: &Setting,
         promise: Promise,
-        tell: impl FnMut(u64),
+        report: impl FnMut(u64),
     ) -> Result<(Figures, Vec<String>), Failure> {
-        self.through(setting, Served::<S>::start(setting, promise)?, tell)
+        self.through(setting, Served::<S>::start(setting, promise)?, report)
     }
 
     fn through<W: World>(
         &self,
         setting: &Setting,
         mut world: W,
-        tell: impl FnMut(u64),
+        report: impl FnMut(u64),
     ) -> Result<(Figures, Vec<String>), Failure> {
         let recorder = &setting.recorder;
         let admin = world.admin();
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let disk = world.disk();
         let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
-        // The admin client knows nothing of the locks of other crates.
+        // The admin client cannot read the locks of other crates.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
+        let observer = (!self.engine.starts_with(PEER)).then(|| Observer::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
-        let (fault_run, faults) = rage(&mut world, recorder, rng, setting.until(), speed.traces, tell);
+        let (fault_run, faults) =
+            inject_faults(&mut world, recorder, rng, setting.until(), speed.traces, report);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(heartbeat);
         let events = History::from_events(events);
-        if let Some(looker) = looker {
-            looker.record(recorder);
+        if let Some(observer) = observer {
+            observer.record(recorder);
         }
         recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
         let mut events = events.events().to_vec();
@@ -172,13 +174,13 @@ impl Round<'_> {
     }
 }
 
-/// A directory for the clients' histories. Not on a disk, because all clients would wait for it while servers sync
+/// A directory for the histories of clients: in memory, because on a disk all clients would wait while servers sync
 /// their data.
 fn in_memory() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// The promise of the round: every third and fourth round on Redis is on a server that promises no exclusion.
+/// The promise of a round on Redis: two of four rounds are on a server that promises no exclusion.
 pub(crate) const fn promise_of(seed: u64) -> Promise {
     match seed % 4 {
         2 => Promise::Doubt,
@@ -187,18 +189,18 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
     }
 }
 
-/// The state that is left when no client works any more and everything that lapses has had its time.
+/// What remains after all clients have ended and everything has had the time to expire.
 fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let watch = Stopwatch::start();
     loop {
-        let mut found = world.things();
+        let mut found = world.leftovers();
         let names = runtime.block_on(admin.list(""))?.len() as u64;
         found.insert("names held or waited for".to_owned(), names);
         if found.values().all(|count| *count == 0) || watch.given() > REST {
             return Ok(found);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(REST_POLL);
     }
 }
 

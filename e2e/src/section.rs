@@ -1,4 +1,4 @@
-//! The work of a task under a lock, and the ways in which it releases the lock.
+//! The work of a task under a lock, and the kinds of releases.
 
 use std::{
     pin::pin,
@@ -13,50 +13,56 @@ use tokio::{
 };
 
 use crate::{
-    client::Desk,
+    client::ClientState,
     rng::Rng,
-    task::{TTL, is_tidy, ttl},
+    task::{TTL, has_certain_releases, ttl},
 };
 
-/// How often a long section checks whether it still holds the lock.
-const LOOK: Duration = Duration::from_millis(5);
+/// The interval at which a long section checks its hold.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The shortest sleep of the runtime.
-const LEAST: Duration = Duration::from_millis(1);
-/// A deadline that moved by less was not renewed: readings have an error.
-const MOVED: Duration = Duration::from_millis(50);
+const MIN_SLEEP: Duration = Duration::from_millis(1);
+/// A deadline that moved by less shows no renewal, because readings have an error.
+const RENEWAL_STEP: Duration = Duration::from_millis(50);
 
-/// Works under a lock for a while, checks repeatedly whether it is still held, and releases it.
-pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
+/// Works under a lock for a while, checks the hold repeatedly, and releases it.
+pub async fn under(
+    state: &ClientState,
+    lock: &str,
+    active_hold: ActiveHold<'_>,
+    guard: Guard,
+    rng: &mut Rng,
+) {
     let length = match rng.below(1000) {
         0..920 => rng.millis(0..2),
         920..992 => rng.millis(2..25),
         992..998 => rng.millis(100..600),
         // Measured in leases, so that some end during the section.
-        _ => ttl(&desk.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
+        _ => ttl(&state.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
     };
-    // A refusal is the purpose of the fence. Lost appends are counted at the end.
+    // The fence may refuse the append, which is no error. Lost appends are counted at the end.
     let work = (guard.mode() == Mode::Exclusive && rng.percent(5)).then(|| {
         let (results, lock, element, token) =
-            (desk.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
+            (state.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
         spawn_blocking(move || results.append(&lock, element, Some(token), || ()))
     });
-    stay(&active_hold, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;
+    work_under(&active_hold, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;
     if rng.percent(2) {
         let _ = guard.confirm().await;
     }
-    leave(lock, active_hold, guard, rng).await;
+    release(lock, active_hold, guard, rng).await;
 }
 
-async fn stay(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
+async fn work_under(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
     let begin = Instant::now();
     let mut lost = pin!(guard.lost());
     let mut known = deadline(guard);
     loop {
         active_hold.check(|| guard.check(), || left(guard));
         if let (Some(before), Some(now)) = (known, deadline(guard))
-            && now > before + MOVED
+            && now > before + RENEWAL_STEP
         {
-            // A hold that is over has no time left, however late it is read.
+            // An expired hold has no time left, however late the clock is read.
             active_hold.renewed(|| left(guard).filter(|left| *left > 0));
             known = Some(now);
         }
@@ -71,23 +77,23 @@ async fn stay(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, bus
                 active_hold.check(|| guard.check(), || left(guard));
                 return;
             }
-            () = sleep(rest.clamp(LEAST, LOOK)) => {}
+            () = sleep(rest.clamp(MIN_SLEEP, CHECK_INTERVAL)) => {}
         }
     }
 }
 
-async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
-    let way = if is_tidy(lock) { rng.below(80) } else { rng.below(100) };
-    let knew = !guard.check();
-    match way {
+async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
+    let kind = if has_certain_releases(lock) { rng.below(80) } else { rng.below(100) };
+    let known_lost = !guard.check();
+    match kind {
         0..75 => {
             let leaving = active_hold.releasing(None);
-            told(leaving, knew, guard.release().await);
+            record_release(leaving, known_lost, guard.release().await);
         }
         75..80 => {
-            let keep = rng.millis(5..40);
-            let leaving = active_hold.releasing(Some(keep.as_nanos() as u64));
-            told(leaving, knew, guard.release_at_least(keep).await);
+            let min_hold = rng.millis(5..40);
+            let leaving = active_hold.releasing(Some(min_hold.as_nanos() as u64));
+            record_release(leaving, known_lost, guard.release_at_least(min_hold).await);
         }
         80..90 => {
             let _unanswered = active_hold.releasing(None);
@@ -97,23 +103,23 @@ async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut 
         _ => {
             let leaving = active_hold.releasing(None);
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
-                told(leaving, knew, answer);
+                record_release(leaving, known_lost, answer);
             }
         }
     }
 }
 
-/// Records the answer to a release. A loss that the guard `knew` of, if only by its clock, is answered at once and says
-/// nothing about the server, where the hold may last much longer than the guard's validity.
-fn told(leaving: Leaving<'_>, knew: bool, answer: Result<(), Error>) {
+/// Records the answer to a release. If the guard already counted as lost, it answers without the server, where the hold
+/// may last much longer than the validity of the guard.
+fn record_release(leaving: Leaving<'_>, known_lost: bool, answer: Result<(), Error>) {
     match answer {
         Ok(()) => leaving.freed(),
-        Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !knew => leaving.not_held(),
+        Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !known_lost => leaving.not_held(),
         Err(error) => leaving.unknown(&format!("{:?}", error.kind())),
     }
 }
 
-/// For how many nanoseconds the guard is still valid.
+/// The remaining validity of the guard in nanoseconds.
 pub fn left(guard: &Guard) -> Option<u64> {
     guard.remaining().map(|left| left.as_nanos() as u64)
 }

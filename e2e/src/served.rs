@@ -1,4 +1,4 @@
-//! An engine of one or more servers of the round's own, and for each client a proxy before each of them.
+//! An engine with one or more servers. Each client has its own proxy for each server.
 
 use std::collections::BTreeMap;
 
@@ -17,44 +17,44 @@ const CLIENTS: usize = 4;
 
 /// The servers.
 pub trait System: Sized + 'static {
-    /// What its URLs begin with.
+    /// The scheme of its URLs.
     const SCHEME: &'static str;
-    /// For how long a client is stopped, or nothing comes through to it, at most, in milliseconds: longer than its leases.
+    /// The longest stop of a client or silence of its connections, in milliseconds: longer than its leases.
     const STOPPED: u64;
-    /// For how long what one side says is held at most, likewise.
+    /// The longest time in milliseconds for which messages of one direction are held.
     const HELD: u64;
 
-    /// What may happen to it where exclusion is promised, and where it is not.
+    /// The faults of the servers in a round with this promise.
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
 
-    /// Starts it, as what is promised needs it; chance of its own comes from the seed.
+    /// Starts the servers in the configuration of the promise; the seed decides their random numbers.
     fn start(seed: u64, promise: Promise) -> Self;
 
-    /// Where they listen.
+    /// The ports of the servers.
     fn ports(&self) -> Vec<u16>;
 
-    /// What leads to them.
+    /// The URL of these servers, as `host:port,...`.
     fn url(servers: &str) -> String {
         format!("{}://{servers}", Self::SCHEME)
     }
 
-    /// What leads to its servers, where these ports stand for its own, in their order.
-    fn lead(&self, ports: &[u16]) -> String {
+    /// The URL by which a client reaches the servers through these ports, in the order of [`ports`](Self::ports).
+    fn url_of(&self, ports: &[u16]) -> String {
         let servers: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         Self::url(&servers.join(","))
     }
 
-    /// Whether the engine may say this of it.
-    fn deserves(&self, said: &Guarantee, promise: Promise) -> bool;
+    /// Whether the engine may report this guarantee for the configuration of the promise.
+    fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool;
 
-    /// What of claims is on them, and how much of it.
-    fn things(&self) -> BTreeMap<String, u64>;
+    /// I6: the records of claims that must not remain at rest, counted by kind.
+    fn leftovers(&self) -> BTreeMap<String, u64>;
 }
 
 /// Servers and their clients.
 pub struct Served<S> {
     pub(crate) system: S,
-    /// For each client one before each member.
+    /// For each client, a proxy for each server.
     proxies: Vec<Vec<Proxy>>,
     workers: Workers,
     admin: leasehold::Locks,
@@ -62,28 +62,28 @@ pub struct Served<S> {
 }
 
 impl<S: System> Served<S> {
-    /// Starts the servers and the clients, which are processes.
+    /// Starts the servers and the client processes.
     ///
     /// # Errors
-    /// The operating system's; and when the engine says another level than the configuration deserves.
+    /// The operating system's; and when the engine reports a guarantee that does not fit the configuration.
     pub fn start(setting: &Setting, promise: Promise) -> Result<Self, Failure> {
         Self::start_as(setting, promise, "client")
     }
 
-    /// The same with clients of this role.
+    /// Starts the servers, and clients of this role.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_as(setting: &Setting, promise: Promise, role: &str) -> Result<Self, Failure> {
         let system = S::start(setting.seed, promise);
-        let admin = leasehold::Locks::connect(&system.lead(&system.ports()))?;
-        let said = block_on(admin.guarantee())?;
-        if !system.deserves(&said, promise) {
-            return Err(format!("the engine says {said:?} where {promise:?} is judged").into());
+        let admin = leasehold::Locks::connect(&system.url_of(&system.ports()))?;
+        let guarantee = block_on(admin.guarantee())?;
+        if !system.accepts_guarantee(&guarantee, promise) {
+            return Err(format!("the engine reports {guarantee:?}, which does not fit {promise:?}").into());
         }
-        let before_all = |_| system.ports().into_iter().map(Proxy::start).collect();
-        let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(before_all).collect();
-        let to = |proxies: &Vec<Proxy>| system.lead(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
+        let proxies_of_client = |_| system.ports().into_iter().map(Proxy::start).collect();
+        let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(proxies_of_client).collect();
+        let to = |proxies: &Vec<Proxy>| system.url_of(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
         let workers = Workers::start(setting, role, proxies.iter().map(to).collect())?;
         Ok(Self { system, proxies, workers, admin, promise })
     }
@@ -103,13 +103,13 @@ impl<S: System> Proxied for Served<S> {
 }
 
 impl<S: System> World for Served<S> {
-    const OF_CLIENTS: &'static [Fault<Self>] = Self::FAULTS;
+    const CLIENT_FAULTS: &'static [Fault<Self>] = Self::FAULTS;
 
     fn clients(&self) -> usize {
         CLIENTS
     }
 
-    fn of_server(&self) -> &'static [Fault<Self>] {
+    fn server_faults(&self) -> &'static [Fault<Self>] {
         S::faults(self.promise)
     }
 
@@ -121,8 +121,8 @@ impl<S: System> World for Served<S> {
         self.workers.join()
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        self.system.things()
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        self.system.leftovers()
     }
 
     fn promise(&self) -> Promise {

@@ -1,4 +1,4 @@
-//! The time scale of an engine: its shortest leases, and how exactly it ends and reports them.
+//! The time scale of an engine: its leases, and how precisely it ends and reports them.
 
 use std::time::Duration;
 
@@ -9,24 +9,23 @@ use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 /// The time scale of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSpeed {
-    /// The leases of a round: so short that faults end them.
+    /// The ttl of a round: so short that faults outlast it.
     pub ttl: Duration,
-    /// For how long effects may be seen after the last fault: a lease, and twice the slowest poll interval.
+    /// For how long the effects of faults may last: a lease, and twice the slowest poll interval.
     pub traces: Duration,
     /// The precision with which the server reports the end of a lease.
     pub precision: Duration,
-    /// How much longer than its time a record may stay on the server.
+    /// How much longer than its ttl a record may stay on the server.
     pub overdue: Duration,
     /// For how long a server that is cut off from the others may report old state to an admin client.
     pub stale: Duration,
     /// I7: how long a lock may be free while a live claim waits.
     pub wake: Duration,
     /// How long a queue entry lasts at least after the last request of its claim.
-    pub place: Duration,
-    /// The additional wait for events without a notification, such as a name held by nobody that becomes free.
+    pub entry_life: Duration,
+    /// The additional wait for events without a notification, such as the end of a minimum hold time.
     pub poll: Duration,
-    /// The faults after each of which every process treats all its holds as in doubt for a moment, until they are
-    /// renewed.
+    /// The faults after which all holds of every process are in doubt until they are renewed.
     pub doubted_after: &'static [&'static str],
 }
 
@@ -38,7 +37,7 @@ const FINE: EngineSpeed = EngineSpeed {
     overdue: Duration::ZERO,
     stale: Duration::ZERO,
     wake: WAKE,
-    place: MIN_ENTRY_LIFE,
+    entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
 };
@@ -47,20 +46,20 @@ const FINE: EngineSpeed = EngineSpeed {
 const WAKE: Duration = Duration::from_millis(250);
 
 /// A client cannot tell by its connection whether a restarted Redis still has the data that it acknowledged.
-const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::ANEW], ..FINE };
+const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FINE };
 
 /// A claim that waits for a row checks once a second whether the wait is over.
 const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
 
 /// A PostgreSQL client that gets notifications refreshes its queue entry twice a minute.
-const POSTGRES: EngineSpeed = EngineSpeed { place: MAX_ENTRY_LIFE, ..SQL };
+const POSTGRES: EngineSpeed = EngineSpeed { entry_life: MAX_ENTRY_LIFE, ..SQL };
 
-/// In addition, writers of one file have no queue: while other processes write, a process learns of nothing.
+/// In addition, writers of one file have no queue: a process may find no moment to poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
-/// etcd counts in whole seconds, and reports only complete ones. It looks for expired leases twice a second. A name
-/// that is held by nobody for less than the shortest lease stays taken for the shortest lease if no client is left to
-/// end it. A restarted server gives every lease its whole time again.
+/// etcd counts in whole seconds and reports only complete ones. It looks for expired leases twice a second. If no
+/// client is left to end a minimum hold time that is below the shortest lease, the name stays taken for the shortest
+/// lease. A restarted server gives every lease its whole ttl again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(8),
@@ -68,13 +67,13 @@ const ETCD: EngineSpeed = EngineSpeed {
     overdue: Duration::from_secs(3),
     stale: Duration::ZERO,
     wake: WAKE,
-    place: MIN_ENTRY_LIFE,
+    entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
 };
 
-/// A ZooKeeper ends sessions in steps of its tick, half a second here. It gives each session its whole time again when
-/// it starts or has a new leader, whose election takes some seconds. It does not report how long a session has left.
+/// ZooKeeper ends sessions in steps of its tick, here half a second. After a start or an election, which takes some
+/// seconds, it gives each session its whole timeout again. It does not report the remaining time of a session.
 const ZOOKEEPER: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(12),
@@ -82,13 +81,13 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     overdue: Duration::from_secs(8),
     stale: Duration::ZERO,
     wake: WAKE,
-    place: MIN_ENTRY_LIFE,
+    entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
 };
 
-/// The same for three servers. One that is cut off answers reads by itself until it notices, after `syncLimit` ticks:
-/// ten of half a second.
+/// The same for three servers. A server that is cut off answers reads until it notices, after `syncLimit` ticks: ten of
+/// half a second.
 const ENSEMBLE: EngineSpeed = EngineSpeed { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
 /// A Redis replica replaces a lost master some seconds later. Until then no lock of the lost master can be granted, and

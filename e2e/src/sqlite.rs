@@ -1,4 +1,4 @@
-//! An SQLite file: client processes that are stopped and killed, and a program that writes to the same database.
+//! An SQLite file: client processes that are stopped and killed, and another program that writes to the same database.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -14,12 +14,12 @@ use crate::{
 
 /// How many client processes a round has.
 const CLIENTS: usize = 4;
-/// How long the other program waits for its turn to write.
+/// How long the other program waits until it can write.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A file and its clients.
 pub struct Sqlite {
-    /// On a disk, as databases are.
+    /// On a disk, like the databases of users.
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
@@ -49,7 +49,7 @@ impl Sqlite {
         Some(other)
     }
 
-    /// Writes to a table of its own, and takes its time to commit.
+    /// Begins a transaction that writes to another table, and does not commit yet.
     fn write(&mut self) {
         let begin = "CREATE TABLE IF NOT EXISTS others (x); BEGIN IMMEDIATE; INSERT INTO others VALUES (1)";
         self.other = self.open().filter(|other| other.execute_batch(begin).is_ok());
@@ -57,12 +57,12 @@ impl Sqlite {
 
     fn commit(&mut self) {
         if let Some(other) = self.other.take() {
-            // Whatever becomes of it: it is not ours.
+            // The result of the other program does not matter.
             let _ = other.execute_batch("COMMIT");
         }
     }
 
-    /// What a backup or a tool does: all of the log goes into the file.
+    /// Copies the whole log into the database file, as a backup or a tool may do.
     fn checkpoint(&self) {
         if let Some(other) = self.open() {
             let _ = other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -71,12 +71,12 @@ impl Sqlite {
 }
 
 impl World for Sqlite {
-    const OF_CLIENTS: &'static [Fault<Self>] = &[
+    const CLIENT_FAULTS: &'static [Fault<Self>] = &[
         Fault {
             name: "stop",
             lasts: 30..1500,
             begin: |w, at| w.workers.stop(at),
-            end: |w, at| w.workers.go_on(at),
+            end: |w, at| w.workers.resume(at),
         },
         Fault {
             name: "kill",
@@ -90,7 +90,7 @@ impl World for Sqlite {
         CLIENTS
     }
 
-    fn of_server(&self) -> &'static [Fault<Self>] {
+    fn server_faults(&self) -> &'static [Fault<Self>] {
         &[
             Fault { name: "other writer", lasts: 5..400, begin: |w, _| w.write(), end: |w, _| w.commit() },
             Fault { name: "checkpoint", lasts: 1..10, begin: |w, _| w.checkpoint(), end: |_, _| {} },
@@ -105,8 +105,8 @@ impl World for Sqlite {
         self.workers.join()
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        // Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        // The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
         let left = || -> rusqlite::Result<Vec<String>> {
             let uptime = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
                 .map_err(|_| rusqlite::Error::InvalidQuery)?;

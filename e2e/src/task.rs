@@ -1,4 +1,4 @@
-//! One task of a client: asks for locks in every way that the API offers, and works under them.
+//! One task of a client: acquires locks in every way that the API offers, and works under them.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
@@ -6,24 +6,23 @@ use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Modes, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
 use tokio::time::{sleep, timeout};
 
-use crate::{client::Desk, rng::Rng, section, truth::sign};
+use crate::{client::ClientState, observer::owner_of, rng::Rng, section};
 
-/// The lease: so short that faults end it. An engine with a longer shortest lease uses that one.
+/// The ttl: so short that faults outlast it. An engine with a longer shortest ttl uses that one.
 pub const TTL: Duration = Duration::from_secs(1);
 
-/// The names that all clients contend for. The first letter says which are mutexes, read-write locks and semaphores.
+/// The names that all clients contend for. The first letter means a mutex, a read-write lock or a semaphore.
 pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
 
-/// Whether users of this lock always wait for a certain answer, so that it is known at any time whether the lock is
-/// free: I7.
+/// Whether every release of this lock waits for its answer, so that it is always known whether the lock is free (I7).
 #[must_use]
-pub fn is_tidy(lock: &str) -> bool {
+pub fn has_certain_releases(lock: &str) -> bool {
     lock.ends_with(['0', '2', '4'])
 }
 
-/// Whether users of this lock never give up either: a claim that was given up may have been granted in the end, and
-/// stay until it is cleaned up.
-fn is_patient(lock: &str) -> bool {
+/// Whether claims of this lock never give up either. An abandoned claim may have been granted, and then holds until its
+/// cleanup.
+fn never_gives_up(lock: &str) -> bool {
     lock.ends_with(['2', '4'])
 }
 
@@ -40,25 +39,25 @@ enum Patience {
 }
 
 /// Works until the time is up.
-pub async fn work(desk: Desk, task: u32) {
-    let mut rng = Rng::new(desk.seed, u64::from(task) + 1);
-    while now_nanos() < desk.until {
-        once(&desk, task, &mut rng).await;
+pub async fn work(state: ClientState, task: u32) {
+    let mut rng = Rng::new(state.seed, u64::from(task) + 1);
+    while now_nanos() < state.until {
+        attempt_once(&state, task, &mut rng).await;
         if rng.percent(30) {
             sleep(rng.millis(1..8)).await;
         }
     }
 }
 
-async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
+async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
     let lock = *rng.pick(&LOCKS);
-    let (request, mode) = wish(desk, lock, rng);
-    let request = request.ttl(ttl(&desk.locks)).renew(rng.percent(90));
+    let (request, mode) = request_for(state, lock, rng);
+    let request = request.ttl(ttl(&state.locks)).renew(rng.percent(90));
     let patience = match rng.below(100) {
         0..20 => Patience::Try,
-        20..60 if !is_patient(lock) => Patience::Within(rng.millis(20..1500)),
+        20..60 if !never_gives_up(lock) => Patience::Within(rng.millis(20..1500)),
         60..85 => Patience::Endless,
-        _ if is_tidy(lock) => Patience::Endless,
+        _ if has_certain_releases(lock) => Patience::Endless,
         _ => Patience::Cancelled(rng.millis(0..60)),
     };
     let limit = match patience {
@@ -66,10 +65,10 @@ async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
         Patience::Within(limit) => Some(limit.as_nanos() as u64),
         Patience::Endless | Patience::Cancelled(_) => None,
     };
-    let attempt = desk.recorder.attempt(task, lock, mode, limit);
-    // Requests that may leave a claim behind carry the id of their attempt; so do some others.
-    let signs = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
-    let request = if signs { request.owner(sign(attempt.id()).as_str()) } else { request };
+    let attempt = state.recorder.attempt(task, lock, mode, limit);
+    // The owner text of a request that may leave a claim behind contains the attempt id. So does that of some others.
+    let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
+    let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
     let ended = match patience {
         Patience::Try => request.try_acquire().await,
         Patience::Within(limit) => request.acquire_within(limit).await,
@@ -81,12 +80,12 @@ async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
     };
     match ended {
         Ok(guard) => {
-            let active_hold = attempt.granted(facts(&guard, ttl(&desk.locks)), || section::left(&guard));
-            section::under(desk, lock, active_hold, guard, rng).await;
+            let active_hold = attempt.granted(facts(&guard, ttl(&state.locks)), || section::left(&guard));
+            section::under(state, lock, active_hold, guard, rng).await;
         }
         Err(error) => {
             failed(attempt, &error);
-            // An endless loop must not overload a server that is unreachable.
+            // A pause, so that the loop does not overload a server that is unreachable.
             if !error.is_taken() {
                 sleep(rng.millis(5..50)).await;
             }
@@ -94,21 +93,21 @@ async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
     }
 }
 
-fn wish(desk: &Desk, lock: &str, rng: &mut Rng) -> (Request, Mode) {
-    let kind = if desk.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
+fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode) {
+    let kind = if state.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
     match kind {
-        b'm' => (desk.locks.mutex(lock), Mode::Exclusive),
-        b'r' if rng.percent(30) => (desk.locks.rw(lock).write(), Mode::Exclusive),
-        b'r' => (desk.locks.rw(lock).read(), Mode::Shared),
+        b'm' => (state.locks.mutex(lock), Mode::Exclusive),
+        b'r' if rng.percent(30) => (state.locks.rw(lock).write(), Mode::Exclusive),
+        b'r' => (state.locks.rw(lock).read(), Mode::Shared),
         _ => {
             let count = 1 + rng.below(2) as u32;
-            let request = desk.locks.semaphore(lock, PERMITS).permits(count);
+            let request = state.locks.semaphore(lock, PERMITS).permits(count);
             (request, Mode::Permits { count, limit: PERMITS })
         }
     }
 }
 
-/// Drops the acquire after a time, which may be before its second poll.
+/// Drops the acquire after a time; with zero after its first poll.
 async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, Error>> {
     let mut acquire = pin!(request.acquire());
     if after.is_zero() {
@@ -121,7 +120,7 @@ async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, E
     timeout(after, acquire).await.ok()
 }
 
-/// The lease that clients of these locks ask for.
+/// The ttl that the clients ask for.
 #[must_use]
 pub fn ttl(locks: &Locks) -> Duration {
     let able = &locks.profile().ttl;
@@ -130,12 +129,12 @@ pub fn ttl(locks: &Locks) -> Duration {
 
 fn facts(guard: &Guard, ttl: Duration) -> Granted {
     let ttl_nanos = guard.remaining().map(|_| ttl.as_nanos() as u64);
-    // A deadline may move once even without renewals: a pushed grant is short until its client confirms it.
+    // A deadline may move once even without renewals, because the confirmation of a pushed grant extends it.
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
 }
 
-/// Records a failure. Only "taken" and "refused" are certainly no grant: an engine that is unreachable now may have
-/// been reached before.
+/// Records a failure. Only some errors, such as "taken", exclude a grant: a request may have reached an engine that is
+/// unreachable now.
 fn failed(attempt: Attempt<'_>, error: &Error) {
     if error.is_taken() {
         return attempt.taken();

@@ -1,5 +1,5 @@
-//! `cargo xtask torture --engine redis --minutes 20 --seed 1`: rounds from one seed on, with a line of progress, and a
-//! table.
+//! `cargo xtask torture --engine redis --minutes 20 --seed 1`: rounds with consecutive seeds, a line of progress, and a
+//! table of figures.
 
 use std::{
     io::{IsTerminal, Write},
@@ -26,7 +26,7 @@ use crate::{
 /// The length of a round: several storms, and a history that can be checked within seconds.
 const ROUND: Duration = Duration::from_secs(38);
 /// The default directory for figures and for the histories of failed rounds.
-const KEPT: &str = "target/torture";
+const DEFAULT_DIR: &str = "target/torture";
 
 /// The command line, parsed.
 struct Typed {
@@ -34,11 +34,11 @@ struct Typed {
     minutes: f64,
     seed: u64,
     sum: bool,
-    keep: PathBuf,
+    dir: PathBuf,
     judge: Option<PathBuf>,
 }
 
-/// Runs the program: 0 when every round held, 1 on a violation or an undecided segment.
+/// Runs the program. Returns 0 if every round held, and 1 after a violation or an undecided segment.
 ///
 /// # Errors
 /// When a round cannot be run.
@@ -47,7 +47,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     if let Some(history) = &typed.judge {
         return judge_again(&typed.engine, history);
     }
-    let totals = Totals::of(&typed.keep, &typed.engine);
+    let totals = Totals::of(&typed.dir, &typed.engine);
     if typed.sum {
         let sum = totals.sum()?;
         println!("{sum}");
@@ -63,7 +63,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
         let outcome = round.run(|faults| progress(&sum, seed, begin.elapsed(), faults))?;
         sum.add(&outcome.figures);
         totals.add(&outcome.figures)?;
-        complain(&outcome, seed, &typed.keep)?;
+        complain(&outcome, seed, &typed.dir)?;
         if begin.elapsed() + ROUND / 2 > wanted {
             break;
         }
@@ -79,7 +79,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
         minutes: 1.0,
         seed: Rng::random_seed(),
         sum: false,
-        keep: KEPT.into(),
+        dir: DEFAULT_DIR.into(),
         judge: None,
     };
     let mut args = args.iter();
@@ -90,24 +90,25 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
             "--minutes" => typed.minutes = value()?.parse()?,
             "--seed" => typed.seed = value()?.parse()?,
             "--sum" => typed.sum = true,
-            "--keep" => typed.keep = (*value()?).into(),
+            "--keep" => typed.dir = (*value()?).into(),
             "--judge" => typed.judge = Some(value()?.into()),
             _ => {
                 let known = "--engine, --minutes, --seed, --sum, --keep and --judge are known";
-                return Err(format!("unknown: {arg}; {known}").into());
+                return Err(format!("unknown option: {arg}; {known}").into());
             }
         }
     }
     if typed.engine.is_empty() {
         return Err(
-            "say which: --engine redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
+            "--engine is missing: redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, \
+             zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
                 .into(),
         );
     }
     Ok(typed)
 }
 
-/// Judges the kept history of a violated round once more, with the current checker.
+/// Judges the saved history of a failed round again, with the current checker.
 fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
     let history = History::merge([history])?;
     let seed = history.events().first().map_or(0, |event| event.run);
@@ -137,8 +138,8 @@ fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
     }
 }
 
-/// Prints the violations, and keeps the record of the round.
-fn complain(outcome: &Outcome, seed: u64, keep: &Path) -> Result<(), Failure> {
+/// Prints the violations, and saves the history of the round.
+fn complain(outcome: &Outcome, seed: u64, dir: &Path) -> Result<(), Failure> {
     let figures = &outcome.figures;
     eprintln!(
         "\nseed {seed}: {} operations, {} faults, {} violations",
@@ -152,8 +153,8 @@ fn complain(outcome: &Outcome, seed: u64, keep: &Path) -> Result<(), Failure> {
     for complaint in &outcome.complaints {
         eprintln!("{complaint}");
     }
-    let kept = keep.join(format!("{}-{seed}.jsonl", figures.engine));
-    std::fs::copy(outcome.dir.path().join("history.jsonl"), &kept)?;
-    eprintln!("the history is {}", kept.display());
+    let saved = dir.join(format!("{}-{seed}.jsonl", figures.engine));
+    std::fs::copy(outcome.dir.path().join("history.jsonl"), &saved)?;
+    eprintln!("the history is {}", saved.display());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The file with the figures of all rounds: a line of JSON for each.
+//! The file with the figures of all rounds, one line of JSON for each.
 
 use std::{
     fs::{self, OpenOptions},
@@ -12,7 +12,7 @@ use crate::{Failure, figures::Figures};
 pub struct Totals(PathBuf);
 
 impl Totals {
-    /// The file below this directory.
+    /// The file of an engine in this directory.
     #[must_use]
     pub fn of(dir: &Path, engine: &str) -> Self {
         Self(dir.join(format!("{engine}.jsonl")))
@@ -42,7 +42,7 @@ impl Totals {
             read => read?,
         };
         let mut sum = Figures::default();
-        // A last line without an end was cut off together with the run that wrote it.
+        // An incomplete last line belongs to a run that was killed.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines() {
             sum.add(&serde_json::from_str(line)?);

@@ -1,4 +1,4 @@
-//! A process that takes turns with other programs under one lock, and records each turn, until it is told to end.
+//! A process that shares one lock with other programs and records each of its sections, until a command ends it.
 
 use std::{
     fs::{File, OpenOptions, read_to_string},
@@ -12,15 +12,15 @@ use leasehold::Locks;
 
 use crate::Failure;
 
-/// The interval at which a process that stays in its turn checks for a change.
-const LOOK: Duration = Duration::from_millis(10);
-/// The time between two of our turns, in which other programs can hold the lock.
+/// The interval at which a process that stays in its section checks for a change.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// The time between two of our sections, in which other programs can hold the lock.
 const BETWEEN: Duration = Duration::from_millis(20);
-/// How long the process waits for one turn before it checks whether it has to end.
+/// How long the process waits for the lock before it checks whether it has to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The directory in which all programs record their turns. Files in it are commands: `over` to end, `linger` with the
-/// name of the process that is to stay in its turn.
+/// The directory in which all programs record their sections. Files in it are commands: `over` ends the programs;
+/// `linger` contains the name of the side whose holder stays in its section.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -29,7 +29,7 @@ impl Shared {
     }
 
     fn lingers(&self, side: &str) -> bool {
-        read_to_string(self.0.join("linger")).is_ok_and(|told| told == side)
+        read_to_string(self.0.join("linger")).is_ok_and(|side_to_stay| side_to_stay == side)
     }
 
     fn journal(&self) -> std::io::Result<Journal> {
@@ -37,7 +37,7 @@ impl Shared {
     }
 }
 
-/// A shared journal. Its lines are in the order in which they were written, by any program.
+/// A shared journal. Its lines are in the order in which the programs wrote them.
 struct Journal(File);
 
 impl Journal {
@@ -47,15 +47,18 @@ impl Journal {
     }
 }
 
-/// Runs the program. The arguments are the URL of the locks, the name, the lease in milliseconds, the directory, and
-/// the name of this process, such as `ours-1`.
+/// Runs the program. The arguments are the URL of the locks, the name, the ttl in milliseconds, the directory, and the
+/// name of this process, such as `ours-1`.
 ///
 /// # Errors
-/// When the process cannot work at all; an error of one turn does not end it.
+/// When the process cannot work at all; an error of one section does not end it.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
-    let &[url, name, ttl, dir, who] = args else { return Err("who takes turns has five orders".into()) };
+    let &[url, name, ttl, dir, name_of_process] = args else {
+        return Err("`turns` needs five arguments".into());
+    };
     let ttl = Duration::from_millis(ttl.parse()?);
-    let (shared, side) = (Shared(Path::new(dir).to_owned()), who.split('-').next().unwrap_or(who));
+    let (shared, side) =
+        (Shared(Path::new(dir).to_owned()), name_of_process.split('-').next().unwrap_or(name_of_process));
     let mut journal = shared.journal()?;
     let locks = Locks::connect(url)?;
     while !shared.is_over() {
@@ -63,22 +66,22 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
         if !guard.check() {
             continue;
         }
-        journal.note(&format!("enter {who} {}", guard.token().number))?;
+        journal.note(&format!("enter {name_of_process} {}", guard.token().number))?;
         let mut looked = Instant::now();
         let mut longest = Duration::ZERO;
         while shared.lingers(side) && guard.check() {
-            sleep(LOOK);
+            sleep(CHECK_INTERVAL);
             longest = longest.max(looked.elapsed());
             looked = Instant::now();
         }
         let how = match guard.check() {
             true => "held",
-            // The machine did not run the process for too long: that is not a fault of the lock.
+            // The machine did not run the process for a long time, which is no fault of the lock.
             false if longest.max(looked.elapsed()) > ttl / 2 => "slept",
             false => "lost",
         };
-        journal.note(&format!("leave {who} {how}"))?;
-        // The loss was reported already.
+        journal.note(&format!("leave {name_of_process} {how}"))?;
+        // A loss was recorded already.
         let _ = guard.release_blocking();
         sleep(BETWEEN);
     }

@@ -1,4 +1,4 @@
-//! The verdict on a round. This is the only module that uses the checker.
+//! The verdict on a round. Only this module uses the checker.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use leasehold_testkit::{
     history::{Event, History, What, nanos},
 };
 
-use crate::{figures::Figures, retold::Retold, speed::EngineSpeed, world::Promise};
+use crate::{adjusted_history::AdjustedHistory, figures::Figures, speed::EngineSpeed, world::Promise};
 
-/// The faults after which the server has lost all earlier holds.
+/// The faults by which the server loses all earlier holds.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
 
 /// The longest lease of a pushed grant before its client has to confirm it.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
-/// By how much a wait may exceed its limit, in addition to the stalls of the machine. I12 says a tenth of a second, and
-/// the simulation judges by that. Here an operation goes through several threads and processes, each of which may wait
-/// a little for the one before. Of several such waits in sequence, only the longest in each interval is measured as a
+/// By how much a wait may exceed its limit, in addition to the stalls of the machine. I12 allows a tenth of a second,
+/// and the simulation judges by that. Here an operation goes through several threads and processes, and each may wait a
+/// little for the one before. Of several such waits in sequence, only the longest in an interval is measured as a
 /// stall.
 const OVER_LIMIT: Duration = Duration::from_millis(250);
 
@@ -27,8 +27,8 @@ const OVER_LIMIT: Duration = Duration::from_millis(250);
 pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
-    // The queue entry of a dead waiter may be granted shortly before it ends.
-    terms.place = entry_life(speed.ttl).max(speed.place) + CLAIM_TIME.min(speed.ttl);
+    // The queue entry of a dead waiter may be granted shortly before it expires.
+    terms.place = entry_life(speed.ttl).max(speed.entry_life) + CLAIM_TIME.min(speed.ttl);
     terms.precision = speed.precision;
     terms.overdue = speed.overdue;
     terms.stale = speed.stale;
@@ -38,7 +38,7 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
-    let Retold { history, doubts } = Retold::of(&history, promise, speed.doubted_after);
+    let AdjustedHistory { history, doubts } = AdjustedHistory::of(&history, promise, speed.doubted_after);
     figures.doubts = doubts;
     let report = check(&history, &terms);
     let mut complaints = Vec::new();
@@ -59,29 +59,29 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
         }
     }
     if promise == Promise::Fence {
-        let (checked, untold) = untold_losses(history.events(), speed.ttl);
+        let (checked, unreported) = unreported_losses(history.events(), speed.ttl);
         figures.checked.insert("loss notice".to_owned(), checked);
-        if !untold.is_empty() {
-            figures.violations.insert("loss notice".to_owned(), untold.len() as u64);
-            complaints.extend(untold);
+        if !unreported.is_empty() {
+            figures.violations.insert("loss notice".to_owned(), unreported.len() as u64);
+            complaints.extend(unreported);
         }
     }
     (figures, complaints)
 }
 
 fn promised(invariant: Invariant, promise: Promise) -> bool {
-    // A server that loses its data frees all holds. It also loses the waiters, which come back at their own poll
+    // A server that loses its data frees all holds. It also loses the waiters, which return at their own poll
     // intervals.
     promise == Promise::Exclusion || !matches!(invariant, Invariant::Exclusion | Invariant::Releases)
 }
 
-/// Counts holds that the server lost, and reports those that were called valid for longer than their lease after that.
-fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
-    let (mut checked, mut untold) = (0, Vec::new());
+/// Counts the holds that the server lost, and reports those that were still valid more than a lease later.
+fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
+    let (mut checked, mut unreported) = (0, Vec::new());
     let mut begin = 0;
     for end in events {
         match &end.what {
-            // A server that is back may grant before the end of the fault is recorded.
+            // A restarted server may grant before the end of the fault is recorded.
             What::NemesisBegin { kind } if FORGETTING.contains(&kind.as_str()) => {
                 begin = end.t;
                 continue;
@@ -90,23 +90,22 @@ fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
             _ => continue,
         }
         let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < begin;
-        // Only holds that were granted shortly before can still be valid; and of these, only those that were not
-        // granted again since.
+        // Only holds that were granted shortly before can still be valid.
         let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
         let before: Vec<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
-        // The event is stamped before its process reads the clock, so no allowance for the machine is needed.
+        // The time of an event is taken before its process reads the clock, so stalls need no allowance.
         let late = end.t + nanos(ttl);
         checked += before.len() as u64;
         for event in events.iter().filter(|event| event.t > late && before.contains(&event.attempt)) {
             if matches!(event.what, What::Check { valid: true, .. }) {
                 let after = (event.t - end.t) / 1_000_000;
-                untold.push(format!(
-                    "the server forgot attempt {:x} of {:?}, and it was called valid {after} ms later",
+                unreported.push(format!(
+                    "the server lost the hold of attempt {:x} of {:?}, which was still valid {after} ms later",
                     event.attempt, event.lock
                 ));
             }
         }
     }
-    (checked, untold)
+    (checked, unreported)
 }

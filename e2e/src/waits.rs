@@ -1,13 +1,13 @@
-//! How long threads were ready and did not run, as the kernel counts it; and which processes there are.
+//! How long threads were ready but did not run, as counted by the kernel; and the descendants of a process.
 
 use std::{collections::HashMap, fs, path::Path};
 
-/// The total wait of each thread at the last call, in nanoseconds.
+/// The total wait of each thread at the last call, in nanoseconds, by process and thread.
 #[derive(Default)]
 pub(crate) struct Waits(HashMap<(u32, u32), u64>);
 
 impl Waits {
-    /// The longest wait of a thread of these processes since the last call. Threads that are new do not count.
+    /// The longest wait of a thread of these processes since the last call. New threads do not count.
     pub(crate) fn longest(&mut self, processes: &[u32]) -> u64 {
         let (mut longest, mut now) = (0, HashMap::new());
         for &process in processes {
@@ -26,7 +26,7 @@ impl Waits {
     }
 }
 
-/// All children of a process, and their children.
+/// All descendants of a process.
 pub(crate) fn descendants(process: u32) -> Vec<u32> {
     let mut parents: HashMap<u32, Vec<u32>> = HashMap::new();
     for child in numbers(Path::new("/proc")) {
@@ -45,7 +45,7 @@ pub(crate) fn descendants(process: u32) -> Vec<u32> {
 
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name of the program may contain anything, also brackets; the state follows the last one.
+    // The name of the program may contain brackets; the state follows the last one.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_crowd_of_threads_waits_for_processors() {
         let mut waits = Waits::default();
-        assert_eq!(waits.longest(&[process::id()]), 0, "nothing was known before");
+        assert_eq!(waits.longest(&[process::id()]), 0, "the first call has no earlier values");
         let many = thread::available_parallelism().map_or(2, |cores| 4 * cores.get());
         let done = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {

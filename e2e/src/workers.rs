@@ -18,12 +18,12 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{Failure, client::Orders, world::Setting};
+use crate::{Failure, client::ClientArguments, world::Setting};
 
 /// How much time of the machine a client may take to end after its time is up: the longest section, and the close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The client processes of a round. Those that are alive are killed when this is dropped.
+/// The client processes of a round. A drop kills those that are alive.
 pub struct Workers {
     program: PathBuf,
     recorder: Arc<Recorder>,
@@ -32,7 +32,7 @@ pub struct Workers {
 }
 
 struct Member {
-    orders: Orders,
+    arguments: ClientArguments,
     process: Child,
 }
 
@@ -49,7 +49,7 @@ impl Workers {
             histories: Vec::new(),
         };
         for (url, at) in urls.into_iter().zip(0..) {
-            let orders = Orders {
+            let arguments = ClientArguments {
                 role: role.to_owned(),
                 url,
                 run: setting.seed,
@@ -58,23 +58,23 @@ impl Workers {
                 history: setting.dir.join(format!("client-{at}")),
                 results: setting.dir.clone(),
             };
-            let process = workers.launch(&orders)?;
-            workers.members.push(Member { orders, process });
+            let process = workers.launch(&arguments)?;
+            workers.members.push(Member { arguments, process });
         }
         Ok(workers)
     }
 
-    fn launch(&mut self, orders: &Orders) -> std::io::Result<Child> {
-        let own = orders.history.with_extension(format!("{}.jsonl", self.histories.len()));
-        let orders = Orders { history: own.clone(), ..orders.clone() };
-        // The client may be killed before it writes anything.
+    fn launch(&mut self, arguments: &ClientArguments) -> std::io::Result<Child> {
+        let own = arguments.history.with_extension(format!("{}.jsonl", self.histories.len()));
+        let arguments = ClientArguments { history: own.clone(), ..arguments.clone() };
+        // Creates the file, because the client may be killed before it does.
         File::create(&own)?;
         self.histories.push(own);
-        // The client is killed when the thread that started it ends, so a killed round leaves no process behind.
+        // The client is killed when the thread that started it ends, so that a killed round leaves no process.
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(&self.program)
-            .args(orders.args())
+            .args(arguments.args())
             .stdin(Stdio::null())
             .spawn()
     }
@@ -87,7 +87,7 @@ impl Workers {
     }
 
     /// Lets a stopped process continue.
-    pub fn go_on(&mut self, at: usize) {
+    pub fn resume(&mut self, at: usize) {
         let victim = self.members[at].process.id();
         signal(victim, Signal::SIGCONT);
         self.recorder.note(What::Cont { victim });
@@ -106,16 +106,16 @@ impl Workers {
     /// # Panics
     /// When the system cannot start a process.
     pub fn replace(&mut self, at: usize) {
-        let mut orders = self.members[at].orders.clone();
-        orders.seed = orders.seed.wrapping_add(self.histories.len() as u64 * 1000);
-        self.members[at].process = self.launch(&orders).expect("the system has room for one more process");
-        self.members[at].orders = orders;
+        let mut arguments = self.members[at].arguments.clone();
+        arguments.seed = arguments.seed.wrapping_add(self.histories.len() as u64 * 1000);
+        self.members[at].process = self.launch(&arguments).expect("the system has room for one more process");
+        self.members[at].arguments = arguments;
     }
 
-    /// Waits until all have ended, and returns the events that they recorded.
+    /// Waits until all clients have ended, and returns the events that they recorded.
     ///
     /// # Errors
-    /// When one hangs or fails, which is itself a finding.
+    /// When a client hangs or fails.
     pub fn join(&mut self) -> Result<Vec<Event>, Failure> {
         let watch = Stopwatch::start();
         for Member { process, .. } in &mut self.members {
@@ -144,6 +144,6 @@ impl Drop for Workers {
 }
 
 fn signal(process: u32, signal: Signal) {
-    // The process may have ended in between. Then the signal reaches no other process, because it was not reaped yet.
+    // The process may have ended. Then the signal reaches no other process, because it was not reaped yet.
     let _ = kill(Pid::from_raw(process as i32), signal);
 }

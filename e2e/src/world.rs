@@ -1,5 +1,4 @@
-//! The interface of a round to an engine, and the faults that the engine may meet. An engine is one file with one
-//! `World`.
+//! The interface between a round and an engine under faults. Each engine has one file with one `World`.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +16,13 @@ use crate::Failure;
 /// An engine with its clients, under faults.
 pub trait World: Sized + 'static {
     /// The faults of one client.
-    const OF_CLIENTS: &'static [Fault<Self>];
+    const CLIENT_FAULTS: &'static [Fault<Self>];
 
     /// The number of clients.
     fn clients(&self) -> usize;
 
     /// The faults of the server, or of the resource that all clients share.
-    fn of_server(&self) -> &'static [Fault<Self>];
+    fn server_faults(&self) -> &'static [Fault<Self>];
 
     /// The directory of the data that the engine syncs to a disk, if it does.
     fn disk(&self) -> Option<PathBuf> {
@@ -36,11 +35,11 @@ pub trait World: Sized + 'static {
     /// Waits until all clients have ended, and returns the events that they recorded.
     ///
     /// # Errors
-    /// When one hangs or fails.
+    /// When a client hangs or fails.
     fn finish(&mut self) -> Result<Vec<Event>, Failure>;
 
-    /// I6: the records of the engine that must not be left at rest, counted by kind.
-    fn things(&self) -> BTreeMap<String, u64>;
+    /// I6: the records of the engine that must not remain at rest, counted by kind.
+    fn leftovers(&self) -> BTreeMap<String, u64>;
 
     /// The promises of the engine as configured.
     fn promise(&self) -> Promise;
@@ -51,10 +50,9 @@ pub trait World: Sized + 'static {
 pub enum Promise {
     /// All invariants hold.
     Exclusion,
-    /// No exclusion after its faults: only the guarantee's label, the report of a loss, and the fence.
+    /// No exclusion after the faults: only the reported guarantee, the report of a loss, and the fence.
     Fence,
-    /// No exclusion after a step of the server's clock. A step may also put a valid hold in doubt for a moment, until
-    /// it is renewed.
+    /// No exclusion after a clock step of the server. A step may also put a valid hold in doubt until it is renewed.
     Doubt,
 }
 
@@ -77,9 +75,10 @@ pub struct Setting {
     pub seed: u64,
     /// How long the clients work.
     pub time: Duration,
-    /// When the clients stop beginning new work. It is set when the first asks, because servers may take long to start.
+    /// When the clients stop starting new work. The first call of [`until`](Self::until) sets it, because servers may
+    /// take long to start.
     pub until: Arc<OnceLock<u64>>,
-    /// A directory of the round's own.
+    /// The directory of this round.
     pub dir: PathBuf,
     /// The path of this program, which is started again as a client.
     pub program: PathBuf,
@@ -88,14 +87,14 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// When the clients stop beginning new work, by the clock of histories.
+    /// When the clients stop starting new work, by the clock of histories.
     #[must_use]
     pub fn until(&self) -> u64 {
         *self.until.get_or_init(|| now_nanos() + self.time.as_nanos() as u64)
     }
 }
 
-/// Runs a request of the admin client before a round: the keeper of the locks does the work.
+/// Runs a request of the admin client before a round. The runtime needs no timers, because the keeper does the work.
 ///
 /// # Panics
 /// When the system has no memory left.

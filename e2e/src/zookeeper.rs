@@ -8,17 +8,18 @@ use std::collections::BTreeMap;
 pub use alone::One;
 pub use ensemble::{ENSEMBLE, Ensemble};
 
-/// For how long clients are stopped, and what they say is held, in milliseconds: sessions have two seconds.
+/// The longest stop of a client in milliseconds: longer than the sessions of two seconds.
 const STOPPED: u64 = 3500;
+/// The longest time in milliseconds for which messages are held.
 const HELD: u64 = 2500;
 
-/// What is there, by what the word `dump` tells: the sessions, and the nodes that end with them.
-fn things(dump: &str) -> BTreeMap<String, u64> {
+/// The sessions and ephemeral nodes in the output of the command `dump`.
+fn leftovers(dump: &str) -> BTreeMap<String, u64> {
     let nodes = dump.lines().map(str::trim).filter(|line| line.starts_with('/'));
-    let mut things: BTreeMap<String, u64> = nodes.map(|path| (format!("node {path}"), 1)).collect();
+    let mut leftovers: BTreeMap<String, u64> = nodes.map(|path| (format!("node {path}"), 1)).collect();
     let sets = dump.lines().skip_while(|line| !line.starts_with("Session Sets"));
     let sessions = sets.take_while(|line| !line.starts_with("ephemeral nodes dump"));
     let sessions = sessions.filter(|line| line.trim_start().starts_with("0x")).count();
-    things.insert("sessions".to_owned(), sessions as u64);
-    things
+    leftovers.insert("sessions".to_owned(), sessions as u64);
+    leftovers
 }

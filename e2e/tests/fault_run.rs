@@ -1,18 +1,19 @@
-//! A short storm on two engines, drawn by the date; all of them in longer ones are in `smoke.rs`, each night.
+//! A short storm on two engines, selected by the date. The nightly tests in `smoke.rs` run longer storms on all
+//! engines.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::{path::Path, time::UNIX_EPOCH};
 
 use leasehold_e2e::{
-    fault_run::time_of_one,
+    fault_run::one_storm_duration,
     figures::Figures,
     rng::Rng,
     round::{Outcome, Round},
     speed::EngineSpeed,
 };
 
-/// Two of a day stand beside each other: one that is slow to strike, and one that is not.
+/// The engines of a day are neighbours in this list: one with slow rounds, and one with fast rounds.
 const ENGINES: [&str; 14] = [
     "redis-sentinel",
     "redis",
@@ -29,15 +30,15 @@ const ENGINES: [&str; 14] = [
     "redlock",
     "redis-redisson",
 ];
-/// How many of them have their day at a time.
+/// The number of engines of a day.
 const OF_A_DAY: u64 = 2;
-/// Names of engines to take instead, with commas between them; and the seed of each storm.
+/// Environment variables: the engines to use instead, separated by commas, and the seed.
 const CHOICE: &str = "LEASEHOLD_STORM";
 const SEED: &str = "LEASEHOLD_SEED";
-/// What an engine must come to at the least: else nothing was tried. One storm is enough, unless the machine is busy.
+/// The least figures of an engine, so that the test shows something. One storm is enough, unless the machine is busy.
 const GRANTS: u64 = 200;
 const FAULTS: u64 = 20;
-/// After so many storms it never will.
+/// The test fails if so many storms do not reach these figures.
 const MAX_FAULT_RUNS: u64 = 8;
 
 #[test]
@@ -57,7 +58,7 @@ fn two_engines_keep_their_promises_in_a_fault_run() {
 }
 
 fn fault_run(engine: &str, seed: u64) -> Figures {
-    let time = time_of_one(EngineSpeed::of(engine).traces);
+    let time = one_storm_duration(EngineSpeed::of(engine).traces);
     let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
     let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();
     assert!(figures.holds(), "{engine}, seed {seed}:\n{figures}\n{}", complaints.join("\n"));
@@ -65,7 +66,7 @@ fn fault_run(engine: &str, seed: u64) -> Figures {
 }
 
 #[test]
-fn each_engine_has_its_day_within_a_week() {
+fn each_engine_is_drawn_once_within_a_week() {
     let mut drawn: Vec<_> = (0..7).flat_map(|day| of_day(20_000 + day)).collect();
     drawn.sort_unstable();
     let mut engines = ENGINES;

@@ -1,4 +1,4 @@
-//! Each engine under faults for longer than in `fault_run.rs`, from a fixed seed and from one that nobody chose.
+//! Each engine under faults for longer than in `fault_run.rs`, with a fixed seed and with random seeds.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -14,25 +14,25 @@ use leasehold_e2e::{
     round::{Outcome, Round},
 };
 
-/// What a smoke run must come to, at the least.
+/// The least figures of a smoke run.
 const OPERATIONS: u64 = 20_000;
 const FAULTS: u64 = 200;
-/// Rounds go on until it has; after this many it never will.
+/// Rounds continue until these figures are reached; the test fails after this many.
 const MAX_ROUNDS: u64 = 12;
-/// What takes part in an election takes longer, in fewer and longer storms.
+/// The divisor of the figures for engines with elections, which have fewer and longer storms.
 const OF_CLUSTER: u64 = 8;
-/// Where the disk is waited for.
+/// The same for servers that wait for their disk.
 const OF_SERVER: u64 = 4;
-/// Where one that is stopped while it writes stops others.
+/// The same where a client that is stopped while it writes blocks the others.
 const OF_FILE: u64 = 8;
-/// How long each is: two storms and what is between them, at the pace of the engine.
+/// The length of a round: two storms and the calms around them.
 const ROUND: Duration = Duration::from_secs(20);
 
 fn smoke(engine: &str) {
     smoke_for(engine, ROUND, 2);
 }
 
-/// One storm at a time: what its processes take from each other is time in which nothing is judged.
+/// Allows one storm at a time, because time that the machine does not give to its processes is not judged.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn smoke_for(engine: &str, time: Duration, part: u64) {

@@ -1,11 +1,11 @@
-//! One server. What it acknowledged it keeps, whatever is done to its process.
+//! One server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::{EtcdServer, etcd_command};
 
-use super::{HELD, STOPPED, things};
+use super::{HELD, STOPPED, leftovers};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -15,11 +15,11 @@ use crate::{
 pub struct Alone(EtcdServer);
 
 impl Alone {
-    /// Forgets all but what is there now, also what a watch may want to begin with.
+    /// Compacts the history up to the current revision, which a watch may need as its start.
     fn compact(&self) {
-        let said = self.0.command(&["get", "nothing", "-w=fields"]);
-        let revision = said.iter().find_map(|line| line.strip_prefix("\"Revision\" : "));
-        // What is compacted already cannot be once more.
+        let reply = self.0.command(&["get", "nothing", "-w=fields"]);
+        let revision = reply.iter().find_map(|line| line.strip_prefix("\"Revision\" : "));
+        // A second compaction of the same revision fails.
         drop(revision.map(|revision| etcd_command(self.0.port(), &["compact", revision])));
     }
 }
@@ -55,11 +55,11 @@ impl System for Alone {
         vec![self.0.port()]
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        said.level == Level::LeaseBounded && said.to_string().contains("one member")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        guarantee.level == Level::LeaseBounded && guarantee.to_string().contains("one member")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        things(|arguments| self.0.command(arguments))
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        leftovers(|arguments| self.0.command(arguments))
     }
 }

@@ -1,36 +1,36 @@
-//! Three servers, of which one at a time has trouble.
+//! Three servers, one at a time under a fault.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::EtcdCluster;
 
-use super::{HELD, STOPPED, things};
+use super::{HELD, STOPPED, leftovers};
 use crate::{
+    cluster_under_fault::ClusterUnderFault,
     rng::Rng,
     served::{Served, System},
-    struck::Struck,
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const CLUSTER: &str = "etcd-cluster";
 
 /// Three servers.
-pub type Three = Struck<EtcdCluster>;
+pub type Three = ClusterUnderFault<EtcdCluster>;
 
-/// Where a server is stopped and goes on, an old etcd promises no exclusion: such a leader ends leases that the next one keeps
-/// alive.
+/// Even seeds stop and resume servers. Then an old etcd promises no exclusion: a resumed leader may end leases that the
+/// next leader has renewed.
 #[must_use]
 pub const fn promise_of(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
 }
 
-/// What may happen where exclusion is promised.
+/// The faults of a round with a promise of exclusion.
 const LOSES_ONE: &[Fault<Served<Three>>] =
     &[Three::LEADER_KILLED, Three::leader_cut_off(3500), Three::any_cut_off("node cut off", 3500)];
 
-/// And where it is not.
+/// The faults of a round without it.
 const STOPS_ONE: &[Fault<Served<Three>>] = &[Three::LEADER_STOPS, Three::any_stops("node stops")];
 
 impl System for Three {
@@ -50,11 +50,12 @@ impl System for Three {
         self.servers.ports().to_vec()
     }
 
-    fn deserves(&self, said: &Guarantee, promise: Promise) -> bool {
-        promise == Promise::Exclusion || said.level == Level::BestEffort && said.to_string().contains("17465")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool {
+        promise == Promise::Exclusion
+            || guarantee.level == Level::BestEffort && guarantee.to_string().contains("17465")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        things(|arguments| self.servers.command(self.servers.leader(), arguments))
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        leftovers(|arguments| self.servers.command(self.servers.leader(), arguments))
     }
 }

@@ -1,33 +1,33 @@
-//! One server of the round's own, a proxy for each client. Three configurations: one that keeps what it acknowledged, one
-//! whose clock steps besides, and one that forgets. On the last two no exclusion is promised.
+//! One server, with a proxy for each client, in three configurations: a server that loses no acknowledged write, one
+//! whose clock also steps, and one that loses data. With the last two no exclusion is promised.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::RedisServer;
 
-use super::{lapses, tell};
+use super::{may_remain, send};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
 };
 
-/// What the same server is called where locks are Redisson's.
+/// The engine name on the command line for locks in Redisson's layout.
 pub const REDISSON: &str = "redis-redisson";
-/// What its URLs end with then.
+/// The end of its URLs.
 const LAYOUT: &str = "?layout=redisson";
 
-/// The fault that starts the server anew with all that it acknowledged.
-pub(crate) const ANEW: &str = "server restarts";
+/// The fault that restarts the server with all acknowledged data.
+pub(crate) const RESTART: &str = "server restarts";
 /// How far the server's clock is set forward: beyond the leases.
 const STEP: i64 = 3;
 
-/// The only server, with plain locks or with Redisson's.
+/// The only server, with locks in the default layout or in Redisson's.
 pub struct Redis<const OF_REDISSON: bool>(RedisServer);
 
 impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
-    /// What may happen to the server that keeps what it acknowledged.
-    const KEEPS: &'static [Fault<Served<Self>>] = &[
+    /// The faults of the server that loses no acknowledged write.
+    const LOSES_NOTHING: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "server stops",
             lasts: 20..1500,
@@ -35,7 +35,7 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
             end: |w, _| w.system.0.resume(),
         },
         Fault {
-            name: ANEW,
+            name: RESTART,
             lasts: 5..300,
             begin: |w, _| w.system.0.kill(),
             end: |w, _| w.system.0.restart(),
@@ -43,19 +43,19 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         Fault {
             name: "connections killed",
             lasts: 1..10,
-            begin: |w, _| tell(&w.system.0, &["CLIENT", "KILL", "TYPE", "normal"]),
+            begin: |w, _| send(&w.system.0, &["CLIENT", "KILL", "TYPE", "normal"]),
             end: |_, _| {},
         },
         Fault {
             name: "scripts forgotten",
             lasts: 1..10,
-            begin: |w, _| tell(&w.system.0, &["SCRIPT", "FLUSH"]),
+            begin: |w, _| send(&w.system.0, &["SCRIPT", "FLUSH"]),
             end: |_, _| {},
         },
     ];
 
-    /// What may happen to the one that forgets.
-    const FORGETS: &'static [Fault<Served<Self>>] = &[
+    /// The faults of the server that loses data.
+    const LOSES_DATA: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "restart without data",
             lasts: 5..200,
@@ -71,13 +71,13 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         Fault {
             name: "all flushed",
             lasts: 1..10,
-            begin: |w, _| tell(&w.system.0, &["FLUSHALL"]),
+            begin: |w, _| send(&w.system.0, &["FLUSHALL"]),
             end: |_, _| {},
         },
     ];
 
-    /// What may happen to the one with a clock of its own.
-    const STEPS: &'static [Fault<Served<Self>>] = &[
+    /// The faults of the server whose clock steps.
+    const CLOCK_STEPS: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "clock steps",
             lasts: 20..800,
@@ -99,7 +99,8 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max()
     }
 
-    /// What a power cut leaves of a file that was not synced: SIGKILL alone loses nothing, for the kernel has it all.
+    /// Simulates a power cut by cutting the end of the log, which was not synced. SIGKILL alone loses nothing, because
+    /// the kernel still has the data.
     fn cut_power(&mut self) {
         self.0.kill();
         let cut = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());
@@ -123,13 +124,13 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         match promise {
-            Promise::Exclusion => Self::KEEPS,
-            Promise::Fence => Self::FORGETS,
-            Promise::Doubt => Self::STEPS,
+            Promise::Exclusion => Self::LOSES_NOTHING,
+            Promise::Fence => Self::LOSES_DATA,
+            Promise::Doubt => Self::CLOCK_STEPS,
         }
     }
 
-    /// One that keeps or forgets, as promised.
+    /// Starts the server in the configuration of the promise.
     fn start(_: u64, promise: Promise) -> Self {
         let arguments = |fsync| ["--appendonly", "yes", "--appendfsync", fsync];
         Self(match promise {
@@ -147,23 +148,23 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
         format!("redis://{servers}{}", if OF_REDISSON { LAYOUT } else { "" })
     }
 
-    fn deserves(&self, said: &Guarantee, promise: Promise) -> bool {
+    fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool {
         let level = if promise == Promise::Fence { Level::BestEffort } else { Level::LeaseBounded };
-        said.level == level && said.to_string().contains("set forward ends them early")
+        guarantee.level == level && guarantee.to_string().contains("set forward ends them early")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         let lines = |command: &[&str]| self.0.command(command).into_iter().filter(|line| !line.is_empty());
         let keys =
-            lines(&["--raw", "KEYS", "*"]).filter(|key| !lapses(key, |command| self.0.command(command)));
-        let mut things: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
-        // The administrator has a channel and a connection, and whoever asks here a connection.
+            lines(&["--raw", "KEYS", "*"]).filter(|key| !may_remain(key, |command| self.0.command(command)));
+        let mut leftovers: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
+        // The admin client has one channel and one connection, and `redis-cli` has another connection.
         let channels = lines(&["--raw", "PUBSUB", "CHANNELS"]).count().saturating_sub(1);
         let connections = lines(&["CLIENT", "LIST"]).count().saturating_sub(2);
-        things.extend([
+        leftovers.extend([
             ("channels".to_owned(), channels as u64),
             ("connections".to_owned(), connections as u64),
         ]);
-        things
+        leftovers
     }
 }

@@ -1,4 +1,4 @@
-//! Three masters and their replicas, of which one at a time has trouble, while slots move.
+//! Three masters and their replicas, one server at a time under a fault, while slots move.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const CLUSTER: &str = "redis-cluster";
-/// What keys of locks begin with.
+/// The prefix of lock keys.
 const PREFIX: &str = "lock:";
 
 /// The cluster.
 pub struct Cluster {
     servers: RedisCluster,
-    /// Which of them has trouble.
-    struck: usize,
-    /// The slot that is between two of them.
+    /// The server under a fault.
+    target: usize,
+    /// The slot that is migrating.
     open: Option<u16>,
     rng: Rng,
 }
 
 impl Cluster {
-    /// The slot of a lock that clients want.
+    /// The slot of one of the locks.
     fn slot(&mut self) -> u16 {
         let lock = self.rng.pick(&LOCKS);
         self.servers.slot(&format!("{PREFIX}{lock}"))
@@ -40,21 +40,21 @@ impl Cluster {
         nodes.filter(|&node| self.servers.is_master(node) == masters).collect()
     }
 
-    /// Strikes the owner of such a slot. Now and then a slot of another moves meanwhile.
-    fn strike_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
+    /// Begins a fault at the owner of such a slot. Now and then another slot moves meanwhile.
+    fn apply_to_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
         let slot = self.slot();
-        self.struck = self.servers.owner(slot);
-        act(&mut self.servers, self.struck);
+        self.target = self.servers.owner(slot);
+        act(&mut self.servers, self.target);
         self.migrate_meanwhile();
     }
 
-    fn strike_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
+    fn apply_to_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
         let replicas = self.nodes(false);
-        self.struck = *self.rng.pick(&replicas);
-        act(&mut self.servers, self.struck);
+        self.target = *self.rng.pick(&replicas);
+        act(&mut self.servers, self.target);
     }
 
-    /// Makes a replica a master. One that cannot become it is left as it is.
+    /// Asks a replica to take over. It may refuse.
     fn promote(&mut self, how: RedisFailover) {
         let replicas = self.nodes(false);
         let replica = *self.rng.pick(&replicas);
@@ -68,21 +68,23 @@ impl Cluster {
         let owner = self.servers.owner(slot);
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
         let to = *self.rng.pick(&others);
-        self.servers.migrate_slot(slot, to).expect("keys that nobody made under ASKING stand in no way");
+        self.servers
+            .migrate_slot(slot, to)
+            .expect("no key was created under ASKING, so the migration succeeds");
     }
 
-    /// Begins to move such a slot, with the first of its keys.
+    /// Begins the migration of such a slot, and moves its first key.
     fn open(&mut self) {
         let slot = self.slot();
         let owner = self.servers.owner(slot);
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
         let to = *self.rng.pick(&others);
         self.open = Some(slot);
-        // What a node refuses while others are in trouble is done at the end.
+        // A node may refuse while another one is under a fault; the end of the fault completes the migration.
         let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
     }
 
-    /// Now and then moves such a slot between masters that have no trouble, as far as it goes.
+    /// Now and then moves such a slot between masters without a fault, as far as possible.
     fn migrate_meanwhile(&mut self) {
         let masters = self.nodes(true);
         let slot = self.slot();
@@ -96,14 +98,14 @@ impl Cluster {
         self.open = self.servers.migrate_slot(slot, to).is_err().then_some(slot);
     }
 
-    /// Ends the move of the slot that is open.
+    /// Completes the migration of the migrating slot.
     fn close(&mut self) {
         let Some(slot) = self.open.take() else { return };
         loop {
             match self.servers.move_keys(slot, usize::MAX) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // It was not begun everywhere, or one of the two was replaced meanwhile, who forgets it then.
+                // The migration did not begin at both nodes, or one of them was replaced and has forgotten it.
                 Err(complaint) if ["not open", "MOVED"].iter().any(|what| complaint.contains(what)) => {
                     let slot = slot.to_string();
                     let words = ["CLUSTER", "SETSLOT", &slot, "STABLE"];
@@ -113,12 +115,12 @@ impl Cluster {
                 Err(complaint) => panic!("slot {slot} stays open: {complaint}"),
             }
         }
-        self.servers.close_slot(slot).expect("a cluster that is whole agrees");
+        self.servers.close_slot(slot).expect("a cluster without a fault agrees");
     }
 
-    /// Ends it. The next fault meets a cluster that is whole again.
+    /// Ends a fault, and waits until the cluster has recovered.
     fn end(&mut self, act: fn(&mut RedisCluster, usize)) {
-        act(&mut self.servers, self.struck);
+        act(&mut self.servers, self.target);
         self.servers.settle();
         self.close();
         self.servers.settle();
@@ -139,50 +141,50 @@ const STAYS_OPEN: Fault<Served<Cluster>> = Fault {
     end: |w, _| w.system.end(|_, _| {}),
 };
 
-/// What harms no hold.
+/// Faults that end no hold.
 const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
     STAYS_OPEN,
     Fault {
         name: "replica killed",
         lasts: 5..2500,
-        begin: |w, _| w.system.strike_replica(RedisCluster::kill),
+        begin: |w, _| w.system.apply_to_replica(RedisCluster::kill),
         end: |w, _| w.system.end(RedisCluster::restart),
     },
     Fault {
         name: "replica stops",
         lasts: 100..3500,
-        begin: |w, _| w.system.strike_replica(RedisCluster::pause),
+        begin: |w, _| w.system.apply_to_replica(RedisCluster::pause),
         end: |w, _| w.system.end(RedisCluster::resume),
     },
     Fault {
         name: "replica cut off",
         lasts: 100..3500,
-        begin: |w, _| w.system.strike_replica(RedisCluster::cut),
+        begin: |w, _| w.system.apply_to_replica(RedisCluster::cut),
         end: |w, _| w.system.end(RedisCluster::heal),
     },
 ];
 
-/// What makes another node the owner of slots, or may.
+/// Faults that may make another node the owner of slots.
 const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
     STAYS_OPEN,
     Fault {
         name: "master killed",
         lasts: 5..4500,
-        begin: |w, _| w.system.strike_owner(RedisCluster::kill),
+        begin: |w, _| w.system.apply_to_owner(RedisCluster::kill),
         end: |w, _| w.system.end(RedisCluster::restart),
     },
     Fault {
         name: "master stops",
         lasts: 100..4500,
-        begin: |w, _| w.system.strike_owner(RedisCluster::pause),
+        begin: |w, _| w.system.apply_to_owner(RedisCluster::pause),
         end: |w, _| w.system.end(RedisCluster::resume),
     },
     Fault {
         name: "master cut off",
         lasts: 100..4500,
-        begin: |w, _| w.system.strike_owner(RedisCluster::cut),
+        begin: |w, _| w.system.apply_to_owner(RedisCluster::cut),
         end: |w, _| w.system.end(RedisCluster::heal),
     },
     Fault {
@@ -215,31 +217,31 @@ impl System for Cluster {
     }
 
     fn start(seed: u64, _: Promise) -> Self {
-        Self { servers: RedisCluster::start(), struck: 0, open: None, rng: Rng::new(seed, 80) }
+        Self { servers: RedisCluster::start(), target: 0, open: None, rng: Rng::new(seed, 80) }
     }
 
     fn ports(&self) -> Vec<u16> {
         self.servers.ports()
     }
 
-    fn lead(&self, ports: &[u16]) -> String {
+    fn url_of(&self, ports: &[u16]) -> String {
         let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         format!("{}://{}?map={}", Self::SCHEME, hosts.join(","), map(&self.servers.ports(), ports))
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        is_best_effort(said)
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        is_best_effort(guarantee)
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         let left = |node: usize| {
-            // A move that came to nothing leaves keys where nobody looks for them.
+            // An abandoned migration leaves keys on nodes that do not own the slot; no client reads them.
             let is_own = |key: &String| {
                 key.is_empty() || self.servers.owner_by(node, self.servers.slot(key)) == Some(node)
             };
             keys_left(|command| {
-                let said = self.servers.command(node, command);
-                if command[0] == "KEYS" { said.into_iter().filter(is_own).collect() } else { said }
+                let reply = self.servers.command(node, command);
+                if command[0] == "KEYS" { reply.into_iter().filter(is_own).collect() } else { reply }
             })
         };
         self.nodes(true).into_iter().flat_map(left).collect()

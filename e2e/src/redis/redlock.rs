@@ -1,5 +1,5 @@
-//! Three independent masters, of which one at a time has trouble: it is killed, emptied, stopped, cut off from its clients, or its clock
-//! steps. Exclusion is promised all the while.
+//! Three independent masters, one at a time under a fault: it is killed, emptied, stopped, loses its connections, or
+//! its clock steps. Exclusion is always promised.
 
 use std::{
     collections::BTreeMap,
@@ -10,46 +10,46 @@ use std::{
 use leasehold_core::Guarantee;
 use leasehold_testkit::server::RedisServer;
 
-use super::{is_best_effort, tell};
+use super::{is_best_effort, send};
 use crate::{
     rng::Rng,
     served::{Served, System},
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const REDLOCK: &str = "redlock";
 
 const NODES: u64 = 3;
-/// What the clocks of the nodes are ahead of ours, in seconds, so that nodes seem to have run for long.
+/// How many seconds the clocks of the nodes are ahead, so that the nodes seem to have been running for that long.
 const AGE: i64 = 1_000_000;
 /// How far a clock is set forward: beyond the leases.
 const STEP: i64 = 3;
-/// The longest ttl of clients, in seconds. A node that started anew has no vote for a little more than twice as long.
+/// The longest ttl of clients, in seconds. A restarted node has no vote for a little more than twice as long.
 const LONGEST: u64 = 1;
 const QUARANTINE: Duration = Duration::from_millis(2500);
 
 /// The nodes.
 pub struct Nodes {
     servers: Vec<RedisServer>,
-    /// Which of them has trouble.
-    struck: usize,
-    /// One that has forgotten has no vote: until then no other is struck, for then nobody is granted anything.
+    /// The node under a fault.
+    target: usize,
+    /// When the last node has its vote again. Until then no other node gets a fault, because no claim could be granted.
     until: Option<Instant>,
     rng: Rng,
 }
 
 impl Nodes {
-    fn strike(&mut self, act: fn(&mut RedisServer)) {
+    fn apply(&mut self, act: fn(&mut RedisServer)) {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             sleep(left);
         }
-        self.struck = self.rng.below(NODES) as usize;
-        act(&mut self.servers[self.struck]);
+        self.target = self.rng.below(NODES) as usize;
+        act(&mut self.servers[self.target]);
     }
 
     fn end(&mut self, act: fn(&mut RedisServer)) {
-        act(&mut self.servers[self.struck]);
+        act(&mut self.servers[self.target]);
         self.until = Some(Instant::now() + QUARANTINE);
     }
 }
@@ -58,37 +58,37 @@ const FAULTS: &[Fault<Served<Nodes>>] = &[
     Fault {
         name: "node restarted empty",
         lasts: 5..1500,
-        begin: |w, _| w.system.strike(RedisServer::kill),
+        begin: |w, _| w.system.apply(RedisServer::kill),
         end: |w, _| w.system.end(RedisServer::restart),
     },
     Fault {
         name: "node emptied",
         lasts: 1..10,
-        begin: |w, _| w.system.strike(|server| tell(server, &["FLUSHALL"])),
+        begin: |w, _| w.system.apply(|server| send(server, &["FLUSHALL"])),
         end: |w, _| w.system.end(|_| {}),
     },
     Fault {
         name: "node stops",
         lasts: 20..2500,
-        begin: |w, _| w.system.strike(|server| server.pause()),
+        begin: |w, _| w.system.apply(|server| server.pause()),
         end: |w, _| w.system.end(|server| server.resume()),
     },
     Fault {
         name: "connections of a node killed",
         lasts: 1..10,
-        begin: |w, _| w.system.strike(|server| tell(server, &["CLIENT", "KILL", "TYPE", "normal"])),
+        begin: |w, _| w.system.apply(|server| send(server, &["CLIENT", "KILL", "TYPE", "normal"])),
         end: |w, _| w.system.end(|_| {}),
     },
     Fault {
         name: "clock of a node steps",
         lasts: 20..800,
-        begin: |w, _| w.system.strike(|server| server.set_clock(AGE + STEP)),
+        begin: |w, _| w.system.apply(|server| server.set_clock(AGE + STEP)),
         end: |w, _| w.system.end(|server| server.set_clock(AGE)),
     },
     Fault {
         name: "clock of a node stumbles",
         lasts: 20..800,
-        begin: |w, _| w.system.strike(|server| server.set_clock(AGE - STEP)),
+        begin: |w, _| w.system.apply(|server| server.set_clock(AGE - STEP)),
         end: |w, _| w.system.end(|server| server.set_clock(AGE)),
     },
 ];
@@ -106,32 +106,33 @@ impl System for Nodes {
         let servers: Vec<_> = (0..NODES).map(|_| RedisServer::with_clock(&[])).collect();
         for server in &servers {
             server.set_clock(AGE);
-            tell(server, &["SET", "leasehold:{}B", "1 1000"]);
+            send(server, &["SET", "leasehold:{}B", "1 1000"]);
         }
-        Self { servers, struck: 0, until: None, rng: Rng::new(seed, 83) }
+        Self { servers, target: 0, until: None, rng: Rng::new(seed, 83) }
     }
 
     fn ports(&self) -> Vec<u16> {
         self.servers.iter().map(RedisServer::port).collect()
     }
 
-    fn lead(&self, ports: &[u16]) -> String {
+    fn url_of(&self, ports: &[u16]) -> String {
         let servers: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         format!("{}?max_ttl={LONGEST}s", Self::url(&servers.join(",")))
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        is_best_effort(said)
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        is_best_effort(guarantee)
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         let keys = self.servers.iter().flat_map(|server| server.command(&["--raw", "KEYS", "*"]));
-        keys.filter(|key| !key.is_empty() && !lapses(key)).map(|key| (format!("key {key}"), 1)).collect()
+        keys.filter(|key| !key.is_empty() && !may_remain(key)).map(|key| (format!("key {key}"), 1)).collect()
     }
 }
 
-/// Newest tokens, tombstones, who was to hear of a release, and since when the node has what it has.
-fn lapses(key: &str) -> bool {
+/// Whether a key may remain at rest: newest tokens, tombstones, the waiters to notify of a release, and the time since
+/// which the node has its data.
+fn may_remain(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D', 'W', 'V']))
 }

@@ -1,4 +1,4 @@
-//! A master, two replicas and three Sentinels, of which one at a time has trouble.
+//! A master, two replicas and three Sentinels, one at a time under a fault.
 
 use std::collections::BTreeMap;
 
@@ -12,94 +12,94 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const SENTINEL: &str = "redis-sentinel";
 
 /// The group.
 pub struct Group {
     servers: RedisSentinels,
-    /// Which of them has trouble.
-    struck: usize,
+    /// The server or Sentinel under a fault.
+    target: usize,
     rng: Rng,
 }
 
 impl Group {
-    fn strike_master(&mut self, act: fn(&mut RedisSentinels, usize)) {
-        self.struck = self.servers.master();
-        act(&mut self.servers, self.struck);
+    fn apply_to_master(&mut self, act: fn(&mut RedisSentinels, usize)) {
+        self.target = self.servers.master();
+        act(&mut self.servers, self.target);
     }
 
-    fn strike_replica(&mut self, act: fn(&mut RedisSentinels, usize)) {
+    fn apply_to_replica(&mut self, act: fn(&mut RedisSentinels, usize)) {
         let nodes = self.servers.ports().len();
         let other = 1 + self.rng.below(nodes as u64 - 1) as usize;
-        self.struck = (self.servers.master() + other) % nodes;
-        act(&mut self.servers, self.struck);
+        self.target = (self.servers.master() + other) % nodes;
+        act(&mut self.servers, self.target);
     }
 
-    fn strike_sentinel(&mut self, act: fn(&mut RedisSentinels, usize)) {
-        self.struck = self.rng.below(self.servers.sentinel_ports().len() as u64) as usize;
-        act(&mut self.servers, self.struck);
+    fn apply_to_sentinel(&mut self, act: fn(&mut RedisSentinels, usize)) {
+        self.target = self.rng.below(self.servers.sentinel_ports().len() as u64) as usize;
+        act(&mut self.servers, self.target);
     }
 
-    /// Ends it. The next fault meets a group that is whole again.
+    /// Ends a fault, and waits until the group has recovered.
     fn end(&mut self, act: fn(&mut RedisSentinels, usize)) {
-        act(&mut self.servers, self.struck);
+        act(&mut self.servers, self.target);
         self.servers.settle();
     }
 }
 
-/// What harms no hold.
+/// Faults that end no hold.
 const LOSES_OTHERS: &[Fault<Served<Group>>] = &[
     Fault {
         name: "sentinel killed",
         lasts: 5..2500,
-        begin: |w, _| w.system.strike_sentinel(RedisSentinels::kill_sentinel),
+        begin: |w, _| w.system.apply_to_sentinel(RedisSentinels::kill_sentinel),
         end: |w, _| w.system.end(RedisSentinels::restart_sentinel),
     },
     Fault {
         name: "sentinel cut off",
         lasts: 100..3500,
-        begin: |w, _| w.system.strike_sentinel(RedisSentinels::cut_sentinel),
+        begin: |w, _| w.system.apply_to_sentinel(RedisSentinels::cut_sentinel),
         end: |w, _| w.system.end(RedisSentinels::heal_sentinel),
     },
     Fault {
         name: "replica killed",
         lasts: 5..2500,
-        begin: |w, _| w.system.strike_replica(RedisSentinels::kill),
+        begin: |w, _| w.system.apply_to_replica(RedisSentinels::kill),
         end: |w, _| w.system.end(RedisSentinels::restart),
     },
     Fault {
         name: "replica cut off",
         lasts: 100..3500,
-        begin: |w, _| w.system.strike_replica(RedisSentinels::cut),
+        begin: |w, _| w.system.apply_to_replica(RedisSentinels::cut),
         end: |w, _| w.system.end(RedisSentinels::heal),
     },
     Fault {
         name: "replica made a second master",
         lasts: 1..10,
-        begin: |w, _| w.system.strike_replica(RedisSentinels::promote),
+        begin: |w, _| w.system.apply_to_replica(RedisSentinels::promote),
         end: |w, _| w.system.end(|_, _| {}),
     },
 ];
 
-/// What makes another node the master, or may.
+/// Faults that may make another node the master.
 const LOSES_MASTER: &[Fault<Served<Group>>] = &[
     Fault {
         name: "master killed",
         lasts: 5..4500,
-        begin: |w, _| w.system.strike_master(RedisSentinels::kill),
+        begin: |w, _| w.system.apply_to_master(RedisSentinels::kill),
         end: |w, _| w.system.end(RedisSentinels::restart),
     },
     Fault {
         name: "master stops",
         lasts: 100..4500,
-        begin: |w, _| w.system.strike_master(RedisSentinels::pause),
+        begin: |w, _| w.system.apply_to_master(RedisSentinels::pause),
         end: |w, _| w.system.end(RedisSentinels::resume),
     },
     Fault {
         name: "master cut off",
         lasts: 100..4500,
-        begin: |w, _| w.system.strike_master(RedisSentinels::cut),
+        begin: |w, _| w.system.apply_to_master(RedisSentinels::cut),
         end: |w, _| w.system.end(RedisSentinels::heal),
     },
     Fault {
@@ -113,7 +113,7 @@ const LOSES_MASTER: &[Fault<Served<Group>>] = &[
     Fault {
         name: "fail-over without Sentinels",
         lasts: 1..10,
-        begin: |w, _| w.system.strike_replica(RedisSentinels::hand_over),
+        begin: |w, _| w.system.apply_to_replica(RedisSentinels::hand_over),
         end: |w, _| w.system.end(|_, _| {}),
     },
 ];
@@ -128,7 +128,7 @@ impl System for Group {
     }
 
     fn start(seed: u64, _: Promise) -> Self {
-        Self { servers: RedisSentinels::start(), struck: 0, rng: Rng::new(seed, 79) }
+        Self { servers: RedisSentinels::start(), target: 0, rng: Rng::new(seed, 79) }
     }
 
     /// Sentinels first, then the nodes.
@@ -136,19 +136,19 @@ impl System for Group {
         self.servers.sentinel_ports().into_iter().chain(self.servers.ports()).collect()
     }
 
-    fn lead(&self, ports: &[u16]) -> String {
+    fn url_of(&self, ports: &[u16]) -> String {
         let nodes = self.servers.ports();
-        let (sentinels, before) = ports.split_at(self.servers.sentinel_ports().len());
+        let (sentinels, proxies) = ports.split_at(self.servers.sentinel_ports().len());
         let sentinels: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let (name, map) = (self.servers.name(), map(&nodes, before));
+        let (name, map) = (self.servers.name(), map(&nodes, proxies));
         format!("{}://{}/{name}?map={map}", Self::SCHEME, sentinels.join(","))
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        is_best_effort(said)
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        is_best_effort(guarantee)
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
+    fn leftovers(&self) -> BTreeMap<String, u64> {
         let master = self.servers.master();
         keys_left(|command| self.servers.command(master, command))
     }

@@ -1,11 +1,11 @@
-//! One server. What it acknowledged it keeps, whatever is done to its process.
+//! One server, which loses no acknowledged write when its process is stopped or killed.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::ZookeeperServer;
 
-use super::{HELD, STOPPED, things};
+use super::{HELD, STOPPED, leftovers};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -37,7 +37,7 @@ impl System for One {
     }
 
     fn start(_: u64, _: Promise) -> Self {
-        // Directories that nobody uses go soon, so that they are missed when they are needed again.
+        // Unused container nodes are deleted soon, so that clients find them missing.
         Self(ZookeeperServer::start(&["-Dznode.container.checkIntervalMs=700"]))
     }
 
@@ -45,11 +45,11 @@ impl System for One {
         vec![self.0.port()]
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        said.level == Level::LeaseBounded && said.to_string().contains("one server")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        guarantee.level == Level::LeaseBounded && guarantee.to_string().contains("one server")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        things(&self.0.four_letters("dump"))
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        leftovers(&self.0.four_letters("dump"))
     }
 }

@@ -1,28 +1,29 @@
-//! Three servers, of which one at a time has trouble.
+//! Three servers, one at a time under a fault.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::ZookeeperEnsemble;
 
-use super::{HELD, STOPPED, things};
+use super::{HELD, STOPPED, leftovers};
 use crate::{
+    cluster_under_fault::ClusterUnderFault,
     rng::Rng,
     served::{Served, System},
-    struck::Struck,
     world::{Fault, Promise},
 };
 
-/// What it is called where an engine is chosen.
+/// The engine name on the command line.
 pub const ENSEMBLE: &str = "zookeeper-ensemble";
 
 /// Three servers.
-pub type Ensemble = Struck<ZookeeperEnsemble>;
+pub type Ensemble = ClusterUnderFault<ZookeeperEnsemble>;
 
-/// For how long one is cut off at most: longer than a session, and than a server takes to find out.
+/// The longest time in milliseconds for which a server is cut off: longer than a session, and longer than a server
+/// takes to notice.
 const CUT_OFF: u64 = 7000;
 
-/// What may happen.
+/// The faults.
 const FAULTS: &[Fault<Served<Ensemble>>] = &[
     Ensemble::LEADER_KILLED,
     Ensemble::LEADER_STOPS,
@@ -49,11 +50,11 @@ impl System for Ensemble {
         self.servers.ports().to_vec()
     }
 
-    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        said.level == Level::LeaseBounded && !said.to_string().contains("one server")
+    fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
+        guarantee.level == Level::LeaseBounded && !guarantee.to_string().contains("one server")
     }
 
-    fn things(&self) -> BTreeMap<String, u64> {
-        things(&self.servers.four_letters(self.servers.leader(), "dump"))
+    fn leftovers(&self) -> BTreeMap<String, u64> {
+        leftovers(&self.servers.four_letters(self.servers.leader(), "dump"))
     }
 }

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many claims at once.
 
 use std::{
     thread::{sleep, spawn},
@@ -10,7 +10,7 @@ use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::rig::{PATIENCE, Rig, acquire, millis, rng, until};
 
-/// How many scripts the server was called to run.
+/// The number of script calls on the server.
 fn scripts(rig: &Rig) -> u64 {
     let line =
         rig.server.command(&["INFO", "commandstats"]).into_iter().find(|line| line.contains("evalsha:"));
@@ -19,7 +19,7 @@ fn scripts(rig: &Rig) -> u64 {
 }
 
 #[test]
-fn f33_subscriber_is_killed_and_the_release_falls_into_the_gap() {
+fn f33_subscriber_is_killed_during_the_release() {
     let (rig, mut rng) = (Rig::new(), rng());
     let (locks, other) = (rig.locks(), rig.locks());
     for _ in 0..10 {
@@ -37,7 +37,7 @@ fn f33_subscriber_is_killed_and_the_release_falls_into_the_gap() {
         guard.release_blocking().unwrap();
         let watch = Stopwatch::start();
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
-        watch.assert_within(Duration::from_secs(3), "at the next look at the latest");
+        watch.assert_within(Duration::from_secs(3), "granted at the next poll at the latest");
         killing.join().unwrap();
     }
 }
@@ -47,7 +47,7 @@ fn f68_a_thousand_wait_and_one_is_woken() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = acquire(&locks, "a", Duration::from_secs(30));
-    // Each is a line of its own, as processes are.
+    // Each client has its own queue entry, like a process.
     let others: Vec<_> = (0..25).map(|_| rig.locks()).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let request = |at: usize| others[at % 25].mutex("a").ttl(Duration::from_secs(30));
@@ -65,12 +65,12 @@ fn f68_a_thousand_wait_and_one_is_woken() {
     let calls = scripts(&rig) - before;
     let asked = 25 * (begin.elapsed().as_millis() as u64 / 1000 + 1);
     assert!(calls <= 3 + asked, "{calls} scripts for one hand-over");
-    assert!(grants.try_recv().is_err() && first.check(), "one was granted");
+    assert!(grants.try_recv().is_err() && first.check(), "only one was granted");
     drop(runtime);
 }
 
 #[test]
-fn f72_names_do_not_share_what_is_theirs() {
+fn f72_names_do_not_affect_each_other() {
     let (rig, mut rng) = (Rig::new(), rng());
     let (locks, other) = (rig.locks(), rig.locks());
     let name = |at: u64| format!("n{at}");

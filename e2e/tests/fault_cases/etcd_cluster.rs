@@ -1,4 +1,4 @@
-//! Three nodes, of which some are stopped, killed or cut off.
+//! Three etcd servers, some of them stopped, killed or cut off.
 
 use std::{
     thread::{sleep, spawn},
@@ -10,36 +10,37 @@ use leasehold_testkit::{server::EtcdCluster, stopwatch::Stopwatch};
 
 use crate::{
     crowd::Crowd,
-    etcd_rig::{SHORTEST, line, watched},
+    etcd_rig::{SHORTEST, queue_keys, through_proxies},
     rig::{HELD, PATIENCE, SLACK, acquire, millis, rng, until, until_renewed},
 };
 
-/// So long that a lease outlasts an election, and the move of a client from a dead member to another.
+/// A ttl that outlasts an election and the move of a client from a dead member to another.
 const LONG: Duration = Duration::from_secs(10);
-/// Longer than all that is done to a cluster takes on a busy machine: what is kept is not to depend on how quickly it elects.
-const STANDING: Duration = Duration::from_secs(60);
+/// A ttl that outlasts all faults of a test on a busy machine, so that the hold does not depend on the time of
+/// elections.
+const LONGEST: Duration = Duration::from_secs(60);
 
 fn connect(cluster: &EtcdCluster) -> Locks {
     Locks::connect(&cluster.url()).unwrap()
 }
 
-/// Nothing is left of the crowd, nor of whoever waited.
+/// Waits until no key of a holder or a waiter remains.
 fn expect_clean(cluster: &EtcdCluster) {
     until("no key is left", || {
-        line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/"])).is_empty()
+        queue_keys(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/"])).is_empty()
     });
 }
 
-/// Does something to a node while holds exist: one that stands all the while, and many short ones.
-fn under_work(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &Crowd)) {
+/// Injects a fault while there are holds: one during the whole test, and many short ones.
+fn under_load(cluster: &mut EtcdCluster, inject: impl FnOnce(&mut EtcdCluster, &Crowd)) {
     let holder = connect(cluster);
-    let guard = acquire(&holder, "held", STANDING);
+    let guard = acquire(&holder, "held", LONGEST);
     let crowd = Crowd::of(&cluster.url(), LONG);
-    crowd.goes_on(10);
-    strike(cluster, &crowd);
-    crowd.goes_on(10);
-    crowd.was_never_two();
-    assert!(guard.check(), "kept through the members that are left");
+    crowd.wait_for_grants(10);
+    inject(cluster, &crowd);
+    crowd.wait_for_grants(10);
+    crowd.expect_exclusion();
+    assert!(guard.check(), "the remaining members renewed it");
     guard.release_blocking().unwrap();
     expect_clean(cluster);
 }
@@ -47,11 +48,11 @@ fn under_work(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &
 #[test]
 fn leader_is_killed() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         sleep(rng().millis(0..300));
         let leader = cluster.leader();
         cluster.kill(leader);
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
         cluster.restart(leader);
     });
 }
@@ -59,14 +60,14 @@ fn leader_is_killed() {
 #[test]
 fn follower_is_cut_off_and_then_the_leader() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         sleep(rng().millis(0..300));
         let follower = (cluster.leader() + 1) % 3;
         for node in [follower, cluster.leader()] {
             cluster.cut(node);
-            // Beyond the time after which the members know.
+            // Longer than the members take to notice.
             sleep(millis(2500));
-            crowd.goes_on(10);
+            crowd.wait_for_grants(10);
             cluster.heal(node);
         }
     });
@@ -75,35 +76,35 @@ fn follower_is_cut_off_and_then_the_leader() {
 #[test]
 fn member_of_a_holder_is_cut_off() {
     let (mut cluster, ttl) = (EtcdCluster::start(), LONG);
-    let (proxies, locks) = watched(&cluster);
+    let (proxies, locks) = through_proxies(&cluster);
     let guard = acquire(&locks, "a", ttl);
     sleep(rng().millis(0..1000));
-    // It still answers, and says that it has no leader.
+    // The member still answers, and reports that it has no leader.
     cluster.cut(proxies.iter().position(|proxy| proxy.connections() > 0).unwrap());
-    // The first time perhaps by a leader that does not know yet.
+    // Twice, because the first renewal may come from a leader that has not noticed yet.
     (0..2).for_each(|_| until_renewed(&guard));
-    assert!(guard.check(), "kept alive through another member");
+    assert!(guard.check(), "renewed through another member");
     guard.release_blocking().unwrap();
 }
 
 #[test]
 fn f42_leader_is_stopped_for_less_than_a_lease() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         for _ in 0..2 {
             let leader = cluster.leader();
             cluster.pause(leader);
             sleep(rng().millis(1000..4000));
-            crowd.goes_on(5);
+            crowd.wait_for_grants(5);
             cluster.resume(leader);
         }
     });
 }
 
 #[test]
-fn f71_each_server_is_stopped_and_goes_on_while_waiters_ask() {
+fn f71_each_server_is_stopped_and_resumed_while_waiters_ask() {
     let mut cluster = EtcdCluster::start();
-    under_work(&mut cluster, |cluster, crowd| {
+    under_load(&mut cluster, |cluster, crowd| {
         let mut rng = rng();
         for _ in 0..8 {
             let node = rng.below(3) as usize;
@@ -112,15 +113,15 @@ fn f71_each_server_is_stopped_and_goes_on_while_waiters_ask() {
             cluster.resume(node);
             sleep(rng.millis(0..500));
         }
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
     });
 }
 
 #[test]
-fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
+fn f42_leader_is_stopped_beyond_the_lease_and_resumed() {
     let (mut cluster, ttl) = (EtcdCluster::start(), HELD);
     let (holder, waiter) = (connect(&cluster), connect(&cluster));
-    // This etcd is known to let such a leader end leases that the next one keeps alive.
+    // In this version of etcd such a leader may end leases that the next leader has renewed (a known bug).
     let guarantee = pollster::block_on(holder.guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::BestEffort, "{guarantee:?}");
     assert!(guarantee.to_string().contains("17465"), "{guarantee:?}");
@@ -132,7 +133,7 @@ fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
     cluster.pause(old);
     let end = Instant::now() + ttl + Duration::from_secs(2);
     while Instant::now() < end {
-        assert!(guard.check(), "kept alive by the next leader");
+        assert!(guard.check(), "renewed by the next leader");
         assert!(!waiting.is_finished());
         sleep(millis(20));
     }
@@ -143,7 +144,7 @@ fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
         sleep(millis(5));
     }
     let was_ended = waiting.is_finished();
-    println!("the old leader ended the lease: {was_ended}; two held together for a while: {together}");
+    println!("the old leader ended the lease: {was_ended}; two holds were valid at once: {together}");
     if !was_ended {
         assert!(guard.check());
         guard.release_blocking().unwrap();
@@ -152,7 +153,7 @@ fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
     }
     let next = waiting.join().unwrap().unwrap();
     assert!(next.token().number > guard.token().number, "I4");
-    until("the old holder is told", || !guard.check());
+    until("the loss is reported to the old holder", || !guard.check());
     let fence = waiter.etcd_fence("a").unwrap();
     pollster::block_on(fence.seal(next.token())).unwrap();
     assert!(pollster::block_on(fence.seal(guard.token())).unwrap_err().is_fenced());
@@ -161,7 +162,7 @@ fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
 }
 
 #[test]
-fn minority_alone_answers_in_time_and_leaks_nothing() {
+fn minority_answers_in_time_and_leaks_nothing() {
     let mut cluster = EtcdCluster::start();
     let clients: Vec<_> = (0..6).map(|_| connect(&cluster)).collect();
     clients.iter().for_each(|locks| acquire(locks, "a", LONG).release_blocking().unwrap());
@@ -171,7 +172,7 @@ fn minority_alone_answers_in_time_and_leaks_nothing() {
     let mut rng = rng();
     let limits = [0..100, 300..700, 1000..3000, 5000..8000].map(|range| rng.millis(range));
     let wait = |locks: &Locks, limit: Duration| {
-        // Claims of different owners each ask for themselves.
+        // Claims with different owners share no wait.
         let request = locks.mutex("a").ttl(LONG).owner(format!("{limit:?}").as_str()).blocking();
         spawn(move || {
             let watch = Stopwatch::start();
@@ -187,12 +188,12 @@ fn minority_alone_answers_in_time_and_leaks_nothing() {
     for locks in &clients {
         acquire(locks, "a", LONG).release_blocking().unwrap();
     }
-    watch.assert_within(LONG, "no ghost for a lease");
+    watch.assert_within(LONG, "no late request holds the name for a lease");
     expect_clean(&cluster);
 }
 
 #[test]
-fn quorum_is_lost_and_comes_back() {
+fn quorum_is_lost_and_restored() {
     let mut cluster = EtcdCluster::start();
     for (ttl, away) in [(LONG * 3, millis(1500)), (SHORTEST, SHORTEST * 2)] {
         let (holder, waiter) = (connect(&cluster), connect(&cluster));
@@ -200,7 +201,8 @@ fn quorum_is_lost_and_comes_back() {
         let request = waiter.mutex("a").ttl(LONG).blocking();
         let waiting = spawn(move || request.acquire_within(PATIENCE));
         until("it waits", || {
-            line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/a/"])).len() == 2
+            queue_keys(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/a/"])).len()
+                == 2
         });
         sleep(rng().millis(0..1000));
         let leader = cluster.leader();
@@ -211,11 +213,11 @@ fn quorum_is_lost_and_comes_back() {
             assert!(!(waiting.is_finished() && guard.check()), "I1");
             sleep(millis(5));
         }
-        let kept = guard.check();
-        assert!(kept || away > ttl, "the lease is not over");
-        assert!(!kept || away < ttl, "told lost without a server");
+        let still_valid = guard.check();
+        assert!(still_valid || away > ttl, "the lease has not ended");
+        assert!(!still_valid || away < ttl, "lost although no server answers");
         lost.into_iter().for_each(|node| cluster.resume(node));
-        if kept {
+        if still_valid {
             sleep(LONG / 3);
             assert!(guard.check() && !waiting.is_finished());
             guard.release_blocking().unwrap();

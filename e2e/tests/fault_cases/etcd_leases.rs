@@ -1,4 +1,4 @@
-//! Leases that end under their claims.
+//! etcd leases that end while claims depend on them.
 
 use std::{
     thread::{scope, sleep, spawn},
@@ -28,67 +28,67 @@ fn f41_lease_of_a_waiter_is_revoked() {
     let guard = acquire(&rig.locks(), "a", LONG);
     let waiter = rig.locks();
     let waiting = spawn(move || waiter.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE));
-    until("it waits", || rig.line("a").len() == 2);
+    until("it waits", || rig.queue_keys("a").len() == 2);
     sleep(rng().millis(0..700));
-    let (place, lease) = rig.line("a")[1];
+    let (position, lease) = rig.queue_keys("a")[1];
     rig.revoke(lease);
-    until("it has a new place", || rig.line("a").len() == 2);
-    let (new_place, new_lease) = rig.line("a")[1];
-    assert!(new_place > place && new_lease != lease, "its old key is gone for good");
+    until("it has a new queue entry", || rig.queue_keys("a").len() == 2);
+    let (new_position, new_lease) = rig.queue_keys("a")[1];
+    assert!(new_position > position && new_lease != lease, "its old key stays deleted");
     assert!(!waiting.is_finished() && guard.check());
     guard.release_blocking().unwrap();
     let watch = Stopwatch::start();
     let next = waiting.join().unwrap().unwrap();
-    watch.assert_within(SLACK, "its turn comes");
-    assert_eq!(next.token().number, new_place);
+    watch.assert_within(SLACK, "the waiter is granted");
+    assert_eq!(next.token().number, new_position);
     next.release_blocking().unwrap();
-    assert!(rig.line("a").is_empty());
+    assert!(rig.queue_keys("a").is_empty());
 }
 
 #[test]
-fn f41_waiter_is_stopped_beyond_its_lease_and_its_turn_comes_meanwhile() {
+fn f41_waiter_is_stopped_beyond_its_lease_and_granted_meanwhile() {
     let rig = Rig::new();
     let guard = acquire(&rig.locks(), "a", LONG);
-    // It is still held when it is checked, also by a machine that stalls.
-    let mut waiter = Holder::begin(&rig.url(), "a", SHORTEST * 3, &[]);
-    until("it waits", || rig.line("a").len() == 2);
-    let (place, _) = rig.line("a")[1];
+    // With a ttl that outlasts stalls of the machine before the check.
+    let mut waiter = Holder::spawn(&rig.url(), "a", SHORTEST * 3, &[]);
+    until("it waits", || rig.queue_keys("a").len() == 2);
+    let (position, _) = rig.queue_keys("a")[1];
     sleep(rng().millis(0..700));
     waiter.signal(Signal::SIGSTOP);
-    // What it waits for is deleted first, so what it reads when it runs again is that it is its turn.
+    // The key ahead is deleted first, so the first notification that the resumed waiter reads is that it is the head.
     guard.release_blocking().unwrap();
     let third = acquire(&rig.locks(), "a", LONG);
     waiter.signal(Signal::SIGCONT);
-    until("it has a new place", || rig.line("a").len() == 2);
-    assert!(third.check(), "I1: nobody took it from who holds");
+    until("it has a new queue entry", || rig.queue_keys("a").len() == 2);
+    assert!(third.check(), "I1: the hold is still valid");
     third.release_blocking().unwrap();
-    waiter.granted();
-    assert!(waiter.token > place, "not by its dead key");
+    waiter.wait_for_grant();
+    assert!(waiter.token > position, "the grant is not by the expired key");
     assert_eq!((waiter.ask("check").as_str(), waiter.ask("release").as_str()), ("true", "ok"));
 }
 
 #[test]
 fn f43_lease_is_revoked_under_a_hold() {
-    // So long that its own deadline is not over when it is told, also on a machine that stalls.
+    // With a ttl that outlasts stalls of the machine, so that the report comes before the deadline.
     let (rig, ttl, mut rng) = (Rig::new(), HELD, rng());
     let run = |name: &str, held: Duration, late: Option<Duration>| {
         let (proxy, locks) = rig.proxied();
         let guard = acquire(&locks, name, ttl);
-        // Also while a renewal is under way, whose answer says that all is well.
+        // In some runs a renewal is in flight, and its late answer is a success.
         sleep(held);
         if let Some(late) = late {
             proxy.hold_answers();
             sleep(late);
         }
-        rig.revoke(rig.line(name)[0].1);
+        rig.revoke(rig.queue_keys(name)[0].1);
         let watch = Stopwatch::start();
         proxy.let_go();
         let next = acquire(&rig.locks(), name, LONG);
-        until("it is told", || !guard.check());
-        watch.assert_within(ttl / 3 + SLACK, "it is told at the next renewal");
+        until("the loss is reported", || !guard.check());
+        watch.assert_within(ttl / 3 + SLACK, "the next renewal reports the loss");
         assert_eq!(pollster::block_on(guard.lost()), Loss::Gone);
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
-        assert!(next.check(), "the release harmed nobody");
+        assert!(next.check(), "the release affects no other hold");
         next.release_blocking().unwrap();
     };
     let third = ttl.as_millis() as u64 / 3;
@@ -102,20 +102,20 @@ fn f43_lease_is_revoked_under_a_hold() {
 }
 
 #[test]
-fn f43_lease_is_revoked_under_a_hold_that_nobody_hears_of() {
+fn f43_lease_is_revoked_under_a_hold_without_a_notification() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", ttl);
     sleep(rng().millis(0..700));
     proxy.hold_answers();
-    rig.revoke(rig.line("a")[0].1);
+    rig.revoke(rig.queue_keys("a")[0].1);
     let watch = Stopwatch::start();
     until("its own deadline passes", || !guard.check());
     watch.assert_within(ttl, "its own deadline passes");
     proxy.let_go();
     sleep(millis(300));
-    assert!(!guard.check(), "no late answer revives it");
+    assert!(!guard.check(), "no late answer revives the hold");
     let watch = Stopwatch::start();
     acquire(&locks, "a", LONG).release_blocking().unwrap();
-    watch.assert_within(ttl + EXPIRY + SLACK, "it is free");
+    watch.assert_within(ttl + EXPIRY + SLACK, "the name is free");
 }

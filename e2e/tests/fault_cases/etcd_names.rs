@@ -1,4 +1,4 @@
-//! Names that contain each other, and claims that share a lease.
+//! etcd: names with a common prefix, and claims that share a lease.
 
 use std::{
     io::{BufRead, BufReader},
@@ -24,10 +24,10 @@ impl Foreign {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoint, "lock", "--ttl=5", key]);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        // It says its key when it holds.
-        let mut said = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        assert!(said.starts_with(key), "{said}");
+        // It prints its key once it holds the lock.
+        let mut output = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut output).unwrap();
+        assert!(output.starts_with(key), "{output}");
         Self(process)
     }
 }
@@ -40,7 +40,7 @@ impl Drop for Foreign {
 }
 
 #[test]
-fn f45_names_that_begin_alike_do_not_meet() {
+fn f45_names_with_a_common_prefix_are_separate() {
     let rig = Rig::new();
     let locks = rig.locks();
     let names = ["a", "a/b", "a/b/c", "a%2Fb", "a/", "a0"];
@@ -62,12 +62,13 @@ fn f45_foreign_lock_on_one_of_them() {
         Ok(guard) => guard.release_blocking().is_err(),
         Err(error) => error.is_taken(),
     };
-    // What another program is to be given for `a/b` is what is shown of it.
+    // The shown key is the one that another program must lock for `a/b`.
     let shown = pollster::block_on(locks.show("a/b")).unwrap().key;
     let foreign = Foreign::holding(&rig, &shown);
     assert_eq!(["a/b", "a", "a/b/c"].map(taken), [true, false, false]);
     drop(foreign);
-    // To etcd's own clients whoever locks `/locks/b/c` stands in the line of `/locks/b`, and so it does to us: never in that of `b/c`.
+    // For clients of etcd a lock of `/locks/b/c` is in the queue of `/locks/b`. So it is for us: it takes `b`, not
+    // `b/c`.
     let _foreign = Foreign::holding(&rig, "/locks/b/c");
     assert_eq!(["b", "b/c", "c"].map(taken), [true, false, false]);
 }
@@ -116,11 +117,11 @@ fn f48_claims_on_one_lease_exclude_each_other() {
     };
     let (holds, tries, waits) = (claim(1, true), claim(2, false), claim(3, true));
     assert!(matches!(ask(&holds), Answer::Held(_)));
-    assert!(matches!(ask(&tries), Answer::Taken(_)), "whose lease it is is not asked");
+    assert!(matches!(ask(&tries), Answer::Taken(_)), "a claim on the same lease is refused too");
     assert!(matches!(ask(&waits), Answer::Waiting(_)));
-    let line = rig.line("a");
-    assert_eq!(line.len(), 2);
-    assert_eq!(line[0].1, line[1].1, "one lease");
+    let keys = rig.queue_keys("a");
+    assert_eq!(keys.len(), 2);
+    assert_eq!(keys[0].1, keys[1].1, "one lease");
     let release = Release {
         id: holds.id,
         name: holds.name.clone(),
@@ -130,6 +131,6 @@ fn f48_claims_on_one_lease_exclude_each_other() {
         keep: None,
     };
     assert!(matches!(runtime.block_on(engine.release(&[release]))[0], Released::Freed));
-    assert!(matches!(ask(&waits), Answer::Held(_)), "the end of one is not the end of both");
+    assert!(matches!(ask(&waits), Answer::Held(_)), "the release of one claim leaves the other");
     assert!(matches!(ask(&tries), Answer::Taken(_)));
 }

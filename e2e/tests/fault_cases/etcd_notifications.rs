@@ -1,4 +1,4 @@
-//! Watches that break, and revisions that are compacted away.
+//! etcd: watches that break, and revisions that are compacted.
 
 use std::{
     thread::{sleep, spawn},
@@ -12,10 +12,10 @@ use crate::{
     rig::{LONG, PATIENCE, SLACK, acquire, millis, rng, until},
 };
 
-/// How soon a waiter is there whose connection broke: it connects again at once, after a failure a little later.
+/// The time of a reconnect: the first attempt is at once, the next one a little later.
 const RECONNECT: Duration = Duration::from_millis(1100);
 
-/// Raises the revision, and forgets what was before.
+/// Raises the revision, and compacts all earlier revisions.
 fn compact(rig: &Rig) {
     for value in 0..5 {
         rig.server.command(&["put", "other", &value.to_string()]);
@@ -32,11 +32,11 @@ fn f46_compaction_and_a_reset_while_a_waiter_waits() {
         let guard = acquire(&holder, "a", LONG);
         let request = waiter.mutex("a").ttl(LONG).blocking();
         let waiting = spawn(move || request.acquire_within(PATIENCE));
-        until("it waits", || rig.line("a").len() == 2);
+        until("it waits", || rig.queue_keys("a").len() == 2);
         compact(&rig);
         sleep(rng.millis(0..100));
         if released_meanwhile {
-            // What it waits for is deleted and forgotten while it hears nothing.
+            // The key ahead of the waiter is deleted and compacted while the waiter has no connection.
             proxy.sever();
             guard.release_blocking().unwrap();
             compact(&rig);
@@ -48,7 +48,7 @@ fn f46_compaction_and_a_reset_while_a_waiter_waits() {
         }
         let watch = Stopwatch::start();
         let next = waiting.join().unwrap().unwrap();
-        watch.assert_within(RECONNECT + SLACK, "its turn comes");
+        watch.assert_within(RECONNECT + SLACK, "the waiter is granted");
         next.release_blocking().unwrap();
     }
 }
@@ -61,8 +61,8 @@ fn f46_watch_from_a_revision_that_is_compacted() {
     let request = waiter.mutex("a").ttl(LONG).blocking();
     proxy.hold_answers();
     let waiting = spawn(move || request.acquire_within(PATIENCE));
-    until("it waits", || rig.line("a").len() == 2);
-    // It is told where it stands when that is history: its watch is to begin there.
+    until("it waits", || rig.queue_keys("a").len() == 2);
+    // The waiter learns its position at a revision that is compacted by then; its watch would have to begin there.
     compact(&rig);
     guard.release_blocking().unwrap();
     compact(&rig);
@@ -70,6 +70,6 @@ fn f46_watch_from_a_revision_that_is_compacted() {
     let watch = Stopwatch::start();
     proxy.let_go();
     let next = waiting.join().unwrap().unwrap();
-    watch.assert_within(millis(250) + SLACK, "it asks what it cannot hear");
+    watch.assert_within(millis(250) + SLACK, "the waiter asks instead");
     next.release_blocking().unwrap();
 }

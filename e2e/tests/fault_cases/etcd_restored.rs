@@ -1,4 +1,4 @@
-//! A server that goes back to what it was: what was granted since is as if it had never been.
+//! etcd: an older state is restored, without the grants since then.
 
 use std::{thread::sleep, time::Duration};
 
@@ -25,16 +25,16 @@ fn f47_older_state_is_restored() {
     sleep(rng().millis(0..500));
     rig.server.restore();
     rig.server.restart();
-    until("the hold is told lost", || !guard.check());
+    until("the loss is reported", || !guard.check());
     assert!(matches!(pollster::block_on(guard.lost()), Loss::Gone | Loss::Lapsed));
     assert!(guard.release_blocking().unwrap_err().is_lost());
-    // Whoever saw the larger tokens believes in no smaller one.
+    // A client that saw larger tokens refuses a grant with a smaller one.
     for locks in [&holder, &other] {
         let error = locks.mutex("a").ttl(SHORTEST).blocking().acquire_within(PATIENCE).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost(Loss::TokenWentBack), "{error}");
     }
-    until("nothing is left of what was refused", || rig.line("a").is_empty());
-    // Who saw none cannot know: that is what the note of the guarantee is for.
+    until("no key of a refused grant remains", || rig.queue_keys("a").is_empty());
+    // A client that saw no token cannot know. The guarantee has a note about that.
     let newcomer = acquire(&rig.locks(), "a", LONG);
     pollster::block_on(fence.seal(newcomer.token())).unwrap();
     newcomer.release_blocking().unwrap();
@@ -43,11 +43,11 @@ fn f47_older_state_is_restored() {
 }
 
 #[test]
-fn f47_hold_that_was_released_since_is_there_again_until_its_lease_ends() {
-    with_room(SHORTEST * 3, "a hold lives through a restart of its server", restored);
+fn f47_restored_hold_lasts_until_its_lease_ends() {
+    with_room(SHORTEST * 3, "the hold outlasts a restart of its server", restored);
 }
 
-/// Whether the hold lived until it was released, before the older state was restored.
+/// Returns false if the hold expired before its release, on a slow machine.
 fn restored(ttl: Duration) -> bool {
     let mut rig = Rig::new();
     let (holder, waiter) = (rig.locks(), rig.locks());
@@ -57,14 +57,14 @@ fn restored(ttl: Duration) -> bool {
     if guard.release_blocking().is_err() {
         return false;
     }
-    // Its program is gone: one that lived would keep its lease alive, and with it what stands on it again.
+    // End the client: it would renew its lease, and with the lease the restored key.
     drop(holder);
     rig.server.restore();
     rig.server.restart();
-    assert_eq!(rig.line("a").len(), 1, "its key is there again");
+    assert_eq!(rig.queue_keys("a").len(), 1, "the key of the hold is restored");
     let watch = Stopwatch::start();
     acquire(&waiter, "a", LONG).release_blocking().unwrap();
-    // A leader that is new gives every lease its whole time again, and the time of an election.
-    watch.assert_within(ttl + SHORTEST + EXPIRY + SLACK, "it is free");
+    // A new leader gives every lease its whole ttl again, and the time of an election.
+    watch.assert_within(ttl + SHORTEST + EXPIRY + SLACK, "the name is free");
     true
 }

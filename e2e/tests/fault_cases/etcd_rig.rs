@@ -1,4 +1,4 @@
-//! What the rows on etcd need: a server, clients through a proxy, and what an operator does to leases.
+//! Fixture: an etcd server, clients through a proxy, and commands of an operator.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::rig::warm;
 /// The shortest lease that the server grants.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
 
-/// By how much a lease outlives its time: the server looks for those that are over twice a second.
+/// How long an expired lease may remain: the server looks for expired leases twice a second.
 pub(crate) const EXPIRY: Duration = Duration::from_millis(1000);
 
-/// A server and who reaches it.
+/// A server and its clients.
 pub(crate) struct Rig {
     pub(crate) server: EtcdServer,
 }
@@ -32,7 +32,7 @@ impl Rig {
         Locks::connect(&self.url()).unwrap()
     }
 
-    /// Locks behind a proxy, connected.
+    /// A connected client behind a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Locks) {
         let proxy = Proxy::start(self.server.port());
         let locks = Locks::connect(&format!("etcd://127.0.0.1:{}", proxy.port())).unwrap();
@@ -40,41 +40,41 @@ impl Rig {
         (proxy, locks)
     }
 
-    /// The keys of a name, in the order in which they were created, each with the lease that it ends with.
-    pub(crate) fn line(&self, name: &str) -> Vec<(u64, i64)> {
-        line(&self.server.command(&["get", "-w=json", "--prefix", &format!("/locks/{name}/")]))
+    /// The keys of a name in the order of their creation: the create revision and the lease of each.
+    pub(crate) fn queue_keys(&self, name: &str) -> Vec<(u64, i64)> {
+        queue_keys(&self.server.command(&["get", "-w=json", "--prefix", &format!("/locks/{name}/")]))
     }
 
-    /// Ends a lease, as an operator may.
+    /// Revokes a lease, as an operator may.
     pub(crate) fn revoke(&self, lease: i64) {
         self.server.command(&["lease", "revoke", &format!("{lease:x}")]);
     }
 
     /// The revision of the server.
     pub(crate) fn revision(&self) -> u64 {
-        let said = self.server.command(&["get", "-w=json", "nothing"]).join("");
-        said_json(&said)["header"]["revision"].as_u64().unwrap()
+        let output = self.server.command(&["get", "-w=json", "nothing"]).join("");
+        parse_json(&output)["header"]["revision"].as_u64().unwrap()
     }
 }
 
-/// Locks that reach each member through a proxy, so that it can be told which of them they use.
-pub(crate) fn watched(cluster: &EtcdCluster) -> ([Proxy; 3], Locks) {
+/// A client that reaches each member through a proxy, which shows the members that it uses.
+pub(crate) fn through_proxies(cluster: &EtcdCluster) -> ([Proxy; 3], Locks) {
     let proxies = cluster.ports().map(Proxy::start);
-    let places = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
-    let locks = Locks::connect(&format!("etcd://{}", places.join(","))).unwrap();
+    let endpoints = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
+    let locks = Locks::connect(&format!("etcd://{}", endpoints.join(","))).unwrap();
     (proxies, locks)
 }
 
-/// The create revisions and leases of what `etcdctl` read.
-pub(crate) fn line(said: &[String]) -> Vec<(u64, i64)> {
-    let said = said_json(&said.join(""));
-    let keys = said["kvs"].as_array().cloned().unwrap_or_default();
+/// The create revisions and leases in the output of `etcdctl get`.
+pub(crate) fn queue_keys(output: &[String]) -> Vec<(u64, i64)> {
+    let output = parse_json(&output.join(""));
+    let keys = output["kvs"].as_array().cloned().unwrap_or_default();
     let facts = |kv: &Value| (kv["create_revision"].as_u64().unwrap(), kv["lease"].as_i64().unwrap_or(0));
-    let mut line: Vec<_> = keys.iter().map(facts).collect();
-    line.sort_unstable();
-    line
+    let mut keys: Vec<_> = keys.iter().map(facts).collect();
+    keys.sort_unstable();
+    keys
 }
 
-fn said_json(said: &str) -> Value {
-    serde_json::from_str(said).unwrap()
+fn parse_json(output: &str) -> Value {
+    serde_json::from_str(output).unwrap()
 }

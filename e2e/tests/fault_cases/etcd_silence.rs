@@ -1,4 +1,4 @@
-//! Connections and servers that say nothing and do not break.
+//! etcd: connections and servers that stop answering without an error.
 
 use std::{
     thread::{sleep, spawn},
@@ -12,12 +12,12 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    etcd_rig::{EXPIRY, Rig, SHORTEST, watched},
+    etcd_rig::{EXPIRY, Rig, SHORTEST, through_proxies},
     rig::{LONG, PATIENCE, SLACK, acquire, rng, until, until_renewed, warm},
 };
 
-/// A lease that is to be kept alive in spite of a silence: after a third of it, or a little later.
-const KEPT: Duration = Duration::from_secs(12);
+/// The ttl of a hold that must be renewed in spite of a silence, a third of the ttl after the grant or a little later.
+const LEASE: Duration = Duration::from_secs(12);
 
 fn silence(proxy: &Proxy) {
     proxy.hold_requests();
@@ -25,72 +25,72 @@ fn silence(proxy: &Proxy) {
 }
 
 #[test]
-fn f44_server_is_silent_and_the_holder_knows_by_itself() {
+fn f44_silent_server_and_the_hold_ends_at_its_deadline() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
     let guard = acquire(&rig.locks(), "a", ttl);
     sleep(rng().millis(0..1500));
-    // It still takes connections, and says nothing on any.
+    // The paused server still accepts connections, and answers on none.
     rig.server.pause();
     let watch = Stopwatch::start();
     assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
-    watch.assert_within(ttl + SLACK, "it knows without a word of the server");
+    watch.assert_within(ttl + SLACK, "the loss is reported without an answer of the server");
     rig.server.resume();
     let watch = Stopwatch::start();
     acquire(&rig.locks(), "a", LONG).release_blocking().unwrap();
-    watch.assert_within(ttl + EXPIRY + SLACK, "it is free");
+    watch.assert_within(ttl + EXPIRY + SLACK, "the name is free");
     assert!(!guard.check());
 }
 
 #[test]
 fn f44_half_open_connection_of_a_holder_and_of_a_waiter() {
-    let (rig, ttl) = (Rig::new(), KEPT);
+    let (rig, ttl) = (Rig::new(), LEASE);
     let ((held, holder), (waits, waiter)) = (rig.proxied(), rig.proxied());
     let guard = acquire(&holder, "a", ttl);
     let waiting = spawn(move || waiter.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE));
-    until("it waits", || rig.line("a").len() == 2);
+    until("it waits", || rig.queue_keys("a").len() == 2);
     sleep(rng().millis(0..1500));
     [&held, &waits].into_iter().for_each(silence);
     until_renewed(&guard);
-    assert!(guard.check(), "kept alive on another connection");
+    assert!(guard.check(), "renewed on another connection");
     guard.release_blocking().unwrap();
     let watch = Stopwatch::start();
     let next = waiting.join().unwrap().unwrap();
-    watch.assert_within(SLACK, "on a connection that hears");
+    watch.assert_within(SLACK, "granted through a new connection");
     next.release_blocking().unwrap();
 }
 
 #[test]
-fn f44_silent_member_and_the_hold_is_kept_through_another() {
-    let (cluster, ttl) = (EtcdCluster::start(), KEPT);
-    let (proxies, locks) = watched(&cluster);
+fn f44_silent_member_and_the_hold_is_renewed_through_another() {
+    let (cluster, ttl) = (EtcdCluster::start(), LEASE);
+    let (proxies, locks) = through_proxies(&cluster);
     let guard = acquire(&locks, "a", ttl);
     sleep(rng().millis(0..2000));
     let silent = proxies.iter().position(|proxy| proxy.connections() > 0).unwrap();
     silence(&proxies[silent]);
     until_renewed(&guard);
-    assert!(guard.check(), "kept alive through another member");
+    assert!(guard.check(), "renewed through another member");
     let others = proxies.iter().enumerate().filter(|(at, _)| *at != silent);
     assert!(others.map(|(_, proxy)| proxy.connections()).sum::<usize>() > 0);
     guard.release_blocking().unwrap();
 }
 
-/// A follower asks its leader to keep leases alive, one after the other: one question without an answer holds up all.
+/// A follower forwards renewals of leases to its leader, one after the other, so one without an answer delays all.
 #[test]
-fn f44_member_is_well_and_keeps_no_lease_alive() {
-    let (mut cluster, ttl) = (EtcdCluster::start(), KEPT);
+fn f44_healthy_member_keeps_no_lease_alive() {
+    let (mut cluster, ttl) = (EtcdCluster::start(), LEASE);
     let leader = cluster.leader();
     let (_proxies, locks) = loop {
-        let (proxies, locks) = watched(&cluster);
+        let (proxies, locks) = through_proxies(&cluster);
         warm(&locks, SHORTEST);
         if proxies[leader].connections() == 0 {
             break (proxies, locks);
         }
     };
     let guard = acquire(&locks, "a", ttl);
-    // Shortly before a third of the lease, when it is to be kept alive, and before the others have a new leader.
+    // Shortly before a third of the ttl, when the renewal is due, so that there is no new leader yet at that time.
     sleep(ttl / 3 - rng().millis(200..600));
     cluster.pause(leader);
     until_renewed(&guard);
-    assert!(guard.check(), "kept alive by another stream");
+    assert!(guard.check(), "renewed by another stream");
     guard.release_blocking().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Futures that are dropped, executors that are blocked or gone.
+//! Futures that are dropped, and executors that are blocked or dropped.
 
 use std::{
     cell::RefCell,
@@ -21,8 +21,8 @@ fn f11_every_worker_is_blocked() {
         let bounded = locks.mutex("b").ttl(HELD).max_hold(millis(1000)).acquire().await.unwrap();
         sleep(millis(1000) + rng().millis(0..200));
         until_renewed(&guard);
-        assert!(guard.check(), "renewed by a thread that nobody can block");
-        assert!(!bounded.check(), "max_hold ends it all the same");
+        assert!(guard.check(), "renewed by the keeper, which has its own thread");
+        assert!(!bounded.check(), "max_hold ends the other hold");
     });
 }
 
@@ -37,7 +37,7 @@ fn f16_acquire_is_dropped_at_every_poll() {
                 held.replace(taken.then(|| acquire(&other, "a", LONG)));
                 locks.mutex("a").ttl(LONG).acquire()
             },
-            // It waits: so what it waits for comes to pass.
+            // The acquire waits, so release the name.
             || drop(held.take()),
             |polls| {
                 drop(held.take());
@@ -46,7 +46,7 @@ fn f16_acquire_is_dropped_at_every_poll() {
                 watch.assert_within(Duration::from_secs(1), &format!("I11 at {polls}"));
             },
         );
-        assert!(polls > 1, "it has to wait for its server at least");
+        assert!(polls > 1, "it waits at least for its server");
     }
     until("nothing is left", || rig.left("lock:a") == -2 && rig.waiters("a") == 0);
 }
@@ -62,18 +62,18 @@ fn f17_release_is_dropped_midway() {
         drop(release);
         let watch = Stopwatch::start();
         acquire(&other, "a", LONG).release_blocking().unwrap();
-        watch.assert_within(SLACK, "the release goes on");
+        watch.assert_within(SLACK, "the release is completed");
     }
 }
 
 #[test]
-fn f18_waiter_is_dropped_when_it_is_told() {
+fn f18_waiter_is_dropped_when_it_is_notified() {
     let (rig, mut rng) = (Rig::new(), rng());
     let (locks, first, second) = (rig.locks(), rig.locks(), rig.locks());
     for _ in 0..15 {
         let guard = acquire(&locks, "a", LONG);
-        let mut doomed = Box::pin(first.mutex("a").ttl(LONG).acquire());
-        assert!((&mut doomed).now_or_never().is_none());
+        let mut dropped = Box::pin(first.mutex("a").ttl(LONG).acquire());
+        assert!((&mut dropped).now_or_never().is_none());
         until("the first waits", || rig.waiters("a") == 1);
         let waiting = spawn({
             let request = second.mutex("a").ttl(LONG).blocking();
@@ -83,18 +83,18 @@ fn f18_waiter_is_dropped_when_it_is_told() {
         let phase = Duration::from_micros(rng.below(1500));
         let dropping = spawn(move || {
             sleep(phase);
-            drop(doomed);
+            drop(dropped);
         });
         guard.release_blocking().unwrap();
         let watch = Stopwatch::start();
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
-        watch.assert_within(SLACK, "the wake-up went on");
+        watch.assert_within(SLACK, "the next waiter was woken");
         dropping.join().unwrap();
     }
 }
 
 #[test]
-fn f19_guard_is_dropped_where_no_executor_is() {
+fn f19_guard_is_dropped_without_an_executor() {
     let rig = Rig::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let locks = rig.locks();
@@ -106,9 +106,13 @@ fn f19_guard_is_dropped_where_no_executor_is() {
     drop(guard.unwrap());
     let watch = Stopwatch::start();
     let next = acquire(&rig.locks(), "a", LONG);
-    watch.assert_within(SLACK, "it is released");
+    watch.assert_within(SLACK, "the name is released");
     next.release_blocking().unwrap();
-    let kept = acquire(&locks, "b", LONG);
-    assert_eq!(pollster::block_on(locks.close(millis(200))), 1, "close says what was left");
-    assert!(!kept.check());
+    let unreleased = acquire(&locks, "b", LONG);
+    assert_eq!(
+        pollster::block_on(locks.close(millis(200))),
+        1,
+        "close reports the guard that was not dropped"
+    );
+    assert!(!unreleased.check());
 }

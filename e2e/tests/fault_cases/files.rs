@@ -43,7 +43,9 @@ fn f22_wait_for_a_foreign_flock_is_dropped() {
         drop(waiting);
         foreign.unlock().unwrap();
         sleep(millis(60));
-        until("no orphan has the lock", || File::open(dir.lock_file("a")).unwrap().try_lock().is_ok());
+        until("no abandoned claim has the lock", || {
+            File::open(dir.lock_file("a")).unwrap().try_lock().is_ok()
+        });
     }
 }
 
@@ -59,8 +61,8 @@ fn f64_lock_file_is_replaced_or_unlinked() {
             File::create(dir.lock_file("a")).unwrap();
         }
         let next = other.mutex("a").blocking().try_acquire().unwrap();
-        assert!(next.token() > guard.token(), "the fence still knows who is later");
-        until("the holder is told", || !guard.check());
+        assert!(next.token() > guard.token(), "tokens still grow");
+        until("the loss is reported", || !guard.check());
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Replaced));
         assert!(next.check());
         next.release_blocking().unwrap();
@@ -80,7 +82,7 @@ fn f65_another_descriptor_of_the_file_is_closed() {
     drop(File::options().write(true).open(dir.lock_file("a")).unwrap());
     assert!(dir.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     let flock = Command::new("flock").arg("-n").arg(dir.lock_file("a")).arg("true").status().unwrap();
-    assert!(!flock.success(), "nor does another program get it");
+    assert!(!flock.success(), "another program does not get the lock");
     assert!(guard.check());
 }
 
@@ -93,5 +95,5 @@ fn f66_descriptor_is_not_inherited() {
     let next = dir.locks().mutex("a").blocking().try_acquire();
     heir.kill().unwrap();
     heir.wait().unwrap();
-    assert!(next.unwrap().check(), "free, though a child of its holder lives");
+    assert!(next.unwrap().check(), "free, although a child process of the holder still runs");
 }

@@ -1,4 +1,5 @@
-//! Servers that forget: no exclusion is promised then. The label says so, the holder is told, and the token goes on.
+//! Servers that lose data, so that no exclusion is promised: the guarantee reports that, the loss is reported to the
+//! holder, and tokens keep growing.
 
 use std::{fs, thread::sleep, time::Duration};
 
@@ -7,21 +8,21 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::rig::{HELD, LONG, Rig, acquire, millis, rng, until, until_renewed};
 
-/// The label is best effort, for the reason that holds this word.
+/// Asserts that the guarantee is best effort, with a reason that contains this word.
 fn expect_best_effort(locks: &Locks, reason: &str) {
     let guarantee = pollster::block_on(locks.guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::BestEffort, "{guarantee:?}");
     assert!(guarantee.to_string().contains(reason), "{guarantee:?}");
 }
 
-/// The holder is told, and what it writes then is refused.
+/// Asserts that the loss is reported to the holder, and that the fence refuses its writes.
 fn expect_loss(rig: &Rig, guard: Guard) {
     let next = acquire(&rig.locks(), "a", LONG);
     assert!(next.token().number > guard.token().number, "I4");
     let fence = rig.locks().redis_fence("resource").unwrap();
     pollster::block_on(fence.seal(next.token())).unwrap();
     assert!(pollster::block_on(fence.seal(guard.token())).unwrap_err().is_fenced());
-    until("the holder is told", || !guard.check());
+    until("the loss is reported", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
     assert!(next.check());
 }
@@ -35,7 +36,7 @@ fn f29_power_cut_with_a_lazy_log() {
     let guard = acquire(&locks, "a", millis(1500));
     sleep(rng().millis(0..300));
     rig.server.kill();
-    // SIGKILL loses nothing that the kernel has: what was not synced is cut off by hand.
+    // SIGKILL loses nothing that the kernel has, so the test cuts off what was not synced.
     fs::OpenOptions::new().write(true).open(log(&rig)).unwrap().set_len(before).unwrap();
     rig.server.restart();
     expect_loss(&rig, guard);
@@ -50,10 +51,10 @@ fn f29_power_cut_with_a_synced_log() {
     sleep(rng().millis(0..300));
     rig.server.kill();
     rig.server.restart();
-    let told = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
-    assert!(told.is_taken(), "{told:?}");
+    let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_taken(), "{error:?}");
     until_renewed(&guard);
-    assert!(guard.check(), "held all the while");
+    assert!(guard.check(), "the hold survived");
     guard.release_blocking().unwrap();
 }
 
@@ -76,16 +77,16 @@ fn f31_full_memory_evicts_locks() {
     expect_best_effort(&locks, "evicts");
     let guard = acquire(&locks, "a", millis(1500));
     sleep(rng().millis(0..300));
-    rig.says(&["SET", "bulk", &"x".repeat(50_000)]);
-    rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+    rig.command(&["SET", "bulk", &"x".repeat(50_000)]);
+    rig.command(&["CONFIG", "SET", "maxmemory", "1"]);
     until("the lock is evicted", || rig.left("lock:a") == -2);
-    rig.says(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    rig.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
     expect_loss(&rig, guard);
 }
 
 #[test]
 fn f32_promoted_replica_whose_clock_is_ahead() {
-    // Else it waits for more replicas.
+    // By default the server waits for more replicas before it starts a transfer.
     let mut rig = Rig::with(&["--repl-diskless-sync-delay", "0"]);
     let (proxy, locks) = rig.proxied();
     let primary = format!("{}", rig.server.port());
@@ -98,7 +99,7 @@ fn f32_promoted_replica_whose_clock_is_ahead() {
             .iter()
             .find_map(|line| line.trim_end().strip_prefix(field)?.strip_prefix(':')?.parse::<u64>().ok())
     };
-    until("the replica has everything", || {
+    until("the replica has all data", || {
         offset(&replica, "slave_repl_offset") >= offset(&rig.server, "master_repl_offset")
     });
     expect_best_effort(&locks, "fail-over");
@@ -107,7 +108,7 @@ fn f32_promoted_replica_whose_clock_is_ahead() {
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     proxy.point_to(replica.port());
     let promoted = Rig { server: replica };
-    // Whatever the holder's process hears of the server tells it.
+    // Any reply of the new server shows the client of the holder that the server was replaced.
     acquire(&locks, "b", Duration::from_secs(60)).release_blocking().unwrap();
     expect_loss(&promoted, guard);
 }

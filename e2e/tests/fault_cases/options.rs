@@ -1,4 +1,4 @@
-//! Options that make no sense.
+//! Invalid options.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn f15_impossible_lease_times() {
         let error = locks.mutex("a").max_hold(Duration::ZERO).blocking().try_acquire().unwrap_err();
         assert!(error.is_invalid(), "{url}: {error}");
         let guard = locks.mutex("a").max_hold(Duration::MAX).blocking().try_acquire().unwrap();
-        assert!(guard.check(), "{url}: as good as none");
+        assert!(guard.check(), "{url}: the same as without a maximum");
         guard.release_blocking().unwrap();
     }
     assert_eq!(rig.left("lock:a"), -2);

@@ -1,4 +1,4 @@
-//! Processes that do not run for a while, or never again.
+//! Processes that are stopped for a while or killed.
 
 use std::thread::sleep;
 
@@ -18,20 +18,20 @@ fn f01_pause_beyond_the_lease() {
 
 #[test]
 fn f04_pause_between_the_check_and_the_write() {
-    // It is still held when it is checked, also by a machine that stalls, and then it is waited for.
+    // With a ttl that outlasts stalls of the machine before the check, and that the test then waits out.
     let (rig, ttl) = (Rig::new(), millis(3000));
     let mut holder = Holder::start(&rig.url(), "a", ttl);
     sleep(rng().millis(0..300));
     assert_eq!(holder.ask("check"), "true");
     assert_eq!(holder.ask("write"), "ok");
     holder.signal(Signal::SIGSTOP);
-    // What it was going to write is on its way.
-    holder.tell("write");
+    // The stopped process executes this command when it is resumed.
+    holder.send("write");
     let next = acquire(&rig.locks(), "a", ttl);
     pollster::block_on(rig.locks().redis_fence("a").unwrap().seal(next.token())).unwrap();
     holder.signal(Signal::SIGCONT);
-    assert_eq!(holder.hear(), "Fenced");
-    assert_eq!(rig.says(&["GET", "written"]), "1");
+    assert_eq!(holder.receive(), "Fenced");
+    assert_eq!(rig.command(&["GET", "written"]), "1");
 }
 
 #[test]
@@ -49,11 +49,11 @@ fn f20_panic_and_abort_in_the_section() {
     next.release_blocking().unwrap();
     let mut holder = Holder::start(&rig.url(), "a", ttl);
     sleep(rng().millis(0..300));
-    holder.tell("abort");
+    holder.send("abort");
     let watch = Stopwatch::start();
     let next = acquire(&rig.locks(), "a", ttl);
     assert_eq!(next.previous(), Previous::Lapsed);
-    watch.assert_within(ttl + SLACK, "it lapses");
+    watch.assert_within(ttl + SLACK, "the lease expires");
 }
 
 #[test]
@@ -62,12 +62,12 @@ fn f24_crash_while_acquiring() {
     let key = |round| format!("lock:a{round}");
     for round in 0..12 {
         let mut holder = Holder::start(&rig.url(), &format!("a{round}"), ttl);
-        holder.tell("cycle");
+        holder.send("cycle");
         sleep(rng.millis(5..60));
         holder.signal(Signal::SIGKILL);
         drop(holder);
         let left = rig.left(&key(round));
-        assert!(left == -2 || (0..=500).contains(&left), "a lock without an end: {left}");
+        assert!(left == -2 || (0..=500).contains(&left), "a lock without an expiry: {left}");
     }
-    until("they lapse", || (0..12).all(|round| rig.left(&key(round)) == -2));
+    until("all locks expire", || (0..12).all(|round| rig.left(&key(round)) == -2));
 }

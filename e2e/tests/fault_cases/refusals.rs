@@ -1,4 +1,4 @@
-//! What a server says no to, and what an operator does to a holder.
+//! Refusals by a server, and a hold that an operator breaks.
 
 use std::thread::sleep;
 
@@ -7,29 +7,29 @@ use leasehold::{Broken, ErrorKind, Loss};
 use crate::rig::{LONG, Rig, acquire, rng, until};
 
 #[test]
-fn f34_each_refusal_is_told_as_what_it_is() {
+fn f34_each_refusal_has_its_own_error() {
     let rig = Rig::new();
     let locks = rig.locks();
     let tries =
         |name: &str| locks.mutex(name).blocking().try_acquire().map(drop).map_err(|error| error.kind());
     assert_eq!(tries("a"), Ok(()));
-    rig.says(&["SCRIPT", "FLUSH"]);
-    assert_eq!(tries("b"), Ok(()), "NOSCRIPT: taught again");
+    rig.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(tries("b"), Ok(()), "NOSCRIPT: the script is loaded again");
     for (set, back) in [
         (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
         (["CONFIG", "SET", "min-replicas-to-write", "1"], ["CONFIG", "SET", "min-replicas-to-write", "0"]),
     ] {
-        rig.says(&set);
+        rig.command(&set);
         assert_eq!(tries("c"), Err(ErrorKind::Refused), "{set:?}");
-        rig.says(&back);
-        assert_eq!(tries("c"), Ok(()), "nothing was left of the refused one");
+        rig.command(&back);
+        assert_eq!(tries("c"), Ok(()), "the refused claim left nothing");
     }
     let primary = Rig::new();
-    rig.says(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
-    // Another server may be the primary under this name by now, so who knew it as one connects anew.
+    rig.command(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
+    // Another server may be the primary under this name, so a client that knew this one as the primary connects again.
     let error = locks.mutex("d").blocking().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("read-only replica"), "READONLY: {error}");
-    rig.says(&["REPLICAOF", "NO", "ONE"]);
+    rig.command(&["REPLICAOF", "NO", "ONE"]);
     until("it is a primary again", || tries("d") == Ok(()));
 }
 
@@ -43,9 +43,9 @@ fn f69_operator_breaks_a_lock_by_force() {
     assert_eq!(pollster::block_on(operator.break_hold("a", token, true)).unwrap(), Broken::Done);
     let next = acquire(&operator, "a", LONG);
     assert!(next.token().number > token);
-    until("the holder is told", || !guard.check());
+    until("the loss is reported", || !guard.check());
     let kind = guard.release_blocking().unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::Lost(Loss::Broken | Loss::Gone)), "{kind:?}");
-    assert!(next.check() && rig.left("lock:a") > 0, "its release harmed nobody");
+    assert!(next.check() && rig.left("lock:a") > 0, "its release affects no other hold");
     assert_eq!(pollster::block_on(operator.break_hold("a", token, true)).unwrap(), Broken::NotHeld);
 }

@@ -1,4 +1,4 @@
-//! What the rows need: a server, clients through a proxy, processes that hold, and a phase that chance chooses.
+//! Fixture: a server, clients through a proxy, holder processes, and random times.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,19 +15,20 @@ use leasehold_e2e::rng::Rng;
 use leasehold_testkit::server::{Proxy, RedisServer};
 use nix::sys::signal::Signal;
 
-/// Not a measure of speed: for what never comes if it does not come soon.
+/// The time limit for events that come soon or never; it judges no speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How much the machine may delay what a row measures, while it gives what it has to this process.
+/// How much the machine may delay a measured event. The stopwatch already excludes the time that the machine did not
+/// give.
 pub(crate) const SLACK: Duration = Duration::from_millis(400);
 
-/// A lease that is to outlive the row: renewed once meanwhile at the most.
+/// A ttl that outlasts the test; at most one renewal is due.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// A lease that is to be renewed in the row: after a third of it, and the rest is for a machine that stalls.
+/// A ttl of a hold that is renewed during the test: after a third of it. The rest is a reserve for stalls.
 pub(crate) const HELD: Duration = Duration::from_secs(9);
 
-/// The dice of a row: by `LEASEHOLD_SEED`, or a seed that nobody chose. Shown when the row fails.
+/// The random numbers of a test, by `LEASEHOLD_SEED` or by a random seed, which a failed test shows.
 pub(crate) fn rng() -> Rng {
     let typed = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = typed.unwrap_or_else(Rng::random_seed);
@@ -39,7 +40,7 @@ pub(crate) fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Waits until `done`, for what is certain to come.
+/// Waits until `done` is true; panics after a long time.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let limit = Instant::now() + PATIENCE;
     while !done() {
@@ -52,20 +53,20 @@ pub(crate) fn acquire(locks: &Locks, name: &str, ttl: Duration) -> Guard {
     locks.mutex(name).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap()
 }
 
-/// Connects: takes a name, and gives it back. The machine may stand still meanwhile, for longer than a short lease.
+/// Connects by a claim and a release. The release may fail: a stall of the machine may be longer than a short lease.
 pub(crate) fn warm(locks: &Locks, ttl: Duration) {
     let _ = acquire(locks, "warm", ttl).release_blocking();
 }
 
-/// Waits until the server says once more that it keeps a hold: only that makes what remains of it longer.
+/// Waits until a hold is renewed: only a renewal increases its remaining time.
 pub(crate) fn until_renewed(guard: &Guard) {
     let left = || guard.remaining().unwrap();
-    // Nothing remains of one in doubt, as after a restart, until the server has said so.
+    // A hold in doubt, as after a restart, has no remaining time until its renewal.
     let is_lost = || pin!(guard.lost()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
     until_more("it is renewed", millis(20), left, |left| !left.is_zero() || !is_lost());
 }
 
-/// Waits until something grows that becomes less all the while, as long as it may.
+/// Waits until a value that otherwise decreases grows, as long as `may` allows the value.
 fn until_more<T: Copy + PartialOrd + std::fmt::Debug>(
     what: &str,
     speed: Duration,
@@ -84,8 +85,8 @@ fn until_more<T: Copy + PartialOrd + std::fmt::Debug>(
     }
 }
 
-/// F01: a holder is stopped in some phase of its lease, for longer than that. Another takes the name meanwhile and seals the fence of
-/// its resource; the first finds out as soon as it goes on.
+/// F01: a holder is stopped at a random time, for longer than its lease. Meanwhile another client takes the name and
+/// seals the fence. The first check of the resumed holder fails.
 pub(crate) fn pause_beyond_the_lease(
     url: &str,
     ttl: Duration,
@@ -103,14 +104,14 @@ pub(crate) fn pause_beyond_the_lease(
     seal(&locks, &next);
     sleep(pause);
     holder.signal(Signal::SIGCONT);
-    assert_eq!(holder.hear(), "false", "the first look after the pause");
+    assert_eq!(holder.receive(), "false", "the first check after the pause");
     assert_eq!(holder.ask("write"), "Fenced");
     assert_eq!(holder.ask("lost"), "Lapsed");
     assert!(holder.ask("release").starts_with("Lost"));
-    assert!(next.check(), "the late release harmed nobody");
+    assert!(next.check(), "the late release affects no other hold");
 }
 
-/// A server and who reaches it.
+/// A server and its clients.
 pub(crate) struct Rig {
     pub(crate) server: RedisServer,
 }
@@ -136,7 +137,7 @@ impl Rig {
         Locks::connect(&self.url()).unwrap()
     }
 
-    /// Locks behind a proxy, connected.
+    /// A connected client behind a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Locks) {
         let proxy = Proxy::start(self.server.port());
         let locks = Locks::connect(&format!("redis://127.0.0.1:{}", proxy.port())).unwrap();
@@ -144,22 +145,22 @@ impl Rig {
         (proxy, locks)
     }
 
-    pub(crate) fn says(&self, command: &[&str]) -> String {
+    pub(crate) fn command(&self, command: &[&str]) -> String {
         self.server.command(command).join(" ")
     }
 
-    /// Who holds `name`, and by which token.
+    /// The content of the lock key of `name`: the holder and its token.
     pub(crate) fn holder(&self, name: &str) -> String {
-        // The mark of a grant that its claim has not answered yet goes by itself.
-        self.says(&["GET", &format!("lock:{name}")]).trim_end_matches('?').to_owned()
+        // Ignore the mark of a grant that is not confirmed yet.
+        self.command(&["GET", &format!("lock:{name}")]).trim_end_matches('?').to_owned()
     }
 
-    /// For how many milliseconds a key lives still; negative if it is not there.
+    /// The ttl of a key in milliseconds; negative without the key.
     pub(crate) fn left(&self, key: &str) -> i64 {
-        self.says(&["PTTL", key]).parse().unwrap()
+        self.command(&["PTTL", key]).parse().unwrap()
     }
 
-    /// Waits until the hold of another process is renewed once more.
+    /// Waits until the hold of another process is renewed.
     pub(crate) fn until_renewed(&self, name: &str) {
         let key = format!("lock:{name}");
         until_more("it is renewed", millis(50), || self.left(&key), |left| left > 0);
@@ -175,7 +176,7 @@ pub(crate) struct Holder {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// What it was granted.
+    /// The token of its grant.
     pub(crate) token: u64,
 }
 
@@ -185,13 +186,13 @@ impl Holder {
     }
 
     pub(crate) fn start_in(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
-        let mut holder = Self::begin(url, name, ttl, environment);
-        holder.granted();
+        let mut holder = Self::spawn(url, name, ttl, environment);
+        holder.wait_for_grant();
         holder
     }
 
-    /// One that may have to wait: it is to be asked for its grant.
-    pub(crate) fn begin(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
+    /// Starts a process without waiting for its grant: see [`wait_for_grant`](Self::wait_for_grant).
+    pub(crate) fn spawn(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
         let mut process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_leasehold-e2e"), "holder", url, name])
             .arg(ttl.as_millis().to_string())
@@ -204,24 +205,24 @@ impl Holder {
         Self { process, input, output: BufReader::new(output), token: 0 }
     }
 
-    /// Waits until it holds.
-    pub(crate) fn granted(&mut self) {
-        self.token = self.hear().parse().unwrap();
+    /// Waits until the process holds the lock.
+    pub(crate) fn wait_for_grant(&mut self) {
+        self.token = self.receive().parse().unwrap();
     }
 
-    pub(crate) fn tell(&mut self, order: &str) {
+    pub(crate) fn send(&mut self, order: &str) {
         writeln!(self.input, "{order}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
     pub(crate) fn ask(&mut self, order: &str) -> String {
-        self.tell(order);
-        self.hear()
+        self.send(order);
+        self.receive()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -1,4 +1,4 @@
-//! What is on its way is late, doubled or lost.
+//! Requests and replies that are late, doubled or lost.
 
 use std::{
     thread::{scope, sleep, spawn},
@@ -20,17 +20,17 @@ fn f02_grant_that_comes_after_its_lease() {
     until("it was granted", || rig.left("lock:a") > 0);
     sleep(ttl + rng().millis(0..300));
     proxy.let_go();
-    // Whatever comes of it: nothing is believed that the server does not know.
+    // Whether the claim is granted or not, no hold is valid for longer than on the server.
     if let Ok(guard) = trying.join().unwrap() {
-        // The server first: what time passes between the two takes of the other one.
+        // The server is asked first: the time between the two readings only reduces the second one.
         let there = rig.left("lock:a");
         if let Some(left) = guard.remaining().filter(|left| !left.is_zero()) {
-            assert!(there + 2 >= left.as_millis() as i64, "{left:?} of a lease that was over");
+            assert!(there + 2 >= left.as_millis() as i64, "{left:?} left of a lease that had ended");
         }
     }
     let watch = Stopwatch::start();
     acquire(&rig.locks(), "a", ttl).release_blocking().unwrap();
-    watch.assert_within(ttl + SLACK, "the attempt was released, or lapsed");
+    watch.assert_within(ttl + SLACK, "the claim was released, or expired");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn f03_request_that_arrives_after_its_caller_gave_up() {
     proxy.let_go();
     let watch = Stopwatch::start();
     acquire(&rig.locks(), "a", ttl).release_blocking().unwrap();
-    watch.assert_within(Duration::from_secs(12), "no ghost for a lease");
+    watch.assert_within(Duration::from_secs(12), "no late request holds the name for a lease");
     until("nothing is left", || rig.left("lock:a") == -2 && rig.waiters("a") == 0);
 }
 
@@ -66,11 +66,11 @@ fn f05_renewal_that_arrives_when_another_holds() {
     assert_eq!(rig.holder("a"), value);
     assert!(next.check() && !stale.check());
     assert!(stale.release_blocking().unwrap_err().is_lost());
-    assert_eq!(rig.holder("a"), value, "nor does its release");
+    assert_eq!(rig.holder("a"), value, "its release does not change the lock either");
 }
 
 #[test]
-fn f06_release_that_arrives_after_the_next_grant_to_the_same_client() {
+fn f06_late_release_after_the_next_grant_to_the_same_client() {
     let (rig, ttl) = (Rig::new(), millis(900));
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", ttl);
@@ -82,7 +82,7 @@ fn f06_release_that_arrives_after_the_next_grant_to_the_same_client() {
     let value = rig.holder("a");
     proxy.let_go();
     sleep(millis(100));
-    assert_eq!(rig.holder("a"), value, "the late release is of another claim");
+    assert_eq!(rig.holder("a"), value, "the late release does not end the new hold");
     assert!(again.check());
     let _ = releasing.join().unwrap();
     again.release_blocking().unwrap();
@@ -115,23 +115,23 @@ fn f13_partition_while_holding() {
         let lost = guard.lost();
         move || {
             assert_eq!(pollster::block_on(lost), Loss::Lapsed);
-            watch.assert_within(ttl + SLACK, "it knows without a word of the server");
+            watch.assert_within(ttl + SLACK, "the loss is reported without an answer of the server");
         }
     });
     let next = acquire(&rig.locks(), "a", LONG);
-    assert!(!guard.check(), "I1: nobody is granted before the holder knows");
+    assert!(!guard.check(), "I1: no claim is granted before the hold ends");
     lost.join().unwrap();
     assert!(next.check());
 }
 
 #[test]
-fn f14_release_while_a_renewal_is_under_way() {
+fn f14_release_while_a_renewal_is_in_flight() {
     let (rig, ttl, mut rng) = (Rig::new(), millis(6000), rng());
     let run = |name: String, phases: [Duration; 2]| {
         let (proxy, locks) = rig.proxied();
         let key = format!("lock:{name}");
         let guard = acquire(&locks, &name, ttl);
-        // Renewed every third of the lease.
+        // A renewal is due every third of the ttl.
         sleep(ttl / 3 - millis(20) + phases[0]);
         proxy.hold_answers();
         let releasing = spawn(move || guard.release_blocking());
@@ -162,7 +162,7 @@ fn f73_grant_whose_reply_is_lost() {
     sleep(rng().millis(0..200));
     proxy.lose();
     let guard = waiting.join().unwrap().unwrap();
-    watch.assert_within(ttl / 3, "adopted or cleaned up, not waited out");
+    watch.assert_within(ttl / 3, "the grant is adopted or cleaned up before its lease ends");
     let there = rig.left("lock:a");
     assert!(there + 2 >= guard.remaining().unwrap().as_millis() as i64, "I2");
     guard.release_blocking().unwrap();
@@ -186,6 +186,6 @@ fn f78_idle_connections_are_dropped_in_silence() {
     guard.release_blocking().unwrap();
     let watch = Stopwatch::start();
     let next = waiting.join().unwrap().unwrap();
-    watch.assert_within(SLACK, "on a connection that hears");
+    watch.assert_within(SLACK, "granted through a new connection");
     next.release_blocking().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The general rows, and F50, on three servers, of which some are stopped, killed or cut off.
+//! The general rows, and F50, on three ZooKeeper servers, some of them stopped, killed or cut off.
 
 use std::{thread::sleep, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     zookeeper_rig::{SHORTEST, nodes},
 };
 
-/// So long that a session outlasts an election, and the move of a client from a dead server to another.
+/// A ttl that outlasts an election and the move of a client from a dead server to another.
 const LONG: Duration = Duration::from_secs(15);
-/// Longer than all that is done to an ensemble takes on a busy machine.
-const STANDING: Duration = Duration::from_secs(60);
+/// A ttl that outlasts all faults of a test on a busy machine.
+const LONGEST: Duration = Duration::from_secs(60);
 
 fn connect(ensemble: &ZookeeperEnsemble) -> Locks {
     Locks::connect(&ensemble.url()).unwrap()
@@ -24,59 +24,59 @@ fn expect_clean(ensemble: &ZookeeperEnsemble) {
     until("no node is left", || nodes(&ensemble.four_letters(ensemble.leader(), "dump")).is_empty());
 }
 
-/// Does something to a server while holds exist: one that stands all the while, and many short ones.
-fn under_work(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
+/// Injects a fault while there are holds: one during the whole test, and many short ones.
+fn under_load(inject: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
     let mut ensemble = ZookeeperEnsemble::start();
     let holder = connect(&ensemble);
-    let guard = acquire(&holder, "held", STANDING);
+    let guard = acquire(&holder, "held", LONGEST);
     let crowd = Crowd::of(&ensemble.url(), LONG);
-    crowd.goes_on(10);
-    strike(&mut ensemble, &crowd);
-    crowd.goes_on(10);
-    crowd.was_never_two();
-    assert!(guard.check(), "kept through the servers that are left");
+    crowd.wait_for_grants(10);
+    inject(&mut ensemble, &crowd);
+    crowd.wait_for_grants(10);
+    crowd.expect_exclusion();
+    assert!(guard.check(), "the remaining servers renewed it");
     guard.release_blocking().unwrap();
     expect_clean(&ensemble);
 }
 
 #[test]
 fn zookeeper_leader_is_killed() {
-    under_work(|ensemble, crowd| {
+    under_load(|ensemble, crowd| {
         sleep(rng().millis(0..300));
         let leader = ensemble.leader();
         ensemble.kill(leader);
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
         ensemble.restart(leader);
     });
 }
 
 #[test]
 fn zookeeper_follower_is_cut_off_and_then_the_leader() {
-    under_work(|ensemble, crowd| {
+    under_load(|ensemble, crowd| {
         sleep(rng().millis(0..300));
         let follower = (ensemble.leader() + 1) % 3;
         for node in [follower, ensemble.leader()] {
             ensemble.cut(node);
             let serves = |node| !ensemble.four_letters(node, "srvr").contains("not currently serving");
-            until("it knows", || !serves(node));
-            crowd.goes_on(10);
+            until("the server notices", || !serves(node));
+            crowd.wait_for_grants(10);
             ensemble.heal(node);
         }
     });
 }
 
 #[test]
-fn zookeeper_leader_is_stopped_and_goes_on() {
-    under_work(|ensemble, crowd| {
+fn zookeeper_leader_is_stopped_and_resumed() {
+    under_load(|ensemble, crowd| {
         let leader = ensemble.leader();
         ensemble.pause(leader);
         sleep(rng().millis(100..9000));
         ensemble.resume(leader);
-        crowd.goes_on(10);
+        crowd.wait_for_grants(10);
     });
 }
 
-/// It goes on answering for some seconds after its leader has ended the session.
+/// The server still answers for some seconds after its leader has ended the session.
 #[test]
 fn f50_server_of_a_holder_is_cut_off_from_the_others() {
     let mut ensemble = ZookeeperEnsemble::start();
@@ -91,7 +91,7 @@ fn f50_server_of_a_holder_is_cut_off_from_the_others() {
         let guard = acquire(&cut, "a", SHORTEST);
         sleep(rng().millis(0..1500));
         ensemble.cut(node);
-        let next = acquire(&other, "a", STANDING);
+        let next = acquire(&other, "a", LONGEST);
         assert!(!guard.check(), "I1: {} and {}", guard.token(), next.token());
         assert!(next.token() > guard.token(), "I4");
         ensemble.heal(node);

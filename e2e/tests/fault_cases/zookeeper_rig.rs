@@ -1,4 +1,4 @@
-//! What the rows on ZooKeeper need: a server, and clients through a proxy.
+//! Fixture: a ZooKeeper server, and clients through a proxy.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use leasehold_testkit::server::{Proxy, ZookeeperServer};
 
 use crate::rig::{until, warm};
 
-/// A session that the servers of tests grant, and what is believed of it at most.
+/// The shortest session that the test servers grant.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
 
-/// By how much a session outlives its time: the server ends them in steps of its tick.
+/// How long an expired session may remain: the server ends sessions in steps of its tick.
 pub(crate) const EXPIRY: Duration = Duration::from_millis(1000);
 
-/// A server and who reaches it.
+/// A server and its clients.
 pub(crate) struct Rig {
     pub(crate) server: ZookeeperServer,
 }
@@ -31,7 +31,7 @@ impl Rig {
         Locks::connect(&self.server.url()).unwrap()
     }
 
-    /// Locks behind a proxy, connected, with a session that stays.
+    /// A connected client behind a proxy, with a session that stays open.
     pub(crate) fn proxied(&self) -> (Proxy, Locks) {
         let proxy = Proxy::start(self.server.port());
         let locks = Locks::connect(&format!("zookeeper://127.0.0.1:{}", proxy.port())).unwrap();
@@ -49,7 +49,7 @@ impl Rig {
     }
 }
 
-/// What a server tells of the nodes that end with a session.
+/// The ephemeral nodes in the output of the command `dump`.
 pub(crate) fn nodes(dump: &str) -> Vec<String> {
     dump.lines().map(str::trim).filter(|line| line.starts_with('/')).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! F49 to F54 on one server: sessions, and what is made in them.
+//! F49 to F54 on one server: sessions and their nodes.
 
 use std::{
     sync::mpsc::channel,
@@ -49,36 +49,36 @@ fn f50_cut_off_for_longer_than_the_session() {
         let lost = guard.lost();
         move || {
             assert_eq!(pollster::block_on(lost), Loss::Lapsed);
-            watch.assert_within(SHORTEST, "it knows before the server ends it");
+            watch.assert_within(SHORTEST, "the loss is reported before the server ends the session");
         }
     });
     let next = acquire(&rig.locks(), "a", LONG);
     assert!(!guard.check(), "I1");
-    watch.assert_within(SHORTEST + EXPIRY + SLACK, "it is free");
+    watch.assert_within(SHORTEST + EXPIRY + SLACK, "the name is free");
     lost.join().unwrap();
     next.release_blocking().unwrap();
 }
 
 #[test]
-fn f50_server_hangs_and_the_holder_knows_by_itself() {
+fn f50_hung_server_and_the_hold_ends_at_its_deadline() {
     let rig = Rig::new();
     let guard = acquire(&rig.locks(), "a", SHORTEST);
     sleep(rng().millis(0..1500));
     rig.server.pause();
     let watch = Stopwatch::start();
     assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
-    watch.assert_within(SHORTEST, "it knows without a word of the server");
+    watch.assert_within(SHORTEST, "the loss is reported without an answer of the server");
     rig.server.resume();
     acquire(&rig.locks(), "a", LONG).release_blocking().unwrap();
     assert!(!guard.check());
 }
 
-/// The hold is over for its client, and the server has not ended its session yet: what is left of it is in the way of the next claim
-/// of the same client, and is not taken for its own.
+/// The hold has ended for its client, but the server has not ended the session yet. The old node blocks the next claim
+/// of the same client, which must not take it for its own.
 #[test]
-fn f51_back_before_the_session_ends_on_the_server() {
+fn f51_client_reconnects_before_its_session_ends() {
     let rig = Rig::new();
-    with_room(SHORTEST * 2, "the next hold of the same client lives", |ttl| {
+    with_room(SHORTEST * 2, "the next hold of the same client was still valid", |ttl| {
         let (proxy, locks) = rig.proxied();
         let guard = acquire(&locks, "a", ttl);
         proxy.sever();
@@ -95,9 +95,9 @@ fn f51_back_before_the_session_ends_on_the_server() {
     rig.expect_clean();
 }
 
-/// The node before a waiter goes while the waiter looks for it.
+/// The node ahead of a waiter is deleted between the waiter's read of the list and its watch.
 #[test]
-fn f52_neighbour_goes_between_the_list_and_the_watch() {
+fn f52_previous_node_is_deleted_between_list_and_watch() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
     let mut rng = rng();
@@ -115,7 +115,7 @@ fn f52_neighbour_goes_between_the_list_and_the_watch() {
     rig.expect_clean();
 }
 
-/// The server deletes the directories of names that nobody uses, and their counters with them.
+/// The server deletes the directories of unused names, and the counters in them.
 #[test]
 fn f53_directory_is_deleted_by_the_server() {
     let rig = Rig::with(&["-Dznode.container.checkIntervalMs=50"]);
@@ -130,11 +130,13 @@ fn f53_directory_is_deleted_by_the_server() {
         guard.release_blocking().unwrap();
         sleep(rng.millis(0..120));
     }
-    until("it is gone", || rig.server.command(&["ls", "/locks"]).iter().any(|line| line == "[]"));
+    until("the directory is deleted", || {
+        rig.server.command(&["ls", "/locks"]).iter().any(|line| line == "[]")
+    });
     rig.expect_clean();
 }
 
-/// F53, by an operator, while it is held and waited for.
+/// F53: an operator deletes the directory while claims hold and wait for the name.
 #[test]
 fn f53_directory_is_deleted_under_a_hold() {
     let rig = Rig::new();
@@ -148,7 +150,7 @@ fn f53_directory_is_deleted_under_a_hold() {
     assert_eq!(pollster::block_on(guard.lost()), Loss::Gone);
     let next = waiting.join().unwrap();
     assert!(next.token() > guard.token());
-    // It may have been granted before its own node was deleted as well.
+    // The grant may have come before the deletion of its own node, so the release may fail.
     let _ = next.release_blocking();
     acquire(&one, "a", SHORTEST * 10).release_blocking().unwrap();
     rig.expect_clean();

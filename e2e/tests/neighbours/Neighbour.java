@@ -15,12 +15,13 @@ import org.redisson.config.ShardedSubscriptionMode;
 /**
  * A program that locks with Redisson.
  *
- * <p>usage: turns KIND WHERE NAME SECTIONS takes turns: reads and writes a count, alone. hold KIND WHERE NAME holds until its standard
- * input ends; says "held", or "taken". until KIND WHERE NAME TTL DIRECTORY WHO takes turns until it is told that it is over, and writes
- * down each, as e2e/src/turns.rs.
+ * <p>usage: turns KIND WHERE NAME SECTIONS runs sections that read and write a counter. hold KIND WHERE NAME holds
+ * until its standard input ends; prints "held" or "taken". until KIND WHERE NAME TTL DIRECTORY WHO runs sections until
+ * the file "over" exists, and records each section, like e2e/src/turns.rs.
  *
- * <p>KIND is lock, spin, fenced, fair, read or write. WHERE is the port of a Redis; or the ports of Sentinels, the name of their
- * master behind a slash; or, behind "cluster:", or "plain-cluster:" for one without channels of slots, the ports of nodes.
+ * <p>KIND is lock, spin, fenced, fair, read or write. WHERE is the port of a Redis; or the ports of Sentinels, a slash
+ * and the name of their master; or the ports of cluster nodes after "cluster:", or after "plain-cluster:" without
+ * sharded channels.
  */
 public class Neighbour {
     private static final StringCodec TEXT = StringCodec.INSTANCE;
@@ -32,12 +33,13 @@ public class Neighbour {
     private Neighbour(String kind, String where, String name, long watchdog) {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdog);
-        // What a program of this size needs.
+        // Enough for a program of this size.
         config.setThreads(2);
         config.setNettyThreads(2);
         if (where.contains("cluster:")) {
             var nodes = config.useClusterServers().setScanInterval(500).setTimeout(1000).setRetryAttempts(2);
-            nodes.setMasterConnectionMinimumIdleSize(2).setSlaveConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+            nodes.setMasterConnectionMinimumIdleSize(2).setSlaveConnectionMinimumIdleSize(1);
+            nodes.setSubscriptionConnectionMinimumIdleSize(1);
             if (where.startsWith("plain-")) {
                 nodes.setShardedSubscriptionMode(ShardedSubscriptionMode.OFF);
             }
@@ -46,13 +48,15 @@ public class Neighbour {
             }
         } else if (where.contains("/")) {
             String[] parts = where.split("/");
-            var group = config.useSentinelServers().setMasterName(parts[1]).setScanInterval(500).setTimeout(1000).setRetryAttempts(2);
-            group.setCheckSentinelsList(false).setMasterConnectionMinimumIdleSize(2).setSlaveConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+            var group = config.useSentinelServers().setMasterName(parts[1]).setScanInterval(500).setTimeout(1000);
+            group.setRetryAttempts(2).setCheckSentinelsList(false).setMasterConnectionMinimumIdleSize(2);
+            group.setSlaveConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
             for (String port : parts[0].split(",")) {
                 group.addSentinelAddress("redis://127.0.0.1:" + port);
             }
         } else {
-            config.useSingleServer().setAddress("redis://127.0.0.1:" + where).setConnectionMinimumIdleSize(2).setConnectionPoolSize(8);
+            var server = config.useSingleServer().setAddress("redis://127.0.0.1:" + where);
+            server.setConnectionMinimumIdleSize(2).setConnectionPoolSize(8);
         }
         this.client = Redisson.create(config);
         this.name = name;
@@ -89,7 +93,7 @@ public class Neighbour {
                 if (!inside.setIfAbsent("java")) {
                     client.getAtomicLong("overlaps").incrementAndGet();
                 }
-                // Two steps on purpose: whoever comes between them loses a count.
+                // Two steps on purpose: an overlap between them loses a count.
                 String before = count.get();
                 count.set(String.valueOf(before == null ? 1 : Integer.parseInt(before) + 1));
                 inside.delete();
@@ -132,11 +136,11 @@ public class Neighbour {
                     looked = System.nanoTime();
                 }
                 longest = Math.max(longest, System.nanoTime() - looked);
-                // A machine that did not let it run is no fault of a lock.
+                // A stall of the machine is no fault of a lock.
                 note(journal, "leave " + who + (longest > ttl * 500_000 ? " slept" : " held"));
                 lock.unlock();
             } catch (RuntimeException error) {
-                // A server that is not there just now, or a lock that it lost.
+                // The server is unreachable, or the lock was lost.
                 Thread.sleep(50);
             }
             Thread.sleep(5);
@@ -151,7 +155,7 @@ public class Neighbour {
         }
     }
 
-    /** In one step, so that no other line comes between. */
+    /** Writes a line in one step, so that no other line is mixed into it. */
     private static void note(Path journal, String line) throws IOException {
         Files.write(journal, (line + "\n").getBytes(StandardCharsets.UTF_8), StandardOpenOption.APPEND);
     }

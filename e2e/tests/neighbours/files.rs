@@ -1,4 +1,4 @@
-//! On a lock file.
+//! Other packages on a lock file.
 
 use std::{fs, path::Path, thread::spawn};
 
@@ -25,9 +25,9 @@ fn section(dir: &Path) {
 
 fn take_turns(kind: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().to_str().unwrap();
+    let path = dir.path().to_str().unwrap();
     let theirs: Vec<_> =
-        (0..OF_EACH).map(|_| Neighbour::start(kind, "turns", place, "shared", SECTIONS)).collect();
+        (0..OF_EACH).map(|_| Neighbour::start(kind, "turns", path, "shared", SECTIONS)).collect();
     let ours: Vec<_> = (0..OF_EACH)
         .map(|_| {
             let (locks, dir) = (locks(dir.path()), dir.path().to_owned());
@@ -42,7 +42,7 @@ fn take_turns(kind: &str) {
         .collect();
     ours.into_iter().for_each(|thread| thread.join().unwrap());
     theirs.into_iter().for_each(Neighbour::finish);
-    assert!(!dir.path().join("overlaps").exists(), "nobody was inside with another");
+    assert!(!dir.path().join("overlaps").exists(), "no two programs were in the section at once");
     let count = fs::read_to_string(dir.path().join("count")).unwrap();
     assert_eq!(count, (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
 }
@@ -57,25 +57,25 @@ fn portalocker() {
     take_turns("portalocker");
 }
 
-/// It locks by fcntl(2), which does not know of the flock(2) of the others; ours takes both.
+/// It locks by fcntl(2), which does not exclude flock(2). Leasehold takes both locks.
 #[test]
 fn fasteners() {
     take_turns("fasteners");
 }
 
-/// Each is told that the other holds.
+/// A try of each program fails while the other one holds.
 #[test]
 fn fasteners_and_a_try() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().to_str().unwrap();
-    let mut theirs = Neighbour::start("fasteners", "hold", place, "shared", 0);
-    assert_eq!(theirs.says(), "held");
+    let path = dir.path().to_str().unwrap();
+    let mut theirs = Neighbour::start("fasteners", "hold", path, "shared", 0);
+    assert_eq!(theirs.first_line(), "held");
     let request = locks(dir.path()).mutex("shared").blocking();
     assert!(request.try_acquire().unwrap_err().is_taken());
     theirs.finish();
     let guard = request.acquire().unwrap();
-    let mut theirs = Neighbour::start("fasteners", "hold", place, "shared", 0);
-    assert_eq!(theirs.says(), "taken");
+    let mut theirs = Neighbour::start("fasteners", "hold", path, "shared", 0);
+    assert_eq!(theirs.first_line(), "taken");
     theirs.finish();
     guard.release_blocking().unwrap();
 }

@@ -1,4 +1,4 @@
-//! A program with redsync for Go. It is built once for each list of versions, below `target/tmp`, by `go`.
+//! A program with redsync for Go. `go` builds it once for each list of versions, below `target/tmp`.
 
 use std::{
     fs,
@@ -9,26 +9,26 @@ use std::{
 
 use crate::packages::{Neighbour, installed};
 
-/// What it is built with.
+/// The modules that it needs.
 const MODULES: [&str; 2] =
     ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
 
-/// Where it is.
+/// The path of the program.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go");
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
     let source = fs::read_to_string(folder.join("masters.go")).unwrap();
-    let (list, wanted) = (place.join("list"), format!("{MODULES:?}\n{source}"));
-    let program = place.join("masters");
+    let (list, wanted) = (dir.join("list"), format!("{MODULES:?}\n{source}"));
+    let program = dir.join("masters");
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
         return program;
     }
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    fs::write(place.join("main.go"), source).unwrap();
-    let go = |orders: &[&str]| {
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("main.go"), source).unwrap();
+    let go = |arguments: &[&str]| {
         let mut go = Command::new("go");
-        installed(go.args(orders).current_dir(&place));
+        installed(go.args(arguments).current_dir(&dir));
     };
     go(&["mod", "init", "neighbours"]);
     go(&[&["get"], &MODULES[..]].concat());
@@ -37,14 +37,14 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
-/// The words that start the program.
-pub(crate) fn words(orders: &[&str]) -> Vec<String> {
-    [&[PROGRAM.to_str().unwrap()], orders].concat().into_iter().map(str::to_owned).collect()
+/// The command line that starts the program.
+pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
+    [&[PROGRAM.to_str().unwrap()], arguments].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Starts it: see `masters.go` for its orders.
-pub(crate) fn start(orders: &[&str]) -> Neighbour {
+/// Starts the program: see `masters.go` for its arguments.
+pub(crate) fn start(arguments: &[&str]) -> Neighbour {
     let mut command = Command::new(&*PROGRAM);
-    command.args(orders);
+    command.args(arguments);
     Neighbour::run(command)
 }

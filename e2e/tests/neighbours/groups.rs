@@ -1,4 +1,5 @@
-//! Beside redis-py's clients of Sentinels and of a Cluster, under the same name, while holders are killed and masters change.
+//! redis-py's clients of Sentinels and of a Cluster share a name with leasehold, while holders are killed and masters
+//! change.
 
 use std::{
     fs,
@@ -11,52 +12,52 @@ use std::{
 use leasehold_testkit::server::{RedisCluster, RedisFailover, RedisSentinels};
 
 use crate::{
-    journal::{Tally, inner, judge, side},
+    journal::{Tally, holder_of, judge, side},
     packages::Neighbour,
 };
 
-/// Programs of each side.
+/// The number of programs of each side.
 const OF_EACH: usize = 3;
 pub(crate) const SIDES: [&str; 2] = ["ours", "theirs"];
-/// Longer than a fail-over takes: the time after which a server is taken for down is at most 1.5 s here.
+/// The ttl, longer than a fail-over takes: here a server is considered down after at most 1.5 s.
 const TTL: Duration = Duration::from_secs(8);
-/// How many turns each side has after each event before the next.
+/// The number of sections of each side after each event, before the next event.
 const TURNS: usize = 15;
-/// How often each event strikes a holder of each side.
+/// How often each event is injected while a program of each side holds.
 pub(crate) const ROUNDS: usize = 2;
-/// For what never comes if it does not come soon.
+/// The time limit for events that come soon or never.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Of both sides.
+/// The name of the lock that both sides use.
 const NAME: &str = "shared";
 
-/// What happens to servers.
-pub(crate) struct Strike<T> {
-    /// Answers which of them is struck.
+/// A fault of servers.
+pub(crate) struct ServerFault<T> {
+    /// Begins the fault, and returns the server under the fault.
     pub(crate) begin: fn(&mut T) -> usize,
-    /// Ends it: afterwards all is as it was.
+    /// Ends the fault, and restores the earlier state.
     pub(crate) end: fn(&mut T, usize),
-    /// Whether it may lose what was acknowledged.
+    /// Whether acknowledged writes may be lost.
     pub(crate) loses: bool,
 }
 
-/// Servers, and the programs that take turns there.
+/// The programs of both sides, which share the lock.
 pub(crate) struct Contest<'a> {
     dir: &'a Path,
-    /// How a program of each side is started, up to the directory.
+    /// The command line of each side, without the directory and the name of the program.
     commands: [Vec<String>; 2],
     programs: Vec<(String, Neighbour)>,
     started: usize,
 }
 
 impl<'a> Contest<'a> {
-    /// Starts all: ours at this URL, theirs by the client of this kind at these places.
-    fn start(dir: &'a Path, url: &str, kind: &str, places: &str) -> Self {
+    /// Starts all programs: ours at this URL, and those of redis-py with this kind of client at these addresses.
+    fn start(dir: &'a Path, url: &str, kind: &str, addresses: &str) -> Self {
         let key = format!("lock:{NAME}");
-        let theirs = ["python3", "turns.py", kind, places, &key];
+        let theirs = ["python3", "turns.py", kind, addresses, &key];
         Self::of(dir, url, theirs.map(str::to_owned).to_vec())
     }
 
-    /// The same, theirs by these words. They are told the time of a lease besides.
+    /// Starts all programs: ours at this URL, and the others by this command line, to which the ttl is added.
     pub(crate) fn of(dir: &'a Path, url: &str, mut theirs: Vec<String>) -> Self {
         fs::write(dir.join("journal"), "").unwrap();
         let ttl = TTL.as_millis().to_string();
@@ -66,20 +67,20 @@ impl<'a> Contest<'a> {
         let commands = [ours, theirs];
         let mut contest = Self { dir, commands, programs: Vec::new(), started: 0 };
         for _ in 0..OF_EACH {
-            SIDES.iter().for_each(|side| contest.admit(side));
+            SIDES.iter().for_each(|side| contest.start_program(side));
         }
-        contest.go_on();
+        contest.resume();
         contest
     }
 
-    fn admit(&mut self, name: &str) {
-        let who = format!("{name}-{}", self.started);
+    fn start_program(&mut self, name: &str) {
+        let program = format!("{name}-{}", self.started);
         self.started += 1;
-        let words = &self.commands[side(name)];
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg(self.dir).arg(&who);
+        let command_line = &self.commands[side(name)];
+        let mut command = Command::new(&command_line[0]);
+        command.args(&command_line[1..]).arg(self.dir).arg(&program);
         command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours"));
-        self.programs.push((who, Neighbour::run(command)));
+        self.programs.push((program, Neighbour::run(command)));
     }
 
     fn journal(&self) -> String {
@@ -88,61 +89,61 @@ impl<'a> Contest<'a> {
 
     fn note(&self, line: &str) {
         let mut journal = fs::OpenOptions::new().append(true).open(self.dir.join("journal")).unwrap();
-        // In one step, so that no other line comes between.
+        // In one write, so that no other line is mixed into it.
         journal.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Waits until somebody of a side is inside, and stays there until [`go_on`](Self::go_on).
-    fn linger(&self, side: &str) -> String {
-        // In one step: who reads half of the word goes out.
+    /// Waits until a program of a side holds the lock, and makes it hold until [`resume`](Self::resume).
+    fn keep_inside(&self, side: &str) -> String {
+        // In one step, because a program that reads a part of the word leaves its section.
         fs::write(self.dir.join("draft"), side).unwrap();
         fs::rename(self.dir.join("draft"), self.dir.join("linger")).unwrap();
-        self.until(&format!("somebody of {side} is inside"), || {
-            inner(&self.journal()).filter(|who| who.starts_with(side)).map(str::to_owned)
+        self.until(&format!("a program of {side} holds the lock"), || {
+            holder_of(&self.journal()).filter(|program| program.starts_with(side)).map(str::to_owned)
         })
     }
 
-    /// Lets whoever is inside go on, and waits until each side has had its turns.
-    fn go_on(&self) {
+    /// Lets the holder leave its section, and waits until each side has had its sections.
+    fn resume(&self) {
         let _ = fs::remove_file(self.dir.join("linger"));
         let turns = || {
             let journal = self.journal();
             let entered = journal.lines().filter_map(|line| line.strip_prefix("enter "));
-            let theirs = entered.clone().filter(|who| side(who) == 1).count();
+            let theirs = entered.clone().filter(|program| side(program) == 1).count();
             [entered.count() - theirs, theirs]
         };
         let before = turns();
-        self.until("each side had its turns", || {
+        self.until("each side had its sections", || {
             let now = turns();
             (0..2).all(|side| now[side] >= before[side] + TURNS).then_some(())
         });
     }
 
-    /// Kills whoever of a side is inside. Another takes its place.
+    /// Kills the holder of a side, and starts another program in its place.
     pub(crate) fn kill(&mut self, side: &str) {
-        let who = self.linger(side);
-        let place = self.programs.iter().position(|(known, _)| *known == who).unwrap();
-        drop(self.programs.swap_remove(place));
-        self.note(&format!("killed {who}"));
-        self.admit(side);
-        self.go_on();
+        let program = self.keep_inside(side);
+        let index = self.programs.iter().position(|(known, _)| *known == program).unwrap();
+        drop(self.programs.swap_remove(index));
+        self.note(&format!("killed {program}"));
+        self.start_program(side);
+        self.resume();
     }
 
-    /// Something happens to the servers while somebody of a side is inside.
-    pub(crate) fn strike<T>(&mut self, side: &str, servers: &mut T, strike: &Strike<T>) {
-        self.linger(side);
-        if strike.loses {
+    /// Injects a fault into the servers while a program of a side holds the lock.
+    pub(crate) fn inject<T>(&mut self, side: &str, servers: &mut T, fault: &ServerFault<T>) {
+        self.keep_inside(side);
+        if fault.loses {
             self.note("lossy begins");
         }
-        let struck = (strike.begin)(servers);
-        self.go_on();
-        (strike.end)(servers, struck);
-        if strike.loses {
-            // What a master granted that is none any more lasts for so long.
+        let target = (fault.begin)(servers);
+        self.resume();
+        (fault.end)(servers, target);
+        if fault.loses {
+            // A grant of a replaced master lasts for so long.
             std::thread::sleep(TTL);
             self.note("lossy ends");
         }
-        self.go_on();
+        self.resume();
     }
 
     fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -163,7 +164,7 @@ impl<'a> Contest<'a> {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Ends all programs, and judges what they wrote down.
+    /// Ends all programs, and judges their journal.
     pub(crate) fn finish(mut self, what: &str) -> Tally {
         fs::write(self.dir.join("over"), "").unwrap();
         self.programs.drain(..).for_each(|(_, program)| program.finish());
@@ -182,15 +183,15 @@ pub(crate) fn joined(ports: &[u16]) -> String {
     ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Both sides stay out of each other's turns but, perhaps, around a fail-over, which may lose what a replica had not received; and after
-/// a planned one programs that stay at the old master hold beside those that follow.
+/// Both sides exclude each other, except perhaps around a fail-over: it may lose what a replica had not received, and
+/// after a planned fail-over some programs stay at the old master for a while.
 #[test]
 fn redis_py_by_sentinels() {
     let mut servers = RedisSentinels::start();
-    let places = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
+    let addresses = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
     let dir = tempfile::tempdir().unwrap();
-    let mut contest = Contest::start(dir.path(), &servers.url(), "sentinel", &places);
-    let killed = Strike {
+    let mut contest = Contest::start(dir.path(), &servers.url(), "sentinel", &addresses);
+    let killed = ServerFault {
         begin: |servers: &mut RedisSentinels| {
             let master = servers.master();
             servers.kill(master);
@@ -203,25 +204,26 @@ fn redis_py_by_sentinels() {
         },
         loses: true,
     };
-    let planned = Strike { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
+    let planned =
+        ServerFault { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
-            contest.strike(side, &mut servers, &killed);
-            contest.strike(side, &mut servers, &planned);
+            contest.inject(side, &mut servers, &killed);
+            contest.inject(side, &mut servers, &planned);
         }
     }
     expect_no_overlap(&contest.finish("redis-py, Sentinel"));
 }
 
-/// As with Sentinels; but planned fail-overs and moves of the slot lose nothing, so there is no excuse for an overlap.
+/// As with Sentinels, but planned fail-overs and migrations of the slot lose nothing, so they excuse no overlap.
 #[test]
 fn redis_py_on_a_cluster() {
     let mut servers = RedisCluster::start();
-    let places = joined(&servers.ports());
+    let addresses = joined(&servers.ports());
     let dir = tempfile::tempdir().unwrap();
-    let mut contest = Contest::start(dir.path(), &servers.url(), "cluster", &places);
-    let killed = Strike {
+    let mut contest = Contest::start(dir.path(), &servers.url(), "cluster", &addresses);
+    let killed = ServerFault {
         begin: |servers: &mut RedisCluster| {
             let owner = owner(servers);
             servers.kill(owner);
@@ -234,14 +236,14 @@ fn redis_py_on_a_cluster() {
         },
         loses: true,
     };
-    let planned = Strike { begin: fail_over, end: |servers, _| servers.settle(), loses: false };
-    let moved = Strike { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
+    let planned = ServerFault { begin: fail_over, end: |servers, _| servers.settle(), loses: false };
+    let moved = ServerFault { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
-            contest.strike(side, &mut servers, &killed);
-            contest.strike(side, &mut servers, &planned);
-            contest.strike(side, &mut servers, &moved);
+            contest.inject(side, &mut servers, &killed);
+            contest.inject(side, &mut servers, &planned);
+            contest.inject(side, &mut servers, &moved);
         }
     }
     expect_no_overlap(&contest.finish("redis-py, Cluster"));
@@ -255,7 +257,7 @@ fn owner(servers: &RedisCluster) -> usize {
     servers.owner(slot(servers))
 }
 
-/// Makes the replica of the owner the owner, as planned.
+/// Makes the replica of the owner take over by a planned fail-over.
 fn fail_over(servers: &mut RedisCluster) -> usize {
     let owner = owner(servers);
     let follows =

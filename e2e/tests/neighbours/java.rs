@@ -1,4 +1,4 @@
-//! A program with Redisson for Java. Its packages are fetched once for each list of versions, below `target/tmp`, by `mvn`.
+//! A program with Redisson for Java. `mvn` fetches its packages once for each list of versions, below `target/tmp`.
 
 use std::{
     fs,
@@ -9,25 +9,26 @@ use std::{
 
 use crate::packages::{Neighbour, installed};
 
-/// Where they are found, what, and which version.
+/// The packages: group, name and version.
 const PACKAGES: [[&str; 3]; 2] =
     [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
 
-/// What Java is to look through for classes.
+/// The class path.
 static CLASSES: LazyLock<String> = LazyLock::new(|| {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-java");
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-java");
     let source = fs::read_to_string(folder().join("Neighbour.java")).unwrap();
-    let (list, wanted) = (place.join("list"), format!("{PACKAGES:?}\n{source}"));
-    let (jars, classes) = (place.join("jars"), place.join("classes"));
+    let (list, wanted) = (dir.join("list"), format!("{PACKAGES:?}\n{source}"));
+    let (jars, classes) = (dir.join("jars"), dir.join("classes"));
     let path = format!("{}/*:{}", jars.display(), classes.display());
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
         return path;
     }
-    let _ = fs::remove_dir_all(&place);
+    let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&classes).unwrap();
     let needed = PACKAGES.map(|[group, name, version]| {
         format!(
-            "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+            "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>\
+             </dependency>"
         )
     });
     let project = format!(
@@ -35,9 +36,9 @@ static CLASSES: LazyLock<String> = LazyLock::new(|| {
          <version>1</version><dependencies>{}</dependencies></project>",
         needed.concat()
     );
-    fs::write(place.join("pom.xml"), project).unwrap();
+    fs::write(dir.join("pom.xml"), project).unwrap();
     let mut fetch = Command::new("mvn");
-    fetch.args(["--quiet", "--batch-mode", "--file"]).arg(place.join("pom.xml"));
+    fetch.args(["--quiet", "--batch-mode", "--file"]).arg(dir.join("pom.xml"));
     installed(fetch.args([
         "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
         &format!("-DoutputDirectory={}", jars.display()),
@@ -52,8 +53,8 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours")
 }
 
-/// The words that start the program: one that is small, and soon there.
-pub(crate) fn words(orders: &[&str]) -> Vec<String> {
+/// The command line that starts the program, with options for little memory and a fast start.
+pub(crate) fn command_line(arguments: &[&str]) -> Vec<String> {
     let java = [
         "java",
         "-Xmx160m",
@@ -63,13 +64,13 @@ pub(crate) fn words(orders: &[&str]) -> Vec<String> {
         CLASSES.as_str(),
         "Neighbour",
     ];
-    java.iter().chain(orders).map(|&word| word.to_owned()).collect()
+    java.iter().chain(arguments).map(|&word| word.to_owned()).collect()
 }
 
-/// Starts the program: see `Neighbour.java` for its orders.
-pub(crate) fn start(orders: &[&str]) -> Neighbour {
-    let words = words(orders);
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+/// Starts the program: see `Neighbour.java` for its arguments.
+pub(crate) fn start(arguments: &[&str]) -> Neighbour {
+    let command_line = command_line(arguments);
+    let mut command = Command::new(&command_line[0]);
+    command.args(&command_line[1..]);
     Neighbour::run(command)
 }

@@ -1,58 +1,60 @@
-//! What programs that take turns wrote down, and what is to be said of it.
+//! The journal of programs that share a lock, and its evaluation.
 
 use std::collections::BTreeSet;
 
-/// The sum of a journal.
+/// The figures of a journal.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Turns that began: ours, theirs.
+    /// Sections that began: ours, theirs.
     pub(crate) turns: [usize; 2],
-    /// Programs that were killed inside: ours, theirs.
+    /// Holders that were killed: ours, theirs.
     pub(crate) killed: [usize; 2],
-    /// Turns of ours that ended because the hold was not to be believed in any more.
+    /// Sections of ours that ended because the hold was lost.
     pub(crate) doubted: usize,
-    /// Somebody came in while another was inside who had not been killed, and no fail-over was to blame that may lose what was acknowledged.
+    /// Sections that began while another program was in its section and was not killed, without a fail-over that may
+    /// lose acknowledged writes.
     pub(crate) overlaps: usize,
-    /// As those, during such a fail-over or within a lease after it.
+    /// The same, during such a fail-over or within a ttl after it.
     pub(crate) excused: usize,
-    /// As those, while the machine did not let the other run for longer than its lease lasts.
+    /// The same, while the machine did not run the other program for longer than its lease.
     pub(crate) slept: usize,
-    /// Tokens that did not grow: within such a fail-over, that were given twice.
+    /// Tokens that did not grow; during such a fail-over only tokens that were granted twice.
     pub(crate) tokens: usize,
 }
 
-/// Somebody inside.
-struct Inner<'a> {
-    who: &'a str,
-    /// How many came in meanwhile, and how many of them with a fail-over to blame.
-    met: [usize; 2],
+/// A program in its section.
+struct Holder<'a> {
+    program: &'a str,
+    /// The sections that began meanwhile: without and with the excuse of a fail-over.
+    overlaps_with: [usize; 2],
     lossy: bool,
 }
 
-/// Judges lines: `enter WHO TOKEN`, with `-` where there is none; `leave WHO held|lost|slept`; `killed WHO`; `lossy begins` and
-/// `lossy ends` around a fail-over that may lose something.
+/// Judges the lines of a journal: `enter WHO TOKEN`, with `-` without a token; `leave WHO held|lost|slept`; `killed
+/// WHO`;
+/// `lossy begins` and `lossy ends` around a fail-over that may lose writes.
 pub(crate) fn judge(journal: &str) -> Tally {
     let mut tally = Tally::default();
-    let mut inner: Vec<Inner<'_>> = Vec::new();
+    let mut holders: Vec<Holder<'_>> = Vec::new();
     let (mut lossy, mut newest, mut known) = (false, 0, BTreeSet::new());
     for line in journal.lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        let out = inner.iter().position(|other| Some(&other.who) == words.get(1));
+        let out = holders.iter().position(|other| Some(&other.program) == words.get(1));
         match (&words[..], out) {
-            (["enter", who, token], _) => {
-                tally.turns[side(who)] += 1;
-                for other in &mut inner {
-                    other.met[usize::from(lossy || other.lossy)] += 1;
+            (["enter", program, token], _) => {
+                tally.turns[side(program)] += 1;
+                for other in &mut holders {
+                    other.overlaps_with[usize::from(lossy || other.lossy)] += 1;
                 }
-                inner.push(Inner { who, met: [0, 0], lossy });
+                holders.push(Holder { program, overlaps_with: [0, 0], lossy });
                 if let Ok(token) = token.parse::<u64>() {
                     tally.tokens += usize::from(!known.insert(token) || (token < newest && !lossy));
                     newest = newest.max(token);
                 }
             }
-            (["leave", who, how], Some(place)) => {
-                let [overlaps, excused] = inner.remove(place).met;
-                tally.doubted += usize::from(*how == "lost" && side(who) == 0);
+            (["leave", program, how], Some(index)) => {
+                let [overlaps, excused] = holders.remove(index).overlaps_with;
+                tally.doubted += usize::from(*how == "lost" && side(program) == 0);
                 if *how == "slept" {
                     tally.slept += overlaps + excused;
                 } else {
@@ -60,33 +62,34 @@ pub(crate) fn judge(journal: &str) -> Tally {
                     tally.excused += excused;
                 }
             }
-            (["killed", who], Some(place)) => {
-                let [overlaps, excused] = inner.remove(place).met;
-                tally.killed[side(who)] += 1;
+            (["killed", program], Some(index)) => {
+                let [overlaps, excused] = holders.remove(index).overlaps_with;
+                tally.killed[side(program)] += 1;
                 tally.overlaps += overlaps;
                 tally.excused += excused;
             }
             (["lossy", change], _) => lossy = *change == "begins",
-            _ => panic!("it makes no sense here: {line}"),
+            _ => panic!("unexpected line: {line}"),
         }
     }
     tally
 }
 
-/// Who is inside and did not leave.
-pub(crate) fn inner(journal: &str) -> Option<&str> {
+/// The program whose `enter` is the last line.
+pub(crate) fn holder_of(journal: &str) -> Option<&str> {
     let mut words = journal.lines().next_back()?.split(' ');
     (words.next() == Some("enter")).then(|| words.next()).flatten()
 }
 
 /// 0 for ours, 1 for theirs.
-pub(crate) fn side(who: &str) -> usize {
-    usize::from(!who.starts_with("ours"))
+pub(crate) fn side(program: &str) -> usize {
+    usize::from(!program.starts_with("ours"))
 }
 
 #[test]
-fn overlaps_are_seen_and_excused_for_what_they_are() {
-    let fair = "enter ours-0 5\nleave ours-0 held\nenter theirs-0 -\nkilled theirs-0\nenter ours-1 7\nleave ours-1 held\n";
+fn overlaps_are_counted_by_their_cause() {
+    let fair = "enter ours-0 5\nleave ours-0 held\nenter theirs-0 -\nkilled theirs-0\n\
+                enter ours-1 7\nleave ours-1 held\n";
     let expected = Tally { turns: [2, 1], killed: [0, 1], ..Tally::default() };
     assert_eq!(judge(fair), expected);
     for (journal, found) in [
@@ -115,6 +118,6 @@ fn overlaps_are_seen_and_excused_for_what_they_are() {
         let Tally { overlaps, excused, slept, tokens, .. } = judge(journal);
         assert_eq!([overlaps, excused, slept, tokens], found, "{journal}");
     }
-    assert_eq!(inner("enter ours-0 5\n"), Some("ours-0"));
-    assert_eq!(inner("enter ours-0 5\nleave ours-0 held\n"), None);
+    assert_eq!(holder_of("enter ours-0 5\n"), Some("ours-0"));
+    assert_eq!(holder_of("enter ours-0 5\nleave ours-0 held\n"), None);
 }

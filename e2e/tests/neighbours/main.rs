@@ -1,5 +1,5 @@
-//! Beside programs that lock with packages of others, from their registries: whether we exclude each other, and wake each
-//! other. docs/recipes/other-programs.md has a row for each.
+//! Tests beside other lock packages from their registries: leasehold and each package exclude and wake each other.
+//! docs/recipes/other-programs.md has a row for each package.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,8 +1,10 @@
 // A program in JavaScript that locks three servers with a package from npm.
 //
-// usage: masters.cjs turns KIND PORTS NAME SECTIONS   takes turns: reads and writes a count on the first server, alone
-//        masters.cjs hold  KIND PORTS NAME TTL        holds for so many ms, or until its standard input ends; says "held"
-//        masters.cjs try   KIND PORTS NAME TTL        tries once; says "held" or "taken"
+// usage: masters.cjs turns KIND PORTS NAME SECTIONS   sections that read and write a counter on the first server
+//        masters.cjs hold  KIND PORTS NAME TTL        prints "held", then holds until its standard input ends
+//        masters.cjs try   KIND PORTS NAME TTL        tries once; prints "held" or "taken"
+//
+// TTL is in milliseconds.
 
 const [what, kind, ports, name, number] = process.argv.slice(2)
 const Redis = require('ioredis')
@@ -10,7 +12,7 @@ const servers = ports.split(',').map(port => new Redis({ port: Number(port) }))
 const ttl = what === 'turns' ? 30000 : Number(number)
 const settings = { retryCount: what === 'try' ? 0 : -1, retryDelay: 20, retryJitter: 10 }
 
-// How each takes a lock; what it answers gives it back.
+// Takes a lock with each package; returns the function that releases it.
 const take = {
   async redlock4() {
     const Redlock = require('redlock4')
@@ -20,7 +22,7 @@ const take = {
   async redlock5() {
     const { default: Redlock } = require('redlock5')
     const redlock = new Redlock(servers, settings)
-    // It tells every node that refuses as an error.
+    // It emits an error for every node that refuses.
     redlock.on('error', () => {})
     const lock = await redlock.acquire(['lock:' + name], ttl)
     return () => lock.release()
@@ -29,7 +31,7 @@ const take = {
 
 async function section() {
   if ((await servers[0].set('inside', 'javascript', 'NX')) === null) await servers[0].incr('overlaps')
-  // Two steps on purpose: whoever comes between them loses a count.
+  // Two steps on purpose: an overlap between them loses a count.
   const count = Number((await servers[0].get('count')) ?? 0)
   await servers[0].set('count', count + 1)
   await servers[0].del('inside')

@@ -1,10 +1,10 @@
-// A program in Go that takes turns under a lock of redsync on three servers, and writes down each turn.
+// A program in Go that shares a lock of redsync on three servers with other programs, and records each of its sections.
 //
 // usage:
 //
-//	masters until PORTS KEY TTL DIRECTORY WHO    until it is told that it is over
-//	masters hold  PORTS KEY TTL                  holds until its standard input ends; says "held"
-//	masters try   PORTS KEY TTL                  tries once; says "held" or "taken"
+//	masters until PORTS KEY TTL DIRECTORY WHO    sections until the file "over" exists
+//	masters hold  PORTS KEY TTL                  prints "held", then holds until its standard input ends
+//	masters try   PORTS KEY TTL                  tries once; prints "held" or "taken"
 //
 // TTL is in milliseconds. The directory is that of leasehold's own programs, see e2e/src/turns.rs.
 package main
@@ -25,7 +25,7 @@ import (
 	client "github.com/redis/go-redis/v9"
 )
 
-// Whoever does not get it tries again after this time: redsync's own pause is longer, and a try may end when all is over.
+// The pause between two tries. The pause of redsync is longer, and a program must notice soon that it has to end.
 const retry = 20 * time.Millisecond
 
 var what, ports, key = os.Args[1], os.Args[2], os.Args[3]
@@ -43,7 +43,7 @@ func must(err error) {
 	}
 }
 
-// A new one for each turn, as redsync's own examples have it. It has been taken when this is there.
+// Tries to take a new mutex, as the examples of redsync do for each section.
 func taken(locks *redsync.Redsync) (*redsync.Mutex, bool) {
 	mutex := locks.NewMutex(key, redsync.WithExpiry(ttl()), redsync.WithTries(1))
 	err := mutex.Lock()
@@ -62,7 +62,7 @@ func waited(locks *redsync.Redsync) *redsync.Mutex {
 func main() {
 	var pools []redis.Pool
 	for _, port := range strings.Split(ports, ",") {
-		// Without the second of these redsync waits for a node that hangs for longer than the lease lasts, and never gets it.
+		// Without ContextTimeoutEnabled redsync waits for a hung node for longer than the lease, and never gets the lock.
 		options := client.Options{Addr: "127.0.0.1:" + port, ContextTimeoutEnabled: true}
 		pools = append(pools, goredis.NewPool(client.NewClient(&options)))
 	}
@@ -88,14 +88,14 @@ func takeTurns(locks *redsync.Redsync, directory, who string) {
 	side := strings.Split(who, "-")[0]
 	journal, err := os.OpenFile(filepath.Join(directory, "journal"), os.O_WRONLY|os.O_APPEND, 0)
 	must(err)
-	// In one step, so that no other line comes between.
+	// In one write, so that no other line is mixed into it.
 	note := func(line string) {
 		_, err := journal.WriteString(line + "\n")
 		must(err)
 	}
 	lingers := func() bool {
-		told, err := os.ReadFile(filepath.Join(directory, "linger"))
-		return err == nil && string(told) == side
+		text, err := os.ReadFile(filepath.Join(directory, "linger"))
+		return err == nil && string(text) == side
 	}
 	isOver := func() bool {
 		_, err := os.Stat(filepath.Join(directory, "over"))
@@ -107,7 +107,7 @@ func takeTurns(locks *redsync.Redsync, directory, who string) {
 			time.Sleep(retry)
 			continue
 		}
-		// It renews nothing, so it is out before its lease ends.
+		// This program renews no lease, so it leaves its section before the lease ends.
 		end := mutex.Until()
 		if time.Until(end) > ttl()*3/4 {
 			note("enter " + who + " -")

@@ -1,8 +1,10 @@
 """A program in Python that locks three servers with a package from PyPI.
 
-usage: masters.py turns KIND PORTS NAME SECTIONS   takes turns: reads and writes a count on the first server, alone
-       masters.py hold  KIND PORTS NAME TTL        holds for so many ms, or until its standard input ends; says "held"
-       masters.py try   KIND PORTS NAME TTL        tries once; says "held" or "taken"
+usage: masters.py turns KIND PORTS NAME SECTIONS   sections that read and write a counter on the first server
+       masters.py hold  KIND PORTS NAME TTL        prints "held", then holds until its standard input ends
+       masters.py try   KIND PORTS NAME TTL        tries once; prints "held" or "taken"
+
+TTL is in milliseconds.
 """
 
 import sys
@@ -53,7 +55,7 @@ def wait():
 def section():
     if not servers[0].set("inside", "python", nx=True):
         servers[0].incr("overlaps")
-    # Two steps on purpose: whoever comes between them loses a count.
+    # Two steps on purpose: an overlap between them loses a count.
     count = int(servers[0].get("count") or 0)
     servers[0].set("count", count + 1)
     servers[0].delete("inside")

@@ -1,17 +1,18 @@
 // A program in JavaScript that locks with a package from npm.
 //
-// usage: neighbour.cjs turns KIND PORT NAME SECTIONS   takes turns: reads and writes a count, alone
-//        neighbour.cjs hold  KIND PORT NAME            holds until its standard input ends; says "held"
+// usage: neighbour.cjs turns KIND PORT NAME SECTIONS   sections that read and write a counter
+//        neighbour.cjs hold  KIND PORT NAME            prints "held", then holds until its standard input ends
 
 const [what, kind, port, name, sections] = process.argv.slice(2)
 const Redis = require('ioredis')
 const server = new Redis({ port: Number(port) })
 
-// How each takes a lock; what it answers gives it back.
+// Takes a lock with each package; returns the function that releases it.
 const take = {
   async redlock4() {
     const Redlock = require('redlock4')
-    const lock = await new Redlock([server], { retryCount: -1, retryDelay: 20, retryJitter: 10 }).lock('lock:' + name, 30000)
+    const redlock = new Redlock([server], { retryCount: -1, retryDelay: 20, retryJitter: 10 })
+    const lock = await redlock.lock('lock:' + name, 30000)
     return () => lock.unlock()
   },
   async redlock5() {
@@ -36,7 +37,7 @@ const take = {
 
 async function section() {
   if ((await server.set('inside', 'javascript', 'NX')) === null) await server.incr('overlaps')
-  // Two steps on purpose: whoever comes between them loses a count.
+  // Two steps on purpose: an overlap between them loses a count.
   const count = Number((await server.get('count')) ?? 0)
   await server.set('count', count + 1)
   await server.del('inside')

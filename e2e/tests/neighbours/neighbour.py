@@ -1,7 +1,7 @@
 """A program in Python that locks with a package from PyPI.
 
-usage: neighbour.py turns KIND WHERE NAME SECTIONS   takes turns: reads and writes a count, alone
-       neighbour.py hold  KIND WHERE NAME            holds until its standard input ends; says "held", or "taken"
+usage: neighbour.py turns KIND WHERE NAME SECTIONS   sections that read and write a counter
+       neighbour.py hold  KIND WHERE NAME            prints "held" or "taken"; holds until its standard input ends
 
 WHERE is the port of a Redis, or the directory of lock files.
 """
@@ -19,13 +19,13 @@ def lock_of_redis():
     if kind == "redis-py":
         return server.lock("lock:" + name, timeout=30, sleep=0.02)
     if kind == "python-redis-lock":
-        # Without `expire` a waiter sleeps until the bell rings, however long that is.
+        # Without `expire` a waiter sleeps until a release wakes it.
         import redis_lock
 
         return redis_lock.Lock(server, name)
     import walrus
 
-    # Sleeps for an hour, unless the bell rings.
+    # A waiter sleeps for an hour, unless a release wakes it.
     return walrus.Database(port=int(where)).lock(name, ttl=3_600_000)
 
 
@@ -45,7 +45,7 @@ def lock_of_file():
 
 
 class Redis:
-    """What is guarded, in Redis."""
+    """The protected counter, in Redis."""
 
     def __init__(self):
         import redis
@@ -55,14 +55,14 @@ class Redis:
     def section(self):
         if not self.server.set("inside", "python", nx=True):
             self.server.incr("overlaps")
-        # Two steps on purpose: whoever comes between them loses a count.
+        # Two steps on purpose: an overlap between them loses a count.
         count = int(self.server.get("count") or 0)
         self.server.set("count", count + 1)
         self.server.delete("inside")
 
 
 class Files:
-    """What is guarded, in files beside the lock."""
+    """The protected counter, in files beside the lock."""
 
     def section(self):
         count, inside = (os.path.join(where, file) for file in ("count", "inside"))

@@ -1,5 +1,5 @@
-//! Programs that lock with packages of PyPI and npm. What they need is installed once for each list of versions, below
-//! `target/tmp`, by `pip` and `npm`: the machine that runs these tests has them, beside `python3` and `node`.
+//! Programs that lock with packages of PyPI and npm. `pip` and `npm` install the packages once for each list of
+//! versions, below `target/tmp`. The machine must have them, and `python3` and `node`.
 
 use std::{
     fs,
@@ -26,78 +26,80 @@ const NODE: [&str; 4] = [
     "redlock5@npm:redlock@5.0.0-beta.2",
     "redis-semaphore@5.8.0",
 ];
-/// For what never comes if it does not come soon.
+/// The time limit for events that come soon or never.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Where the packages are.
+/// The directory of the packages.
 static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours");
-    let (list, wanted) = (place.join("list"), [&PYTHON[..], &NODE[..]].concat().join("\n"));
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours");
+    let (list, wanted) = (dir.join("list"), [&PYTHON[..], &NODE[..]].concat().join("\n"));
     if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
-        return place;
+        return dir;
     }
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
-    installed(pip.arg(place.join("python")).args(PYTHON));
+    installed(pip.arg(dir.join("python")).args(PYTHON));
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]);
-    installed(npm.arg(&place).args(NODE));
+    installed(npm.arg(&dir).args(NODE));
     fs::write(list, wanted).unwrap();
-    place
+    dir
 });
 
 pub(crate) fn installed(command: &mut Command) {
-    let said = command.output().unwrap_or_else(|error| {
-        panic!("{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, go, and their registries")
+    let output = command.output().unwrap_or_else(|error| {
+        panic!(
+            "{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, go, and their registries"
+        )
     });
-    assert!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A program that locks with a package.
 pub(crate) struct Neighbour(Child);
 
 impl Neighbour {
-    /// `kind` is a package as the scripts beside this file call it.
-    pub(crate) fn start(kind: &str, what: &str, place: &str, name: &str, sections: usize) -> Self {
+    /// Starts a program; `kind` is a package as in the scripts beside this file.
+    pub(crate) fn start(kind: &str, what: &str, dir: &str, name: &str, sections: usize) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
         let is_node = ["redlock4", "redlock5", "mutex", "semaphore"].contains(&kind);
         let (program, script) = if is_node { ("node", "neighbour.cjs") } else { ("python3", "neighbour.py") };
         let mut command = Command::new(program);
-        command.arg(folder.join(script)).args([what, kind, place, name, &sections.to_string()]);
+        command.arg(folder.join(script)).args([what, kind, dir, name, &sections.to_string()]);
         Self::run(command)
     }
 
-    /// Starts a program that finds the packages.
+    /// Runs a command with the search paths of the packages.
     pub(crate) fn run(mut command: Command) -> Self {
         command.env("PYTHONPATH", PACKAGES.join("python")).env("NODE_PATH", PACKAGES.join("node_modules"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// What it says first: "held", or "taken".
-    pub(crate) fn says(&mut self) -> String {
+    /// The first line of output: "held" or "taken".
+    pub(crate) fn first_line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Lets it go, and waits until it has done what it was started for.
+    /// Closes its standard input, so that it releases, and waits for its end.
     pub(crate) fn finish(mut self) {
         drop(self.0.stdin.take());
         let limit = Instant::now() + PATIENCE;
         while Instant::now() < limit {
             if let Some(status) = self.0.try_wait().unwrap() {
-                return assert!(status.success(), "it failed: {status}");
+                return assert!(status.success(), "the program failed: {status}");
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("it sleeps on");
+        panic!("the program does not end");
     }
 }
 
-/// Also when a test fails.
+/// Kills the program, even if the test fails.
 impl Drop for Neighbour {
     fn drop(&mut self) {
         let _ = self.0.kill();

@@ -1,4 +1,4 @@
-//! On a Redis.
+//! Other packages on one Redis.
 
 use std::{thread::spawn, time::Duration};
 
@@ -7,7 +7,7 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::{packages::Neighbour, turns};
 
-/// Programs of each side, and how often each of them has its turn.
+/// The number of programs of each side, and of sections of each program.
 const OF_EACH: usize = 2;
 const SECTIONS: usize = 25;
 
@@ -15,12 +15,12 @@ fn locks(server: &RedisServer, options: &str) -> Locks {
     Locks::connect(&format!("redis://127.0.0.1:{}?{options}", server.port())).unwrap()
 }
 
-/// Ours and theirs take turns: nobody meets another, and everybody gets through.
+/// Programs of both sides share a lock: no sections overlap, and all programs end.
 fn take_turns(kind: &str, options: &str) {
     let server = RedisServer::start(&[]);
     let port = server.port().to_string();
     let theirs = (0..OF_EACH).map(|_| Neighbour::start(kind, "turns", &port, "shared", SECTIONS)).collect();
-    // A client of its own each, as processes have.
+    // Each thread has its own client, like a separate process.
     let ours: Vec<_> = (0..OF_EACH).map(|_| locks(&server, options)).collect();
     turns::take_turns(&server, (&ours, |locks| locks.mutex("shared")), theirs, SECTIONS);
 }
@@ -30,7 +30,7 @@ fn redis_py() {
     take_turns("redis-py", "");
 }
 
-/// Its waiters sleep for ever, unless our releases wake them.
+/// Its waiters sleep until a release wakes them.
 #[test]
 fn python_redis_lock() {
     take_turns("python-redis-lock", "wake=prl");
@@ -56,12 +56,12 @@ fn npm_redis_semaphore_mutex() {
     take_turns("mutex", "prefix=mutex:");
 }
 
-/// Its lock is a sorted set: we wait while it stands, and it fails while ours does.
+/// Its lock is a sorted set: our claims wait for it, and it fails while we hold.
 #[test]
 fn npm_redis_semaphore_semaphore() {
     let server = RedisServer::start(&[]);
     let mut theirs = Neighbour::start("semaphore", "hold", &server.port().to_string(), "shared", 0);
-    assert_eq!(theirs.says(), "held");
+    assert_eq!(theirs.first_line(), "held");
     let locks = locks(&server, "prefix=semaphore:");
     let request = locks.mutex("shared").blocking();
     assert!(request.try_acquire().unwrap_err().is_taken());
@@ -70,6 +70,6 @@ fn npm_redis_semaphore_semaphore() {
     theirs.finish();
     let guard = waits.join().unwrap().unwrap();
     let mut theirs = Neighbour::start("semaphore", "hold", &server.port().to_string(), "shared", 0);
-    assert_eq!(theirs.says(), "", "it does not hold");
+    assert_eq!(theirs.first_line(), "", "the other program does not hold");
     guard.release_blocking().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Beside Redisson, under the same names: URLs with `layout=redisson`.
+//! Redisson and leasehold with `layout=redisson` share names.
 
 use std::{path::Path, thread::spawn, time::Duration};
 
@@ -6,15 +6,15 @@ use leasehold::{Locks, Request};
 use leasehold_testkit::server::{RedisCluster, RedisSentinels, RedisServer};
 
 use crate::{
-    groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined, move_slot},
+    groups::{Contest, ROUNDS, SIDES, ServerFault, expect_no_overlap, joined, move_slot},
     java, turns,
 };
 
 const KEY: &str = "lock:shared";
-/// Programs of each side, and how often each of them has its turn.
+/// The number of programs of each side, and of sections of each program.
 const OF_EACH: usize = 2;
 const SECTIONS: usize = 40;
-/// For so long a waiter of Redisson's sleeps without a message: longer than anybody here waits for it.
+/// A ttl that outlasts the test. Without a message a waiter of Redisson sleeps for this time.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn url(port: u16) -> String {
@@ -25,13 +25,13 @@ fn locks(server: &RedisServer) -> Locks {
     Locks::connect(&url(server.port())).unwrap()
 }
 
-/// Ours and theirs take turns: nobody meets another, and everybody gets through.
+/// Programs of both sides share a lock: no sections overlap, and all programs end.
 fn take_turns(kind: &str, ours: fn(&Locks) -> Request) {
     let server = RedisServer::start(&[]);
     let port = server.port().to_string();
     let sections = SECTIONS.to_string();
     let theirs = (0..OF_EACH).map(|_| java::start(&["turns", kind, &port, KEY, &sections])).collect();
-    // A client of its own each, as processes have.
+    // Each thread has its own client, like a separate process.
     let clients: Vec<_> = (0..OF_EACH).map(|_| locks(&server)).collect();
     turns::take_turns(&server, (&clients, ours), theirs, SECTIONS);
 }
@@ -61,9 +61,9 @@ fn write_lock() {
     take_turns("write", |locks| locks.rw("shared").write());
 }
 
-/// Each kind of theirs, and what of ours shares with it.
+/// Each kind of lock of Redisson, with each kind of ours.
 #[test]
-fn each_side_is_told_that_the_other_holds_and_readers_share() {
+fn each_program_sees_the_holds_of_the_other_and_readers_share() {
     let server = RedisServer::start(&[]);
     let port = server.port().to_string();
     let locks = locks(&server);
@@ -75,7 +75,7 @@ fn each_side_is_told_that_the_other_holds_and_readers_share() {
     ];
     for kind in ["lock", "spin", "fenced", "fair", "write", "read"] {
         let mut theirs = java::start(&["hold", kind, &port, KEY]);
-        assert_eq!(theirs.says(), "held", "{kind}");
+        assert_eq!(theirs.first_line(), "held", "{kind}");
         for (at, request) in ours.iter().enumerate() {
             let got = request.blocking().try_acquire();
             assert_eq!(got.is_ok(), kind == "read" && at == 2, "{kind}, {at}: {:?}", got.err());
@@ -85,7 +85,7 @@ fn each_side_is_told_that_the_other_holds_and_readers_share() {
             let guard = request.blocking().acquire().unwrap();
             let mut theirs = java::start(&["hold", kind, &port, KEY]);
             let shares = kind == "read" && at == 2;
-            assert_eq!(theirs.says(), if shares { "held" } else { "taken" }, "{kind}, {at}");
+            assert_eq!(theirs.first_line(), if shares { "held" } else { "taken" }, "{kind}, {at}");
             theirs.finish();
             assert!(guard.check(), "{kind}, {at}");
             guard.release_blocking().unwrap();
@@ -94,9 +94,9 @@ fn each_side_is_told_that_the_other_holds_and_readers_share() {
     assert_eq!(server.command(&["EXISTS", KEY]), ["0"]);
 }
 
-/// By a message: they sleep for as long as ours lasted when they looked.
+/// A message wakes the waiters of Redisson, which otherwise sleep until the end of the lease that they saw.
 #[test]
-fn who_waits_of_redissons_wakes_at_once_when_ours_lets_go_and_ours_when_redissons_does() {
+fn a_release_wakes_the_waiters_of_the_other_program() {
     let server = RedisServer::start(&[]);
     let port = server.port().to_string();
     let locks = locks(&server);
@@ -113,7 +113,7 @@ fn who_waits_of_redissons_wakes_at_once_when_ours_lets_go_and_ours_when_redisson
         guard.release_blocking().unwrap();
         theirs.finish();
         let mut theirs = java::start(&["hold", kind, &port, KEY]);
-        assert_eq!(theirs.says(), "held", "{kind}");
+        assert_eq!(theirs.first_line(), "held", "{kind}");
         let request = locks.mutex("shared").blocking();
         let waits = spawn(move || request.acquire());
         theirs.finish();
@@ -121,15 +121,15 @@ fn who_waits_of_redissons_wakes_at_once_when_ours_lets_go_and_ours_when_redisson
     }
 }
 
-/// One after the other inside, whoever is killed there; and tokens grow over both sides.
-fn killed_inner(kind: &str) {
+/// Holders of both sides are killed. No sections overlap, and tokens grow over both sides.
+fn kill_holders(kind: &str) {
     let server = RedisServer::start(&[]);
-    // A FencedLock is in use: from then on its tokens and ours are one sequence.
+    // A FencedLock is in use, so its tokens and ours are one sequence.
     server.command(&["SET", "redisson_lock_token:{lock:shared}", "0"]);
     let dir = tempfile::tempdir().unwrap();
-    let places = server.port().to_string();
+    let addresses = server.port().to_string();
     let mut contest =
-        Contest::of(dir.path(), &url(server.port()), java::words(&["until", kind, &places, KEY]));
+        Contest::of(dir.path(), &url(server.port()), java::command_line(&["until", kind, &addresses, KEY]));
     for _ in 0..ROUNDS {
         SIDES.iter().for_each(|side| contest.kill(side));
     }
@@ -138,31 +138,32 @@ fn killed_inner(kind: &str) {
 
 #[test]
 fn r_locks_and_ours_whose_holders_are_killed() {
-    killed_inner("lock");
+    kill_holders("lock");
 }
 
 #[test]
 fn fenced_locks_and_ours_whose_holders_are_killed() {
-    killed_inner("fenced");
+    kill_holders("fenced");
 }
 
 #[test]
 fn fair_locks_and_ours_whose_holders_are_killed() {
-    killed_inner("fair");
+    kill_holders("fair");
 }
 
 #[test]
 fn by_sentinels() {
     let mut servers = RedisSentinels::start();
-    let places = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
+    let addresses = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
     let dir = tempfile::tempdir().unwrap();
     let url = format!("{}?layout=redisson", servers.url());
-    let mut contest = Contest::of(dir.path(), &url, java::words(&["until", "lock", &places, KEY]));
-    let planned = Strike { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
+    let mut contest = Contest::of(dir.path(), &url, java::command_line(&["until", "lock", &addresses, KEY]));
+    let planned =
+        ServerFault { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
-            contest.strike(side, &mut servers, &planned);
+            contest.inject(side, &mut servers, &planned);
         }
     }
     expect_no_overlap(&contest.finish("Redisson, Sentinel"));
@@ -179,24 +180,25 @@ fn on_a_cluster() {
     expect_no_overlap(&contest.finish("Redisson, Cluster"));
 }
 
-/// Redisson 4.7.0 by `SUBSCRIBE`: once it listened by `SSUBSCRIBE`, as by default, in a slot that moves, it never does so again.
+/// Redisson 4.7.0 uses plain channels here. By default it uses sharded channels, and does not subscribe again after the
+/// slot has moved.
 #[test]
 fn on_a_cluster_whose_slot_moves() {
     let mut servers = RedisCluster::start();
     let dir = tempfile::tempdir().unwrap();
     let mut contest = in_cluster(&servers, "plain-cluster", dir.path());
-    let moved = Strike { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
+    let moved = ServerFault { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
-            contest.strike(side, &mut servers, &moved);
+            contest.inject(side, &mut servers, &moved);
         }
     }
     expect_no_overlap(&contest.finish("Redisson, Cluster, slots move"));
 }
 
 fn in_cluster<'a>(servers: &RedisCluster, kind: &str, dir: &'a Path) -> Contest<'a> {
-    let places = format!("{kind}:{}", joined(&servers.ports()));
+    let addresses = format!("{kind}:{}", joined(&servers.ports()));
     let url = format!("{}?layout=redisson", servers.url());
-    Contest::of(dir, &url, java::words(&["until", "lock", &places, KEY]))
+    Contest::of(dir, &url, java::command_line(&["until", "lock", &addresses, KEY]))
 }

@@ -1,4 +1,5 @@
-//! On three independent Redis masters, beside the Redlocks of other programs: each excludes the other, also when a holder is killed.
+//! Redlocks of other packages on three independent Redis masters: leasehold and each package exclude each other, even
+//! when a holder is killed.
 
 use std::{path::Path, process::Command};
 
@@ -7,17 +8,17 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::{
     go,
-    groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined},
+    groups::{Contest, ROUNDS, SIDES, ServerFault, expect_no_overlap, joined},
     packages::Neighbour,
     turns,
 };
 
-/// Programs of each side, and how often each of them has its turn.
+/// The number of programs of each side, and of sections of each program.
 const OF_EACH: usize = 2;
 const SECTIONS: usize = 15;
-/// What the clocks of nodes are ahead, in seconds: so long they seem to have run, and each has a vote.
+/// How many seconds the clocks of the nodes are ahead, so that each node seems to be old enough for a vote.
 const AGE: i64 = 1_000_000;
-/// The lease of who is killed, in ms.
+/// The ttl of a holder that is killed, in milliseconds.
 const LEASE: &str = "3000";
 
 fn nodes() -> Vec<RedisServer> {
@@ -54,18 +55,18 @@ fn theirs(kind: &str, what: &str, nodes: &[RedisServer], number: &str) -> Neighb
     Neighbour::run(command)
 }
 
-fn stands_beside(kind: &str, prefix: &str) {
+fn exclude_each_other(kind: &str, prefix: &str) {
     let nodes = nodes();
     let ours = locks(&nodes, prefix);
     let request = ours.mutex("shared").blocking();
-    // One of theirs holds, and is killed: ours waits for its lease.
+    // A holder of the other package is killed, and our claim waits for the end of its lease.
     let mut holder = theirs(kind, "hold", &nodes, LEASE);
-    assert_eq!(holder.says(), "held");
+    assert_eq!(holder.first_line(), "held");
     assert!(request.try_acquire().unwrap_err().is_taken());
     drop(holder);
     let guard = request.acquire().unwrap();
     let mut other = theirs(kind, "try", &nodes, LEASE);
-    assert_eq!(other.says(), "taken");
+    assert_eq!(other.first_line(), "taken");
     other.finish();
     guard.release_blocking().unwrap();
     take_turns(kind, prefix, &nodes);
@@ -79,53 +80,53 @@ fn take_turns(kind: &str, prefix: &str, nodes: &[RedisServer]) {
 
 #[test]
 fn npm_redlock_4_on_three_masters() {
-    stands_beside("redlock4", "lock:");
+    exclude_each_other("redlock4", "lock:");
 }
 
 #[test]
 fn npm_redlock_5_on_three_masters() {
-    stands_beside("redlock5", "lock:");
+    exclude_each_other("redlock5", "lock:");
 }
 
 #[test]
 fn redlock_py() {
-    stands_beside("redlock-py", "lock:");
+    exclude_each_other("redlock-py", "lock:");
 }
 
 #[test]
 fn pottery() {
-    stands_beside("pottery", "redlock:");
+    exclude_each_other("pottery", "redlock:");
 }
 
-/// Whoever is inside is killed, and a node hangs while somebody of each side is.
+/// Holders are killed, and a node hangs while a program of each side holds.
 #[test]
 fn redsync() {
     let mut nodes = nodes();
     let servers = ports(&nodes);
     let mut other = go::start(&["hold", &servers, "lock:shared", LEASE]);
-    assert_eq!(other.says(), "held");
+    assert_eq!(other.first_line(), "held");
     let ours = locks(&nodes, "lock:");
     assert!(ours.mutex("shared").blocking().try_acquire().unwrap_err().is_taken());
     other.finish();
     let guard = ours.mutex("shared").blocking().acquire().unwrap();
     let mut other = go::start(&["try", &servers, "lock:shared", LEASE]);
-    assert_eq!(other.says(), "taken");
+    assert_eq!(other.first_line(), "taken");
     other.finish();
     guard.release_blocking().unwrap();
 
     let dir = tempfile::tempdir().unwrap();
-    let theirs = go::words(&["until", &servers, "lock:shared"]);
+    let theirs = go::command_line(&["until", &servers, "lock:shared"]);
     let mut contest = Contest::of(dir.path(), &url(&nodes, "lock:"), theirs);
     for at in 0..ROUNDS {
-        // Which node it is, is another each time.
-        let hangs: Strike<Vec<RedisServer>> = Strike {
+        // Another node in each round.
+        let hangs: ServerFault<Vec<RedisServer>> = ServerFault {
             begin: if at == 0 { |nodes| pause(nodes, 0) } else { |nodes| pause(nodes, 2) },
             end: |nodes, node| nodes[node].resume(),
             loses: false,
         };
         for side in SIDES {
             contest.kill(side);
-            contest.strike(side, &mut nodes, &hangs);
+            contest.inject(side, &mut nodes, &hangs);
         }
     }
     expect_no_overlap(&contest.finish("redsync, three masters"));

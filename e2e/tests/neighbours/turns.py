@@ -1,9 +1,9 @@
-"""A program that takes turns under a lock of redis-py, on servers that fail over, and writes down each turn.
+"""A program that shares a lock of redis-py with other programs, on servers that fail over, and records its sections.
 
 usage: turns.py sentinel|cluster WHERE KEY TTL DIRECTORY WHO
 
-WHERE is a list of ports, and for Sentinels the name of their master behind a slash. TTL is in milliseconds. The directory is that of
-leasehold's own programs, see e2e/src/turns.rs.
+WHERE is a list of ports; for Sentinels with a slash and the name of their master. TTL is in milliseconds. All programs
+share the directory: see e2e/src/turns.rs.
 """
 
 import os
@@ -52,16 +52,16 @@ while not is_over():
         if server is None:
             server = connect()
         lock = server.lock(key, timeout=ttl, thread_local=False)
-        # Its lease lasts at least from before it was asked for.
+        # The lease counts from before the request.
         begun = time.monotonic()
         if not lock.acquire(blocking=False):
             time.sleep(0.02)
             continue
     except (redis.RedisError, OSError):
-        # Nobody is the master just now. What it may have been given all the same lapses.
+        # There is no master now. A lock that was taken without an answer expires.
         time.sleep(0.05)
         continue
-    # It renews nothing, so it is out before its lease ends.
+    # This program renews no lease, so it leaves its section before the lease ends.
     if time.monotonic() - begun < ttl / 4:
         os.write(journal, f"enter {who} -\n".encode())
         while lingers() and time.monotonic() - begun < ttl * 3 / 4:

@@ -1,4 +1,4 @@
-//! Sections in turns with other programs on one Redis: a key says that somebody is inside, and a count must lose no section.
+//! Sections of several programs on one Redis: a key marks a program in its section, and a counter shows lost sections.
 
 use std::thread::scope;
 
@@ -7,8 +7,8 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::packages::Neighbour;
 
-/// Runs sections of ours, one thread for each client, beside `theirs`, of which each has as many. Checks that no two programs were
-/// inside at once.
+/// Runs `sections` sections on a thread for each of our clients, while each of the other programs runs as many. Asserts
+/// that no two sections overlapped and that none was lost.
 pub(crate) fn take_turns(
     server: &RedisServer,
     (ours, request): (&[Locks], fn(&Locks) -> Request),
@@ -16,24 +16,24 @@ pub(crate) fn take_turns(
     sections: usize,
 ) {
     let all = (ours.len() + theirs.len()) * sections;
-    let says = |command: &[&str]| server.command(command).join("");
+    let command = |command: &[&str]| server.command(command).join("");
     scope(|scope| {
         for locks in ours {
             scope.spawn(|| {
                 for _ in 0..sections {
                     let guard = request(locks).blocking().acquire().unwrap();
-                    if says(&["SET", "inside", "rust", "NX"]) != "OK" {
-                        says(&["INCR", "overlaps"]);
+                    if command(&["SET", "inside", "rust", "NX"]) != "OK" {
+                        command(&["INCR", "overlaps"]);
                     }
-                    let count: usize = says(&["GET", "count"]).parse().unwrap_or(0);
-                    says(&["SET", "count", &(count + 1).to_string()]);
-                    says(&["DEL", "inside"]);
+                    let count: usize = command(&["GET", "count"]).parse().unwrap_or(0);
+                    command(&["SET", "count", &(count + 1).to_string()]);
+                    command(&["DEL", "inside"]);
                     guard.release_blocking().unwrap();
                 }
             });
         }
     });
     theirs.into_iter().for_each(Neighbour::finish);
-    assert_eq!(says(&["GET", "overlaps"]), "", "nobody was inside with another");
-    assert_eq!(says(&["GET", "count"]), all.to_string(), "no section was lost");
+    assert_eq!(command(&["GET", "overlaps"]), "", "no two programs were in the section at once");
+    assert_eq!(command(&["GET", "count"]), all.to_string(), "no section was lost");
 }

@@ -1,4 +1,4 @@
-//! Servers whose clocks are set forward and back, or differ from ours: R3.
+//! R3: server clocks that step forward or back, or differ from the client's clock.
 
 use std::{thread::sleep, time::Duration};
 
@@ -11,41 +11,41 @@ use crate::rig::{Rig, acquire};
 const TTL: Duration = Duration::from_secs(600);
 
 #[test]
-fn a_clock_set_forward_ends_the_hold_on_the_server_and_the_holder_is_told_at_once() {
+fn a_forward_clock_step_past_the_lease_is_reported_as_a_loss() {
     let rig = Rig::of(RedisServer::with_clock(&[]));
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
     let token = guard.token();
     assert!(guard.remaining().unwrap() > TTL / 2);
     rig.server.set_clock(3600);
-    // A request of the holder's process reaches the server, as its renewals do every third of the ttl.
+    // Any request of the holder's client shows it the step. Renewals do too, but none is due here.
     let _ = acquire(&locks, "b").release_blocking();
-    rig.until("the holder is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
     let next = acquire(&other, "a");
     assert!(next.token() > token);
 }
 
 #[test]
-fn a_clock_set_forward_by_less_than_the_lease_costs_a_renewal() {
+fn a_small_forward_clock_step_causes_a_renewal() {
     let rig = Rig::of(RedisServer::with_clock(&[]));
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
     let fixed = locks.mutex("f").ttl(TTL).renew(false).blocking().acquire().unwrap();
     rig.server.set_clock(200);
-    // A server that reads its clock less often (Valkey) may grant this before the step, and end it by the step.
+    // A server that reads its clock less often (Valkey) may grant this before the step, which then ends the hold.
     let _ = acquire(&locks, "b").release_blocking();
-    let left = |key: &str| rig.says(&["PTTL", key]).parse::<u64>().unwrap();
+    let left = |key: &str| rig.command(&["PTTL", key]).parse::<u64>().unwrap();
     rig.until("it is renewed", || left("lock:a") > 590_000);
-    rig.until("it is believed in again", || guard.check() && fixed.check());
+    rig.until("it is valid again", || guard.check() && fixed.check());
     assert!(Duration::from_millis(left("lock:f")) + Duration::from_millis(1) >= fixed.remaining().unwrap());
     guard.release_blocking().unwrap();
     fixed.release_blocking().unwrap();
 }
 
 #[test]
-fn a_clock_set_back_keeps_holds_and_tokens_in_order() {
-    with_room(Duration::from_secs(2), "renewed all the while", |ttl| {
+fn a_backward_clock_step_keeps_holds_and_token_order() {
+    with_room(Duration::from_secs(2), "the renewals were in time", |ttl| {
         let rig = Rig::of(RedisServer::with_clock(&[]));
         let (locks, other) = (rig.locks(), rig.locks());
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
@@ -57,8 +57,8 @@ fn a_clock_set_back_keeps_holds_and_tokens_in_order() {
         }
         let next = acquire(&other, "a");
         assert!(next.token() > token, "{} after {token}", next.token());
-        let floor: i64 = rig.says(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
-        assert!(floor > 3600, "the floor lasts until an hour after the time of the token: {floor}");
+        let floor: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
+        assert!(floor > 3600, "the counter lasts until an hour after the time of the token: {floor}");
         true
     });
 }
@@ -72,25 +72,25 @@ fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
     let next = acquire(&other, "a");
     assert!(next.token() > guard.token());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
-    assert!(next.check(), "the late release harmed nobody");
+    assert!(next.check(), "the late release affects no other hold");
     next.release_blocking().unwrap();
 }
 
 #[test]
-fn a_clock_that_is_far_from_ours_is_told_and_lowers_nothing() {
+fn the_guarantee_reports_a_server_clock_far_from_the_client() {
     let rig = Rig::of(RedisServer::with_clock(&["--appendonly", "yes", "--appendfsync", "always"]));
     let engine = rig.engine();
-    let told = || {
+    let clock_note = || {
         let guarantee = rig.run(engine.guarantee()).unwrap();
         assert_eq!(guarantee.level, Level::LeaseBounded);
         guarantee.notes.into_iter().find(|note| note.contains("ours")).unwrap_or_default()
     };
-    assert_eq!(told(), "");
+    assert_eq!(clock_note(), "");
     for (seconds, words) in [(3600, "ahead of ours"), (-3600, "behind ours")] {
         rig.server.set_clock(seconds);
-        let note = told();
+        let note = clock_note();
         assert!(note.contains(words) && note.contains("not affected"), "{note}");
     }
     rig.server.set_clock(0);
-    assert_eq!(told(), "");
+    assert_eq!(clock_note(), "");
 }

@@ -11,8 +11,8 @@ use leasehold_testkit::{
 
 use crate::{
     cluster_rig::ClusterRig,
-    conformance::{PASSWORD, has_rights_on_channels, without_channels},
-    oracle::answers_as_the_oracle,
+    conformance::{PASSWORD, has_rights_on_channels, without_channel_rights},
+    oracle::compare_with_memory_engine,
     rig::{PATIENCE, acquire, major},
     sentinel_rig::locks_of,
 };
@@ -37,7 +37,7 @@ impl Harness for ClusterRig {
     }
 
     fn takes(&self, name: &Name) -> bool {
-        // The braces contain a hash tag, or nothing.
+        // Redisson's layout needs a hash tag between the braces; the default layout accepts every name.
         let (_, behind) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
         !self.redisson || behind.find('}').is_some_and(|length| length > 0)
     }
@@ -47,26 +47,26 @@ impl Harness for ClusterRig {
     }
 }
 
-/// The rights that docs/engines/redis-cluster.md tells operators to give.
+/// The documented rights: see docs/engines/redis-cluster.md.
 const USERS: &str = include_str!("../../../../docs/engines/redis-cluster.acl");
 
-/// Whether the servers have channels of slots: since Redis 7.0.
+/// Whether the servers have sharded channels: since Redis 7.0.
 fn has_channels_of_slots() -> bool {
     let server = RedisServer::start(&[]);
     major(|words| server.command(words)) >= 7
 }
 
-/// The file of users without the rights that this server does not know, as docs/engines/redis-cluster.md says. Before
-/// Redis 7.0 there are no channels of slots; Redis 6.0 has no rights on channels at all.
+/// Removes the rights that this server does not know, as docs/engines/redis-cluster.md describes: sharded channels
+/// before Redis 7.0, and all rights on channels on Redis 6.0.
 fn for_this_server(users: &str) -> String {
     if has_channels_of_slots() {
         return users.to_owned();
     }
     let users = users.replace(" +ssubscribe +spublish", "");
-    if has_rights_on_channels() { users } else { without_channels(&users) }
+    if has_rights_on_channels() { users } else { without_channel_rights(&users) }
 }
 
-/// A cluster with those users; the clients log in as `name`.
+/// A cluster with the documented users; the clients log in as `name`.
 fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
@@ -79,15 +79,15 @@ fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
 }
 
 #[test]
-fn the_redis_engine_conforms_on_a_cluster_with_the_rights_of_an_operator() {
+fn the_engine_conforms_on_a_cluster_with_operator_rights() {
     let (_directory, rig) = as_user("leasehold-operator", 3);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Like servers before Redis 7.0: no channels of slots, and only the old protocol.
+/// Like servers before Redis 7.0: no sharded channels, and only the old protocol.
 #[test]
-fn the_redis_engine_conforms_on_a_cluster_of_old_servers() {
+fn the_engine_conforms_on_a_cluster_of_old_servers() {
     let old = ["--rename-command", "HELLO", "", "--rename-command", "SPUBLISH", ""];
     let old = if has_channels_of_slots() { &old[..] } else { &old[..3] };
     let report = suite::engine(&ClusterRig::with(3, 0, old));
@@ -95,7 +95,7 @@ fn the_redis_engine_conforms_on_a_cluster_of_old_servers() {
 }
 
 #[test]
-fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() {
+fn locker_rights_on_a_cluster_allow_locking_and_nothing_else() {
     let (_directory, rig) = as_user("leasehold", 0);
     let (locks, other) = (rig.locks(), rig.locks());
     let reader = locks.rw("r").read().blocking().acquire_within(PATIENCE).unwrap();
@@ -103,7 +103,7 @@ fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() 
     let guard = acquire(&locks, "m");
     let waiting = rig.runtime().spawn(other.mutex("m").acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("m").waiters.len() == 1);
-    let (slot, _, to) = rig.ends("m");
+    let (slot, _, to) = rig.slot_and_nodes("m");
     rig.cluster().open_slot(slot, to).unwrap();
     rig.cluster().move_keys(slot, 100).unwrap();
     rig.run(guard.confirm()).unwrap();
@@ -131,14 +131,14 @@ fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() 
     .chain(channels)
     {
         let login = ["--user", "leasehold", "--pass", PASSWORD, "--no-auth-warning"];
-        let said = redis_command(port, &[&login, command].concat());
-        let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-        assert!(said.contains("NOPERM"), "{command:?}: {said}");
+        let output = redis_command(port, &[&login, command].concat());
+        let output = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.contains("NOPERM"), "{command:?}: {output}");
     }
 }
 
 #[test]
-fn replicas_are_waited_for_in_a_cluster_with_two_rights_more() {
+fn waiting_for_replicas_in_a_cluster_needs_two_more_rights() {
     let (_directory, rig) = as_user("leasehold", 3);
     let locks = || locks_of(rig.config.clone().wait(1));
     let error = locks().mutex("a").blocking().acquire().unwrap_err();
@@ -151,7 +151,7 @@ fn replicas_are_waited_for_in_a_cluster_with_two_rights_more() {
 }
 
 #[test]
-fn a_cluster_answers_as_the_oracle_does() {
+fn a_cluster_agrees_with_the_memory_engine() {
     let rig = ClusterRig::with(3, 0, &[]);
-    answers_as_the_oracle(|| rig.engine(), 100);
+    compare_with_memory_engine(|| rig.engine(), 100);
 }

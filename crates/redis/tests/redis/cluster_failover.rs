@@ -13,17 +13,17 @@ use leasehold_redis::Config;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, hold},
+    cluster_rig::{ClusterRig, granted, hold_of},
     rig::{PATIENCE, acquire, local},
 };
 
-/// Longer than a fail-over takes on a busy machine, with nodes that wait 5 s before they take another for down.
+/// Longer than a fail-over takes on a busy machine. The nodes consider another node down after 5 s.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Waits until the replicas of a node have all of its data.
-fn replicated(rig: &ClusterRig, node: usize) {
+fn wait_for_replica(rig: &ClusterRig, node: usize) {
     let offset = |line: &str, key: &str| line.trim().strip_prefix(key).map(str::to_owned);
-    rig.until("the replica has it", || {
+    rig.until("the replica has all data", || {
         let cluster = rig.cluster();
         let info = cluster.command(node, &["INFO", "replication"]);
         let master = info.iter().find_map(|line| offset(line, "master_repl_offset:"));
@@ -37,9 +37,9 @@ fn replicated(rig: &ClusterRig, node: usize) {
 }
 
 #[test]
-fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
+fn holds_and_waiters_survive_a_killed_cluster_master() {
     let rig = ClusterRig::new();
-    let (slot, from, _) = rig.ends("{x}");
+    let (slot, from, _) = rig.slot_and_nodes("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
     let guards: Vec<Guard> = (0..20)
         .map(|number| {
@@ -50,7 +50,7 @@ fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
         .map(|number| rig.runtime().spawn(other.mutex(format!("{{x}}{number}")).acquire_within(PATIENCE * 2)))
         .collect();
     rig.until("they wait", || (0..20).all(|number| rig.show(&format!("{{x}}{number}")).waiters.len() == 1));
-    replicated(&rig, from);
+    wait_for_replica(&rig, from);
     rig.cluster().kill(from);
     let now = rig.cluster().owner(slot);
     assert_ne!(now, from);
@@ -66,12 +66,12 @@ fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
     }
 }
 
-/// A hold that the replica never had is reported as lost, and is not valid beside another one.
+/// The replica never had the hold. It is reported as lost, and is never valid together with its successor.
 #[test]
-fn a_hold_that_was_lost_with_its_master_is_told_lost() {
+fn a_hold_lost_with_its_master_is_reported_lost() {
     let mut rig = ClusterRig::new();
-    let (slot, from, other) = rig.ends("{x}");
-    // The client meets the replica for the first time after its promotion.
+    let (slot, from, other) = rig.slot_and_nodes("{x}");
+    // The client connects to the replica for the first time after its promotion.
     let seed = rig.cluster().ports()[other];
     rig.config = Config::cluster(vec![local(seed)]);
     let replica = from + 3;
@@ -82,50 +82,50 @@ fn a_hold_that_was_lost_with_its_master_is_told_lost() {
     rig.cluster().kill(from);
     rig.cluster().heal(replica);
     rig.until("the replica is the owner", || rig.cluster().owner(slot) == replica);
-    rig.until("the loss is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     let next = acquire(&rig.locks(), "{x}");
     assert!(next.token().number > guard.token().number);
 }
 
 #[test]
-fn a_planned_fail_over_a_forced_one_and_a_takeover_end_no_hold() {
+fn no_kind_of_fail_over_ends_a_hold() {
     let rig = ClusterRig::new();
-    let (slot, first, _) = rig.ends("{x}");
+    let (slot, first, _) = rig.slot_and_nodes("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     let waiting = rig.runtime().spawn(other.mutex("{x}").acquire_within(PATIENCE * 3));
     rig.until("it waits", || rig.show("{x}").waiters.len() == 1);
     let mut owner = first;
-    for how in [RedisFailover::Plain, RedisFailover::Force, RedisFailover::Takeover] {
+    for kind in [RedisFailover::Plain, RedisFailover::Force, RedisFailover::Takeover] {
         rig.cluster().settle();
-        replicated(&rig, owner);
+        wait_for_replica(&rig, owner);
         let replica = if owner == first { first + 3 } else { first };
-        rig.cluster().failover(replica, how).unwrap();
-        rig.until("all know", || rig.cluster().owner(slot) == replica);
+        rig.cluster().failover(replica, kind).unwrap();
+        rig.until("all nodes know the new owner", || rig.cluster().owner(slot) == replica);
         owner = replica;
         rig.until("the hold is confirmed there", || rig.run(guard.confirm()).is_ok());
-        // In doubt for a moment, like every hold when a node was replaced.
-        rig.until("it is believed in again", || guard.check());
-        assert!(!waiting.is_finished(), "{how:?}");
+        // A replaced node puts the hold in doubt until it is confirmed.
+        rig.until("it is valid again", || guard.check());
+        assert!(!waiting.is_finished(), "{kind:?}");
     }
     let before = guard.token().number;
     guard.release_blocking().unwrap();
     assert!(rig.run(waiting).unwrap().unwrap().token().number > before);
 }
 
-/// When it runs again, it answers the requests in its socket.
+/// A resumed master answers the requests that waited in its socket.
 #[test]
-fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
+fn a_master_frozen_past_its_fail_over_validates_no_hold() {
     let rig = ClusterRig::of(RedisCluster::start());
-    let (slot, from, _) = rig.ends("{x}");
+    let (slot, from, _) = rig.slot_and_nodes("{x}");
     let (locks, other) = (rig.locks(), rig.locks());
     for _ in 0..2 {
         let owner = rig.cluster().owner(slot);
         let guard = locks.mutex("{x}").ttl(Duration::from_secs(6)).blocking().acquire_within(LONG).unwrap();
         let guard = Arc::new(Mutex::new(Some(guard)));
-        replicated(&rig, owner);
+        wait_for_replica(&rig, owner);
         rig.cluster().pause(owner);
-        rig.until("its replica has taken its place", || {
+        rig.until("its replica has taken over", || {
             let cluster = rig.cluster();
             (0..6)
                 .filter(|&node| node != owner)
@@ -146,11 +146,11 @@ fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
         });
         std::thread::sleep(Duration::from_millis(1500));
         rig.cluster().resume(owner);
-        // Kept on the new master, or lost: release it, if it still exists.
+        // The new master has the hold or has lost it: release it if it still exists.
         let ended = guard.lock().unwrap().take().unwrap().release_blocking();
         drop(ended);
         let next = rig.run(next).unwrap();
-        assert!(!both.load(Ordering::Relaxed), "two believed that they held");
+        assert!(!both.load(Ordering::Relaxed), "two holds were valid at once");
         next.release_blocking().unwrap();
         rig.cluster().settle();
     }
@@ -159,17 +159,17 @@ fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
 
 /// The master of one slot is gone; those of other slots are available.
 #[test]
-fn what_other_nodes_have_goes_on_while_one_is_down() {
+fn a_dead_node_does_not_affect_names_of_other_nodes() {
     let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);
     let engine = rig.engine();
     let names: Vec<_> = (0..60).map(|number| format!("n{number}")).collect();
-    let owners: Vec<_> = names.iter().map(|name| rig.ends(name).1).collect();
+    let owners: Vec<_> = names.iter().map(|name| rig.slot_and_nodes(name).1).collect();
     rig.run(async {
         let mut holds = Vec::new();
         for name in &names {
             let claim = rig.claim(name);
-            let grant = held(&engine, &claim).await;
-            holds.push(hold(&claim, &grant));
+            let grant = granted(&engine, &claim).await;
+            holds.push(hold_of(&claim, &grant));
         }
         rig.cluster().kill(0);
         let renewed = engine.renew(&holds).await;
@@ -189,16 +189,19 @@ fn what_other_nodes_have_goes_on_while_one_is_down() {
         assert_eq!(error.fault, leasehold_core::Fault::Retry, "{error:?}");
         rig.cluster().restart(0);
         rig.cluster().settle();
-        assert!(Inspect::show(&*engine, &name(false)).await.unwrap().holders.is_empty(), "it saved nothing");
+        assert!(
+            Inspect::show(&*engine, &name(false)).await.unwrap().holders.is_empty(),
+            "the node saved no data"
+        );
     });
 }
 
-/// A grant that too few replicas of its node have is given back and not returned.
+/// The engine releases a grant that too few replicas of its node have, and reports an error.
 #[test]
-fn replicas_of_the_node_of_a_name_are_waited_for() {
+fn a_grant_waits_for_replicas_of_its_own_node() {
     let mut rig = ClusterRig::new();
     rig.config = rig.config.clone().wait(1);
-    let (_, owner, _) = rig.ends("{x}");
+    let (_, owner, _) = rig.slot_and_nodes("{x}");
     let locks = rig.locks();
     acquire(&locks, "{x}").release_blocking().unwrap();
     rig.cluster().cut(owner + 3);
@@ -208,5 +211,5 @@ fn replicas_of_the_node_of_a_name_are_waited_for() {
     });
     let error = locks.mutex("{x}").blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("replicas"), "{error}");
-    rig.until("it was given back", || rig.cluster().command(owner, &["EXISTS", "lock:{x}"]) == ["0"]);
+    rig.until("the grant was released", || rig.cluster().command(owner, &["EXISTS", "lock:{x}"]) == ["0"]);
 }

@@ -1,4 +1,4 @@
-//! Holds of one slot of a Redis Cluster, which can share a request, are renewed together.
+//! Core renews the holds of one slot of a Redis Cluster together, because they can share a request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
 const HOLDS: u64 = 200;
 const TTL: Duration = Duration::from_secs(4);
 
-/// Judged by counts: 200 holds that were granted at 200 moments need some seven requests a round, of at most 32 holds
-/// each, and 200 requests if each hold is renewed when it is due. The bound is ten, because a busy machine may renew
-/// them in two parts.
+/// 200 holds that were granted at 200 moments need about seven requests a round, of at most 32 holds each. They would
+/// need 200 requests if each hold were renewed when it is due. The test allows one request for 16 renewals, because a
+/// busy machine may split a round in two.
 #[test]
-fn holds_of_a_slot_are_few_requests_whenever_they_came() {
+fn holds_of_one_slot_are_renewed_in_few_requests() {
     let rig = ClusterRig::with(3, 0, &[]);
     let counting = Arc::new(Counting::new(rig.engine()));
     let locks = Locks::builder(Arc::clone(&counting) as _).build();
@@ -29,19 +29,19 @@ fn holds_of_a_slot_are_few_requests_whenever_they_came() {
     let guards: Vec<Guard> = (0..HOLDS).map(acquire).collect();
     let renewed = || counting.count(Verb::Renew).items;
     let requests = || rig.calls()["evalsha"];
-    rig.until("all have been renewed twice, and meet", || renewed() >= 3 * HOLDS);
+    rig.until("each was renewed twice or more, so the renewals coincide", || renewed() >= 3 * HOLDS);
     let (first_request, first) = (requests(), renewed());
-    rig.until("they are renewed some times more", || renewed() >= first + 5 * HOLDS);
+    rig.until("each is renewed five times more", || renewed() >= first + 5 * HOLDS);
     let (renewed, requests) = (renewed() - first, requests() - first_request);
     assert!(requests * 16 <= renewed, "{requests} requests for {renewed} renewals");
     assert!(guards.iter().all(Guard::check));
 }
 
 #[test]
-fn names_are_in_the_group_of_their_slot_where_servers_share_the_slots() {
+fn the_group_of_a_name_is_its_cluster_slot() {
     let name = |name: &str| Name::new(name).unwrap();
     let cluster = RedisEngine::new(Config::cluster(vec![local(1)]), &Env::system());
-    // The specification's own examples.
+    // Examples from the specification of Redis Cluster.
     assert_eq!(cluster.group(&name("{user1000}.following")), cluster.group(&name("{user1000}.followers")));
     assert_eq!(cluster.group(&name("{foo}x")), Some(12_182));
     assert_eq!(Rig::new().engine().group(&name("{foo}x")), None, "any names share a request");

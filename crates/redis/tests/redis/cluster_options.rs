@@ -1,4 +1,4 @@
-//! The effect of engine options, and of keys beside the locks, on a Redis Cluster.
+//! Engine options and the fence on a Redis Cluster.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,9 +14,9 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// Their wake-ups are keys in other slots than the locks.
+/// The wake-up keys of these programs are in other slots than the locks.
 #[test]
-fn wakes_that_no_cluster_can_ring_are_refused() {
+fn wake_options_unsupported_by_a_cluster_are_refused() {
     let rig = ClusterRig::with(1, 0, &[]);
     for (wake, program) in [(Wake::PythonRedisLock, "python-redis-lock"), (Wake::Walrus, "walrus")] {
         let error = rig.config.clone().wake(wake).unwrap_err();
@@ -24,9 +24,9 @@ fn wakes_that_no_cluster_can_ring_are_refused() {
     }
 }
 
-/// A message reaches all nodes, wherever the lock is.
+/// A published message reaches all nodes, not only the node of the lock.
 #[test]
-fn a_release_rings_for_spring_at_every_node() {
+fn a_release_wakes_spring_at_every_node() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     rig.config = rig.config.clone().prefix("registry:").unwrap().wake(Wake::Spring).unwrap();
     let port = rig.cluster().ports()[0];
@@ -39,14 +39,14 @@ fn a_release_rings_for_spring_at_every_node() {
     for name in ["a", "b", "c", "d", "e"] {
         acquire(&locks, name).release_blocking().unwrap();
         lines.find(|line| line == "pmessage").unwrap();
-        let heard: Vec<_> = lines.by_ref().filter(|line| !line.starts_with('$')).take(3).collect();
+        let message: Vec<_> = lines.by_ref().filter(|line| !line.starts_with('$')).take(3).collect();
         let key = format!("registry:{name}");
-        assert_eq!(heard, ["registry-channel:*".to_owned(), format!("registry-channel:{key}"), key]);
+        assert_eq!(message, ["registry-channel:*".to_owned(), format!("registry-channel:{key}"), key]);
     }
 }
 
 #[test]
-fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
+fn a_fence_moves_with_the_slot_of_its_data() {
     let rig = ClusterRig::with(2, 0, &[]);
     let fence = Fence::new(rig.engine(), "{stock}");
     let write = |token: u64, key: &str| rig.run(fence.write(token, &[&["INCR", key]]));
@@ -56,7 +56,7 @@ fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
     rig.cluster().migrate_slot(slot, 1 - from).unwrap();
     assert_eq!(write(8, "{stock}:42").unwrap(), Guarded::Done(vec![Reply::Number(2)]));
     assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(8));
-    // A key on another node is not written, and the error says so.
+    // A write to a key on another node fails, and the error names the remedy.
     let is_elsewhere = |key: &String| {
         let cluster = rig.cluster();
         cluster.owner(cluster.slot(key)) == from
@@ -65,12 +65,16 @@ fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
     let error = write(9, &elsewhere).unwrap_err();
     assert_eq!(error.fault, Fault::Misconfigured, "{error}");
     assert!(error.message.contains("the same hash tag"), "{error}");
-    assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(9), "shown, though nothing was written");
+    assert_eq!(
+        write(7, "{stock}:42").unwrap(),
+        Guarded::Overtaken(9),
+        "the fence has seen token 9, although nothing was written"
+    );
 }
 
-/// A gap is observed, and a prefix applies to all keys of a name.
+/// The engine accepts both options; a prefix applies to all keys of a name.
 #[test]
-fn a_prefix_and_a_gap_are_those_of_one_server() {
+fn a_prefix_and_a_gap_work_as_on_one_server() {
     let mut rig = ClusterRig::with(2, 0, &[]);
     rig.config = rig.config.clone().prefix("team-a:").unwrap().gap(Duration::ZERO).connect_timeout(PATIENCE);
     let (locks, plain) = (rig.locks(), {

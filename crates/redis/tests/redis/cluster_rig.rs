@@ -1,4 +1,4 @@
-//! A fixture: a Redis Cluster and its clients.
+//! Fixture: a Redis Cluster and its clients.
 
 use std::{
     collections::BTreeMap,
@@ -12,17 +12,17 @@ use leasehold_testkit::server::{RedisCluster, RedisClusterOptions};
 
 use crate::rig::{PATIENCE, claim_of, local};
 
-/// A cluster, and the configuration of its clients.
+/// A cluster and the configuration of its clients.
 pub(crate) struct ClusterRig {
     cluster: Mutex<RedisCluster>,
     pub(crate) config: Config,
-    /// The names must suit Redisson's layout.
+    /// Whether the clients use Redisson's layout, which does not accept every name on a cluster.
     pub(crate) redisson: bool,
     runtime: tokio::runtime::Runtime,
 }
 
 impl ClusterRig {
-    /// Three masters and three replicas, with a timeout that a busy machine does not reach soon.
+    /// Three masters and three replicas. The node timeout is long, so that a busy machine causes no fail-over.
     pub(crate) fn new() -> Self {
         Self::with(3, 3, &[])
     }
@@ -48,18 +48,18 @@ impl ClusterRig {
         Arc::new(RedisEngine::new(self.config.clone(), &Env::system()))
     }
 
-    /// Locks as a program has them.
+    /// A new client.
     pub(crate) fn locks(&self) -> Locks {
         Locks::builder(self.engine()).build()
     }
 
-    /// A name as operators see it.
+    /// The operator's view of a name.
     pub(crate) fn show(&self, name: &str) -> View {
         let engine = self.engine();
         self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
     }
 
-    /// Runs what needs a runtime.
+    /// Runs a future on the runtime of the fixture.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -68,12 +68,12 @@ impl ClusterRig {
         &self.runtime
     }
 
-    /// An exclusive claim that may queue and lasts long.
+    /// An exclusive claim that may queue, with a long ttl.
     pub(crate) fn claim(&self, name: &str) -> Claim {
         claim_of(name)
     }
 
-    /// Waits until `done`, for an event that is certain to come.
+    /// Waits until `done` is true; panics after a long time.
     pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
@@ -82,8 +82,8 @@ impl ClusterRig {
         }
     }
 
-    /// The slot of a name, its owner, and a master that does not own it.
-    pub(crate) fn ends(&self, name: &str) -> (u16, usize, usize) {
+    /// The slot of a name, the node that owns the slot, and another master.
+    pub(crate) fn slot_and_nodes(&self, name: &str) -> (u16, usize, usize) {
         let cluster = self.cluster();
         let slot = cluster.slot(&format!("lock:{name}"));
         let from = cluster.owner(slot);
@@ -91,13 +91,13 @@ impl ClusterRig {
         (slot, from, to)
     }
 
-    /// The masters that own slots, by number.
+    /// The numbers of the masters.
     pub(crate) fn masters(&self) -> Vec<usize> {
         let cluster = self.cluster();
         (0..cluster.ports().len()).filter(|&node| cluster.is_master(node)).collect()
     }
 
-    /// Every key that should not remain at rest, as on one server.
+    /// The keys that must not remain at rest: see `Rig::leftovers`.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let remembers = "local c = redis.call('GET', KEYS[1])
             return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
@@ -107,13 +107,13 @@ impl ClusterRig {
         for node in masters {
             for key in cluster.command(node, &["KEYS", "*"]) {
                 let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-                let lapses =
+                let may_remain =
                     match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
                         Some('c') => cluster.command(node, &["EVAL", remembers, "1", &key]).concat() == "1",
                         Some(kind) => matches!(kind, 'd' | 's' | 't'),
                         None => false,
                     };
-                if !key.is_empty() && !lapses {
+                if !key.is_empty() && !may_remain {
                     left.push(key);
                 }
             }
@@ -141,18 +141,18 @@ impl ClusterRig {
     }
 }
 
-pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {
+pub(crate) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     let Claim { id, name, mode, ttl, .. } = claim.clone();
     Hold { id, name, mode, token: grant.token, ttl }
 }
 
-pub(crate) fn end(claim: &Claim, grant: Option<&Grant>) -> Release {
+pub(crate) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
     let Claim { id, name, mode, .. } = claim.clone();
     Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, keep: None }
 }
 
-/// The grant of a claim that is granted at once.
-pub(crate) async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
+/// Claims a free name, and returns its grant.
+pub(crate) async fn granted(engine: &RedisEngine, claim: &Claim) -> Grant {
     match engine.claim(claim, leasehold_core::How::Create).await {
         Ok(leasehold_core::Answer::Held(grant)) => grant,
         other => panic!("{other:?}"),

@@ -1,5 +1,4 @@
-//! Slots of a Redis Cluster that move, under holds and queues. The traps are those of the notes on Redis with several
-//! servers.
+//! Slots of a Redis Cluster that move while claims hold and wait for their names.
 
 use std::{
     sync::{Arc, Mutex},
@@ -13,21 +12,21 @@ use leasehold_redis::RedisEngine;
 use leasehold_testkit::server::RedisCluster;
 
 use crate::{
-    cluster_rig::{ClusterRig, end, held, hold},
+    cluster_rig::{ClusterRig, granted, hold_of, release_of},
     rig::{PATIENCE, acquire},
 };
 
-/// A name is in the slot of the text in its braces.
+/// How many names the migration tests use. All are in one slot, which the text in their braces decides.
 const NAMES: usize = 100;
 
-async fn waits(engine: &RedisEngine, claim: &Claim) {
+async fn must_wait(engine: &RedisEngine, claim: &Claim) {
     let answer = engine.claim(claim, How::Create).await;
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
-/// The grant that is pushed to a claim; the grant of a slow node on a busy machine is not dated.
-async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
-    let heard = async {
+/// Waits for the pushed grant of a claim, whether it has a time or not: on a busy machine a grant may have none.
+async fn pushed_grant(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
+    let granted_by_push = async {
         loop {
             for notification in engine.notifications().await {
                 if let Notification::Granted { id, grant, .. } = notification
@@ -38,12 +37,12 @@ async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, heard).await.expect("the grant is pushed")
+    tokio::time::timeout(PATIENCE, granted_by_push).await.expect("the grant is pushed")
 }
 
-/// Otherwise no script could use all keys of a name.
+/// A script can only use keys of one slot.
 #[test]
-fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
+fn all_keys_of_a_name_share_one_slot() {
     let rig = ClusterRig::with(3, 0, &[]);
     let (locks, other) = (rig.locks(), rig.locks());
     for name in ["a", "a}b", "{", "{}x", "}{", "{a}b", "a{b}c{d}", "ä{ö}"] {
@@ -65,9 +64,9 @@ fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// R18: one request about several slots is refused.
+/// R18: a server refuses a request about several slots, so the engine splits the batch.
 #[test]
-fn many_holds_of_many_slots_are_renewed_and_released_together() {
+fn renewals_and_releases_may_span_many_slots() {
     let rig = ClusterRig::with(3, 0, &[]);
     let engine = rig.engine();
     rig.run(async {
@@ -75,30 +74,30 @@ fn many_holds_of_many_slots_are_renewed_and_released_together() {
         for number in 0..300 {
             let mode = if number % 3 == 0 { Mode::Shared } else { Mode::Exclusive };
             let claim = Claim { mode, ..rig.claim(&format!("n{number}")) };
-            let grant = held(&engine, &claim).await;
+            let grant = granted(&engine, &claim).await;
             holds.push((claim, grant));
         }
-        // Claims that never existed, in between, get their own answers.
-        let is_nobody = |at: usize| at.is_multiple_of(7);
-        for at in (0..350).filter(|at| is_nobody(*at)) {
-            holds.insert(at, (rig.claim(&format!("nobody{at}")), holds[0].1.clone()));
+        // Unknown claims between the others get their own answers.
+        let is_unknown = |at: usize| at.is_multiple_of(7);
+        for at in (0..350).filter(|at| is_unknown(*at)) {
+            holds.insert(at, (rig.claim(&format!("unknown{at}")), holds[0].1.clone()));
         }
-        let renewals: Vec<_> = holds.iter().map(|(claim, grant)| hold(claim, grant)).collect();
+        let renewals: Vec<_> = holds.iter().map(|(claim, grant)| hold_of(claim, grant)).collect();
         let renewed = engine.renew(&renewals).await;
         assert_eq!(renewed.len(), renewals.len());
         for (at, answer) in renewed.iter().enumerate() {
-            let kept = matches!(answer, Renewed::Kept { .. });
+            let extended = matches!(answer, Renewed::Kept { .. });
             assert!(
-                if is_nobody(at) { matches!(answer, Renewed::Lost(_)) } else { kept },
+                if is_unknown(at) { matches!(answer, Renewed::Lost(_)) } else { extended },
                 "{at}: {answer:?}"
             );
         }
-        let releases: Vec<_> = holds.iter().map(|(claim, grant)| end(claim, Some(grant))).collect();
+        let releases: Vec<_> = holds.iter().map(|(claim, grant)| release_of(claim, Some(grant))).collect();
         let released = engine.release(&releases).await;
         for (at, answer) in released.iter().enumerate() {
             let freed = matches!(answer, Released::Freed);
             assert!(
-                if is_nobody(at) { matches!(answer, Released::NotThere) } else { freed },
+                if is_unknown(at) { matches!(answer, Released::NotThere) } else { freed },
                 "{at}: {answer:?}"
             );
         }
@@ -106,29 +105,33 @@ fn many_holds_of_many_slots_are_renewed_and_released_together() {
     assert!(rig.leftovers().is_empty());
 }
 
-/// PUBLISH would count the listeners at the node of the release; SPUBLISH counts the listeners of the slot.
+/// A release grants to a waiter only if a client listens. PUBLISH would count the listeners of one node; SPUBLISH
+/// counts all listeners of the slot.
 #[test]
-fn a_waiter_is_pushed_its_grant_wherever_it_and_the_releaser_are_connected() {
+fn a_pushed_grant_reaches_a_waiter_on_any_node() {
     let rig = ClusterRig::with(3, 0, &[]);
     let (here, there) = (rig.engine(), rig.engine());
     rig.run(async {
         for number in 0..20 {
             let (first, second) = (rig.claim(&format!("n{number}")), rig.claim(&format!("n{number}")));
-            let grant = held(&here, &first).await;
-            waits(&there, &second).await;
-            assert!(matches!(here.release(&[end(&first, Some(&grant))]).await[..], [Released::Freed]));
-            let next = pushed(&there, &second).await;
+            let grant = granted(&here, &first).await;
+            must_wait(&there, &second).await;
+            assert!(matches!(here.release(&[release_of(&first, Some(&grant))]).await[..], [Released::Freed]));
+            let next = pushed_grant(&there, &second).await;
             assert!(next.token.number > grant.token.number);
-            assert!(matches!(there.release(&[end(&second, Some(&next))]).await[..], [Released::Freed]));
+            assert!(matches!(
+                there.release(&[release_of(&second, Some(&next))]).await[..],
+                [Released::Freed]
+            ));
         }
     });
 }
 
-/// R14: no script fails after it has written, and none leaves a side key at the new node.
+/// R14: no script fails after a write, and none leaves a side key at the new node.
 #[test]
-fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_moves() {
+fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
     let rig = ClusterRig::with(3, 0, &[]);
-    let (slot, from, to) = rig.ends("{x}");
+    let (slot, from, to) = rig.slot_and_nodes("{x}");
     let engine = rig.engine();
     let claim = |number: usize, mode| Claim { mode, ..rig.claim(&format!("{{x}}{number}")) };
     let permits = Mode::Permits { count: 1, limit: 2 };
@@ -139,17 +142,18 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
     let mut grants = Vec::new();
     rig.run(async {
         for claim in &claims {
-            grants.push(held(&engine, claim).await);
+            grants.push(granted(&engine, claim).await);
         }
-        waits(&other, &waiting).await;
+        must_wait(&other, &waiting).await;
     });
     rig.cluster().open_slot(slot, to).unwrap();
-    // At each of these looks some keys are here and some there.
+    // In each round some keys are at the old node and some at the new one.
     loop {
         rig.run(async {
-            let holds: Vec<_> = claims.iter().zip(&grants).map(|(claim, grant)| hold(claim, grant)).collect();
+            let holds: Vec<_> =
+                claims.iter().zip(&grants).map(|(claim, grant)| hold_of(claim, grant)).collect();
             let renewed = engine.renew(&holds).await;
-            // The two keys of a shared hold may be apart just now: then there is no answer, and no loss.
+            // While the two keys of a shared hold are on different nodes, the answer is unknown, not a loss.
             let fits = |(renewed, claim): (&Renewed, &Claim)| match renewed {
                 Renewed::Kept { .. } => true,
                 Renewed::Unknown(error) => claim.mode != Mode::Exclusive && error.fault == Fault::Retry,
@@ -162,16 +166,19 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
                 assert!(error.message.contains(&format!("slot {slot} is moving")), "{error:?}");
             }
             let given_up = claim(98, Mode::Exclusive);
-            assert!(matches!(other.release(&[end(&given_up, None)]).await[..], [Released::Unknown(_)]));
+            assert!(matches!(
+                other.release(&[release_of(&given_up, None)]).await[..],
+                [Released::Unknown(_)]
+            ));
         });
         if rig.cluster().move_keys(slot, 1).unwrap() == 0 {
             break;
         }
     }
-    // The slot has moved completely; before, the engine created nothing at the new node.
+    // The slot has moved completely. Until now the engine created nothing at the new node.
     rig.run(async {
         let ends: Vec<_> =
-            claims[..6].iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+            claims[..6].iter().zip(&grants).map(|(claim, grant)| release_of(claim, Some(grant))).collect();
         let released = engine.release(&ends).await;
         assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
     });
@@ -179,24 +186,24 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
     rig.cluster().close_slot(slot).unwrap();
     rig.run(async {
         let holds: Vec<_> =
-            claims[6..].iter().zip(&grants[6..]).map(|(claim, grant)| hold(claim, grant)).collect();
+            claims[6..].iter().zip(&grants[6..]).map(|(claim, grant)| hold_of(claim, grant)).collect();
         let renewed = engine.renew(&holds).await;
         assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
-        // The waiters kept their positions, and released names are free.
+        // The waiter keeps its queue entry, and released names are free.
         let Answer::Held(next) = other.claim(&waiting, How::Ask).await.unwrap() else { panic!("it is free") };
         assert!(next.token.number > grants[0].token.number);
         for (number, mode) in (1..6).map(|number| (number, Mode::Exclusive)) {
-            held(&other, &claim(number, mode)).await;
+            granted(&other, &claim(number, mode)).await;
         }
-        held(&other, &free).await;
+        granted(&other, &free).await;
     });
 }
 
-/// Measured in leases: with a ttl of 2 s the slot stays open for several of them.
+/// The slot stays open for four times the ttl.
 #[test]
-fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
+fn a_long_slot_migration_ends_no_hold() {
     let rig = ClusterRig::with(3, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let locks = rig.locks();
     let ttl = Duration::from_secs(4);
     let guards: Vec<Guard> =
@@ -218,24 +225,24 @@ fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
     rig.cluster().close_slot(slot).unwrap();
 }
 
-/// A slot with a hundred holds and a hundred waiters: no key stays behind, and each waiter is granted.
+/// No key stays behind, and each waiter is granted.
 #[test]
 fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
     migrate_under_holds_and_waiters(&rig, RedisCluster::migrate_slot);
 }
 
-/// The same with a server that moves the slot in one step: Valkey from 9.0 on, among the servers of each night.
+/// Valkey from 9.0 on moves a slot in one step; the nightly tests run on it. Other servers refuse the command.
 #[test]
-fn a_slot_that_moves_in_one_step_loses_no_hold_and_no_waiter_either() {
+fn an_atomic_slot_migration_loses_no_hold_or_waiter() {
     let rig = ClusterRig::with(3, 0, &[]);
-    let told = rig.cluster().command(0, &["INFO", "server"]);
-    let valkey = told.iter().find_map(|line| line.trim().strip_prefix("valkey_version:"));
+    let info = rig.cluster().command(0, &["INFO", "server"]);
+    let valkey = info.iter().find_map(|line| line.trim().strip_prefix("valkey_version:"));
     let can = valkey.is_some_and(|version| version.split('.').next().unwrap().parse::<u32>().unwrap() >= 9);
     if can {
         return migrate_under_holds_and_waiters(&rig, RedisCluster::migrate_slot_at_once);
     }
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let error = rig.cluster().migrate_slot_at_once(slot, to).unwrap_err();
     assert!(error.to_lowercase().contains("unknown subcommand"), "{error}");
 }
@@ -244,21 +251,21 @@ fn migrate_under_holds_and_waiters(
     rig: &ClusterRig,
     migrate: fn(&mut RedisCluster, u16, usize) -> Result<(), String>,
 ) {
-    let (slot, from, to) = rig.ends("{x}");
+    let (slot, from, to) = rig.slot_and_nodes("{x}");
     let name = |number: usize| format!("{{x}}{number}");
     let holder = rig.locks();
     let mut guards: Vec<Guard> = (0..NAMES).map(|number| acquire(&holder, &name(number))).collect();
-    // Four programs wait for each of 25 names, in this order.
+    // Four clients wait for each of 25 names, in this order.
     let programs: Vec<Locks> = (0..4).map(|_| rig.locks()).collect();
-    let turns: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
+    let grant_order: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
     let mut waiting = Vec::new();
     for (program, locks) in programs.iter().enumerate() {
         for number in 0..NAMES / 4 {
-            let (acquired, turns) =
-                (locks.mutex(name(number)).acquire_within(PATIENCE * 2), Arc::clone(&turns));
+            let (acquired, grant_order) =
+                (locks.mutex(name(number)).acquire_within(PATIENCE * 2), Arc::clone(&grant_order));
             waiting.push(rig.runtime().spawn(async move {
                 let guard = acquired.await.unwrap();
-                turns.lock().unwrap().push((number, program));
+                grant_order.lock().unwrap().push((number, program));
                 let token = guard.token().number;
                 guard.release().await.unwrap();
                 (number, token)
@@ -271,7 +278,7 @@ fn migrate_under_holds_and_waiters(
     let before: Vec<u64> = guards.iter().map(|guard| guard.token().number).collect();
     migrate(&mut rig.cluster(), slot, to).unwrap();
     assert!(rig.cluster().keys_in_slot(from, slot).is_empty());
-    // At once, before all clients know where the slot went.
+    // Release at once, before all clients know where the slot moved.
     for guard in guards.drain(..NAMES / 4) {
         guard.release_blocking().unwrap();
     }
@@ -279,10 +286,11 @@ fn migrate_under_holds_and_waiters(
         let (number, token) = rig.run(waited).unwrap();
         assert!(token > before[number], "tokens grow through a migration");
     }
-    let turns = turns.lock().unwrap();
+    let grant_order = grant_order.lock().unwrap();
     for number in 0..NAMES / 4 {
-        let order: Vec<usize> = turns.iter().filter(|turn| turn.0 == number).map(|turn| turn.1).collect();
-        assert_eq!(order, [0, 1, 2, 3], "nobody is passed over for {}", name(number));
+        let order: Vec<usize> =
+            grant_order.iter().filter(|entry| entry.0 == number).map(|entry| entry.1).collect();
+        assert_eq!(order, [0, 1, 2, 3], "no waiter is passed over for {}", name(number));
     }
     assert!(guards.iter().all(Guard::check));
     for guard in guards {
@@ -292,38 +300,41 @@ fn migrate_under_holds_and_waiters(
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// I8: the waiter's own program does not know yet where the slot went, so nobody listens for it there.
+/// I8: the waiter's client does not know yet where the slot moved, so it has no subscription there.
 #[test]
-fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
+fn a_waiter_keeps_its_position_when_its_slot_moves() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let engines = [rig.engine(), rig.engine(), rig.engine()];
     let claims = [rig.claim("{x}"), rig.claim("{x}"), rig.claim("{x}")];
     rig.run(async {
-        let grant = held(&engines[0], &claims[0]).await;
+        let grant = granted(&engines[0], &claims[0]).await;
         for at in [1, 2] {
-            waits(&engines[at], &claims[at]).await;
+            must_wait(&engines[at], &claims[at]).await;
         }
         rig.cluster().migrate_slot(slot, to).unwrap();
-        // The second waiter knows of the move, and listens there.
-        waits_again(&engines[2], &claims[2]).await;
-        assert!(matches!(engines[0].release(&[end(&claims[0], Some(&grant))]).await[..], [Released::Freed]));
+        // The second waiter knows of the move, and subscribes there.
+        must_still_wait(&engines[2], &claims[2]).await;
+        assert!(matches!(
+            engines[0].release(&[release_of(&claims[0], Some(&grant))]).await[..],
+            [Released::Freed]
+        ));
         let first = engines[1].claim(&claims[1], How::Ask).await;
         assert!(matches!(first, Ok(Answer::Held(_))), "{first:?}");
-        waits_again(&engines[2], &claims[2]).await;
+        must_still_wait(&engines[2], &claims[2]).await;
     });
 }
 
-/// A slot with subscriptions leaves a node while a thousand calls are in flight there.
+/// A slot with subscriptions leaves a node while a thousand requests are in flight there.
 #[test]
-fn a_slot_that_leaves_mixes_up_no_answers() {
+fn a_slot_migration_under_load_mixes_up_no_answers() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, from, to) = rig.ends("{x}");
+    let (slot, from, to) = rig.slot_and_nodes("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("{x}"), rig.claim("{x}"));
     let leaving = rig.run(async {
-        let grant = held(&other, &first).await;
-        waits(&engine, &second).await;
+        let grant = granted(&other, &first).await;
+        must_wait(&engine, &second).await;
         grant
     });
     std::thread::scope(|scope| {
@@ -340,82 +351,81 @@ fn a_slot_that_leaves_mixes_up_no_answers() {
             let claims: Vec<_> = (0..1000).map(|number| rig.claim(&format!("n{number}"))).collect();
             rig.run(async {
                 let grants =
-                    futures_util::future::join_all(claims.iter().map(|claim| held(&engine, claim))).await;
+                    futures_util::future::join_all(claims.iter().map(|claim| granted(&engine, claim))).await;
                 let holds: Vec<_> =
-                    claims.iter().zip(&grants).map(|(claim, grant)| hold(claim, grant)).collect();
+                    claims.iter().zip(&grants).map(|(claim, grant)| hold_of(claim, grant)).collect();
                 let renewed = engine.renew(&holds).await;
                 assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
                 let ends: Vec<_> =
-                    claims.iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+                    claims.iter().zip(&grants).map(|(claim, grant)| release_of(claim, Some(grant))).collect();
                 let released = engine.release(&ends).await;
                 assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
             });
         }
         mover.join().unwrap();
     });
-    // At the final node of the slot, notifications arrive as soon as the claim has asked, as it was notified to.
+    // The claim subscribes at the final node of the slot when it asks.
     rig.run(async {
-        waits_again(&engine, &second).await;
-        assert!(matches!(other.release(&[end(&first, Some(&leaving))]).await[..], [Released::Freed]));
-        pushed(&engine, &second).await;
+        must_still_wait(&engine, &second).await;
+        assert!(matches!(other.release(&[release_of(&first, Some(&leaving))]).await[..], [Released::Freed]));
+        pushed_grant(&engine, &second).await;
     });
 }
 
-async fn waits_again(engine: &RedisEngine, claim: &Claim) {
+async fn must_still_wait(engine: &RedisEngine, claim: &Claim) {
     let answer = engine.claim(claim, How::Ask).await;
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
 /// R21: a repeated request gets the same answer.
 #[test]
-fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
+fn flushed_scripts_are_loaded_again_on_a_cluster_node() {
     let rig = ClusterRig::with(3, 0, &[]);
     let engine = rig.engine();
-    // Servers before 7.0 do not count it apart from other commands of this kind.
+    // Servers before 7.0 count all subcommands of SCRIPT together.
     let loads = || {
         let calls = rig.calls();
         calls.get("script|load").or(calls.get("script")).copied().unwrap_or_default()
     };
     rig.run(async {
         let claim = rig.claim("a");
-        let grant = held(&engine, &claim).await;
-        let (_, owner, _) = rig.ends("a");
+        let grant = granted(&engine, &claim).await;
+        let (_, owner, _) = rig.slot_and_nodes("a");
         rig.cluster().command(owner, &["SCRIPT", "FLUSH"]);
         let before = loads();
-        assert!(matches!(engine.renew(&[hold(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
-        assert_eq!(held(&engine, &claim).await.token, grant.token);
-        assert_eq!(loads(), before + 3, "to renew, and to claim by the short script and the whole");
-        assert!(matches!(engine.release(&[end(&claim, Some(&grant))]).await[..], [Released::Freed]));
+        assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
+        assert_eq!(granted(&engine, &claim).await.token, grant.token);
+        assert_eq!(loads(), before + 3, "the script of renewals, and both scripts of claims");
+        assert!(matches!(engine.release(&[release_of(&claim, Some(&grant))]).await[..], [Released::Freed]));
     });
 }
 
-/// I4. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client connected there
-/// earlier.
+/// I4: a slot moves to a node whose counter lacks the newest token, as after a fail-over. The client was connected to
+/// that node before.
 #[test]
-fn tokens_grow_on_a_node_that_lacks_the_newest() {
+fn tokens_grow_on_a_node_that_lacks_the_newest_token() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let engine = rig.engine();
     rig.run(async {
-        // Connected to all.
+        // Connects to all nodes.
         Inspect::ping(&*engine).await.unwrap();
         let claim = rig.claim("{x}");
-        let grant = held(&engine, &claim).await;
-        assert!(matches!(engine.release(&[end(&claim, Some(&grant))]).await[..], [Released::Freed]));
+        let grant = granted(&engine, &claim).await;
+        assert!(matches!(engine.release(&[release_of(&claim, Some(&grant))]).await[..], [Released::Freed]));
         rig.cluster().migrate_slot(slot, to).unwrap();
         let keys = rig.cluster().keys_in_slot(to, slot);
         let counter = keys.iter().find(|key| key.contains("}t")).unwrap();
         let stale = (grant.token.number - 1).to_string();
         rig.cluster().command(to, &["SET", counter, &stale, "PX", "3600000"]);
-        let again = held(&engine, &rig.claim("{x}")).await;
+        let again = granted(&engine, &rig.claim("{x}")).await;
         assert!(again.token.number > grant.token.number, "{again:?} after {grant:?}");
     });
 }
 
-/// The number of commands that scripts run for free names, once the counter of their slot exists: the same as on one
-/// server.
+/// Counts the commands of the scripts that claim and release free names, once the counter of their slot exists.
 #[test]
-fn a_pair_costs_what_it_costs_on_one_server() {
+fn a_cluster_runs_the_same_commands_as_one_server() {
     let rig = ClusterRig::with(3, 0, &[]);
     let one = crate::rig::Rig::new();
     let (cluster, alone) = (rig.locks(), one.locks());

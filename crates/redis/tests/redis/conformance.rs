@@ -11,7 +11,7 @@ use leasehold_testkit::{
 
 use crate::rig::Rig;
 
-/// Queue entries and silent claims end after a minute at the latest; the check ends as soon as they are gone.
+/// Queue entries and abandoned claims expire after a minute at the latest. The check ends as soon as they are gone.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 
 impl Harness for Rig {
@@ -45,18 +45,18 @@ impl Harness for Rig {
     }
 }
 
-/// The rights that docs/engines/redis.md tells operators to give.
+/// The documented rights: see docs/engines/redis.md.
 const USERS: &str = include_str!("../../../../docs/engines/redis.acl");
 pub(crate) const PASSWORD: &str = "correct-horse";
 
-/// Whether the server has rights on channels: Redis 6.0 has none, and reads no file that names one.
+/// Whether the server has rights on channels. Redis 6.0 has none, and refuses a file with such a right.
 pub(crate) fn has_rights_on_channels() -> bool {
     let rig = Rig::new();
     redis_command(rig.server.port(), &["ACL", "SETUSER", "probe", "resetchannels"]).status.success()
 }
 
-/// The users for Redis 6.0, as the page says: the same file without the rights on channels.
-pub(crate) fn without_channels(users: &str) -> String {
+/// The users for Redis 6.0, as documented: the same file without the rights on channels.
+pub(crate) fn without_channel_rights(users: &str) -> String {
     let line = |line: &str| {
         let words = line.split(' ').filter(|word| *word != "resetchannels" && !word.starts_with('&'));
         words.collect::<Vec<_>>().join(" ")
@@ -64,12 +64,12 @@ pub(crate) fn without_channels(users: &str) -> String {
     users.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// A server with those users; the clients log in as `name`.
+/// A server with the documented users; the clients log in as `name`.
 pub(crate) fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let everyone = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
-    let everyone = if has_rights_on_channels() { everyone } else { without_channels(&everyone) };
+    let everyone = if has_rights_on_channels() { everyone } else { without_channel_rights(&everyone) };
     std::fs::write(&file, everyone).unwrap();
     let mut rig = Rig::with(&["--aclfile", file.to_str().unwrap()]);
     rig.config = rig.config.login(name, PASSWORD);
@@ -77,15 +77,15 @@ pub(crate) fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
 }
 
 #[test]
-fn the_redis_engine_conforms_with_the_rights_of_an_operator() {
+fn the_engine_conforms_with_operator_rights() {
     let (_directory, rig) = as_user("leasehold-operator");
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Without MGET, INCRBY and HEXISTS no fast path of a verb succeeds.
+/// Every fast path needs MGET, INCRBY or HEXISTS.
 #[test]
-fn the_whole_verbs_conform_without_their_quick_parts() {
+fn the_engine_conforms_without_its_fast_paths() {
     let (_directory, rig) = as_user("leasehold-operator");
     rig.server.command(&["ACL", "SETUSER", "leasehold-operator", "-mget", "-incrby", "-hexists"]);
     let report = suite::engine(&rig);
@@ -93,7 +93,7 @@ fn the_whole_verbs_conform_without_their_quick_parts() {
 }
 
 #[test]
-fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
+fn locker_rights_allow_locking_and_nothing_else() {
     let (_directory, rig) = as_user("leasehold");
     let locks = rig.locks();
     let reader = locks.rw("r").read().blocking().acquire().unwrap();
@@ -107,8 +107,8 @@ fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
         guard.release_blocking().unwrap();
     }
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
-    rig.says(&["SET", "lock:theirs", "x"]);
-    rig.says(&["HSET", "lock:hash", "x", "1"]);
+    rig.command(&["SET", "lock:theirs", "x"]);
+    rig.command(&["HSET", "lock:hash", "x", "1"]);
     for name in ["theirs", "hash"] {
         assert!(rig.run(locks.show(name)).unwrap().holders[0].foreign, "{name}");
     }
@@ -132,25 +132,26 @@ fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
     {
         let login = ["--user", "leasehold", "--pass", PASSWORD, "--no-auth-warning"];
         let all: Vec<&str> = login.iter().chain(command).copied().collect();
-        let said = redis_command(rig.server.port(), &all);
-        let said = [said.stdout, said.stderr].concat();
+        let output = redis_command(rig.server.port(), &all);
+        let output = [output.stdout, output.stderr].concat();
         assert!(
-            String::from_utf8_lossy(&said).contains("NOPERM"),
+            String::from_utf8_lossy(&output).contains("NOPERM"),
             "{command:?}: {}",
-            String::from_utf8_lossy(&said)
+            String::from_utf8_lossy(&output)
         );
     }
 }
 
 #[test]
-fn the_redis_engine_conforms_on_a_server_that_knows_the_old_protocol_only() {
+fn the_engine_conforms_with_the_old_protocol() {
     let report = suite::engine(&Rig::with(&["--rename-command", "HELLO", ""]));
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Only the whole scripts walk the queue: after a name has needed one, its next hand-overs use the fast path again.
+/// Only the full scripts search the queue with ZRANGEBYSCORE. After a name needed a full script, its next hand-overs
+/// use the fast path again.
 #[test]
-fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
+fn hand_overs_return_to_the_fast_path() {
     let rig = Rig::new();
     let walks = || {
         let stats = rig.server.command(&["INFO", "commandstats"]);
@@ -166,14 +167,14 @@ fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
         };
         let shares = leasehold_core::Claim { mode: leasehold_core::Mode::Shared, ..rig.claim("c") };
         engines[0].claim(&shares, How::Create).await.unwrap();
-        assert!(walks() > 0, "the long way");
-        rig.says(&["CONFIG", "RESETSTAT"]);
+        assert!(walks() > 0, "the full script ran");
+        rig.command(&["CONFIG", "RESETSTAT"]);
         for turn in 0..10 {
             let (here, there) = (&engines[turn % 2], &engines[(turn + 1) % 2]);
             let next = rig.claim("a");
             assert!(matches!(there.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
             if turn == 4 {
-                // A confirmed grant uses the fast path, too.
+                // The hold of a confirmed grant is handed over by the fast path too.
                 let hold = Hold {
                     name: holder.name.clone(),
                     id: holder.id,
@@ -199,5 +200,5 @@ fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
             (holder, grant) = (next, pushed.clone());
         }
     });
-    assert_eq!(walks(), 1, "for the renewal that confirmed a grant");
+    assert_eq!(walks(), 1, "only the renewal that confirmed a grant ran a full script");
 }

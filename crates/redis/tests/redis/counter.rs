@@ -1,4 +1,4 @@
-//! The token counter, when another program has written to it; and the keys of a prefix, which other users cannot touch.
+//! The token counter after another program wrote to it, and the rights of users with different prefixes.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::{
 
 const COUNTER: &str = "leasehold:{}tlock:";
 
-/// Tokens are counted exactly, or not at all.
+/// The counter must be an integer that Lua represents exactly, so at most 2^53.
 #[test]
-fn what_is_no_token_is_refused_and_never_counted_on_from() {
+fn an_invalid_token_counter_is_refused() {
     let rig = Rig::new();
     let locks = rig.locks();
     let before = acquire(&locks, "before").token().number;
@@ -25,9 +25,9 @@ fn what_is_no_token_is_refused_and_never_counted_on_from() {
         ["SET", COUNTER, "1.5"],
         ["RPUSH", COUNTER, "1"],
     ] {
-        rig.says(&["DEL", COUNTER]);
-        rig.says(&words);
-        // Twice: a counter that is too large must not give one number to two claims.
+        rig.command(&["DEL", COUNTER]);
+        rig.command(&words);
+        // Twice, because a counter that is too large could give one token to two claims.
         for _ in 0..2 {
             for error in [
                 locks.mutex("m").blocking().try_acquire().unwrap_err(),
@@ -37,21 +37,21 @@ fn what_is_no_token_is_refused_and_never_counted_on_from() {
                 assert!(error.to_string().contains("newest token"), "{error}");
             }
         }
-        assert_eq!(rig.says(&["EXISTS", "lock:m", "lock:r"]), "0", "{words:?}");
+        assert_eq!(rig.command(&["EXISTS", "lock:m", "lock:r"]), "0", "{words:?}");
     }
-    rig.says(&["DEL", COUNTER]);
-    assert!(acquire(&locks, "m").token().number > before, "tokens go on above the clock");
+    rig.command(&["DEL", COUNTER]);
+    assert!(acquire(&locks, "m").token().number > before, "tokens start again above the clock");
 }
 
-/// Holders can still release; waiters get an error, and are not passed over in silence.
+/// Holders can still renew and release. A waiter gets an error instead of waiting in vain.
 #[test]
-fn a_counter_that_holds_no_token_stops_grants_and_nothing_else() {
+fn an_invalid_token_counter_stops_only_grants() {
     let rig = Rig::new();
     let holds = acquire(&rig.locks(), "a");
     let others = rig.locks();
     let waits = std::thread::spawn(move || others.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
-    rig.says(&["SET", COUNTER, "9007199254740992"]);
+    rig.command(&["SET", COUNTER, "9007199254740992"]);
     rig.run(holds.confirm()).unwrap();
     holds.release_blocking().unwrap();
     let error = waits.join().unwrap().unwrap_err();
@@ -59,9 +59,9 @@ fn a_counter_that_holds_no_token_stops_grants_and_nothing_else() {
     rig.until("nothing is left", || rig.show("a").waiters.is_empty());
 }
 
-/// Two teams on one server, with the users of the page.
+/// Two teams share a server, with the documented users.
 #[test]
-fn a_team_can_use_its_own_prefix_and_touch_nothing_of_another() {
+fn a_team_can_access_only_its_own_prefix() {
     let (_directory, mut rig) = as_user("team-a");
     let login = rig.config.clone();
     rig.config = login.clone().prefix("team-a:").unwrap();
@@ -85,23 +85,23 @@ fn a_team_can_use_its_own_prefix_and_touch_nothing_of_another() {
         "leasehold:{}tlock:",
     ] {
         for command in [["SET", key, "1"].as_slice(), &["GET", key], &["DEL", key]] {
-            let who = ["--user", "team-a", "--pass", PASSWORD, "--no-auth-warning"];
-            let said = redis_command(rig.server.port(), &[&who, command].concat());
-            let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-            assert!(said.contains("NOPERM"), "{command:?}: {said}");
+            let login = ["--user", "team-a", "--pass", PASSWORD, "--no-auth-warning"];
+            let output = redis_command(rig.server.port(), &[&login, command].concat());
+            let output = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert!(output.contains("NOPERM"), "{command:?}: {output}");
         }
     }
 }
 
-/// A missing right shows in the middle of a script: ZADD is for shared holds.
+/// The right to ZADD is missing, which a script needs for shared holds only after its first commands.
 #[test]
 fn a_claim_whose_script_fails_midway_leaves_no_lock() {
     let (_directory, rig) = as_user("leasehold-operator");
-    rig.says(&["ACL", "SETUSER", "leasehold-operator", "-zadd"]);
+    rig.command(&["ACL", "SETUSER", "leasehold-operator", "-zadd"]);
     let locks = rig.locks();
     let reader = locks.rw("r").read().ttl(Duration::from_secs(60)).blocking().try_acquire().unwrap_err();
     let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(60)).blocking().try_acquire().unwrap_err();
     assert!(reader.is_denied() && permit.is_denied(), "{reader}, {permit}");
-    assert_eq!(rig.says(&["EXISTS", "lock:r", "lock:s"]), "0");
+    assert_eq!(rig.command(&["EXISTS", "lock:r", "lock:s"]), "0");
     acquire(&locks, "r").release_blocking().unwrap();
 }

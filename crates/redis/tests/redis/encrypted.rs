@@ -10,7 +10,7 @@ use leasehold_testkit::server::{
 
 use crate::{
     rig::{PATIENCE, acquire, local},
-    sentinel_rig::{calm, locks_of},
+    sentinel_rig::{late_failover, locks_of},
 };
 
 #[test]
@@ -29,13 +29,13 @@ fn an_encrypted_connection_is_verified_both_ways() {
         (locks("localhost", client()), "an unknown authority"),
         (locks("127.0.0.1", full()), "another name than the certificate's"),
         (locks("localhost", Tls::system().roots(file("server.key"))), "a file without a certificate"),
-        (locks("localhost", Tls::system().roots(file("missing"))), "a file that is not there"),
+        (locks("localhost", Tls::system().roots(file("missing"))), "a missing file"),
     ] {
         let error = locks.mutex("a").blocking().acquire().unwrap_err();
         assert!(error.is_misconfigured(), "{why}: {error}");
     }
-    let silent = locks("localhost", Tls::system().roots(file("ca.pem")));
-    let error = silent.mutex("a").blocking().try_acquire().unwrap_err();
+    let without_identity = locks("localhost", Tls::system().roots(file("ca.pem")));
+    let error = without_identity.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_misconfigured(), "without a certificate: {error}");
 }
 
@@ -43,8 +43,8 @@ fn localhost(port: u16) -> Endpoint {
     Endpoint { host: "localhost".to_owned(), port }
 }
 
-/// Checks that these configurations are refused, and why.
-fn are_refused(configs: Vec<(Config, &str)>) {
+/// Asserts that each configuration is refused because of a certificate; the text describes the case.
+fn assert_refused(configs: Vec<(Config, &str)>) {
     for (config, why) in configs {
         let error = locks_of(config).mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
         assert!(error.is_misconfigured(), "{why}: {error}");
@@ -53,9 +53,9 @@ fn are_refused(configs: Vec<(Config, &str)>) {
     }
 }
 
-/// To clients that speak TLS, nodes announce their TLS ports.
+/// Nodes announce their TLS ports to clients that use TLS.
 #[test]
-fn a_cluster_is_reached_by_tls_alone() {
+fn a_cluster_can_be_reached_by_tls_only() {
     let options = RedisClusterOptions { tls: true, ..RedisClusterOptions::default() };
     let mut cluster = RedisCluster::start_with(options);
     let file = |cluster: &RedisCluster, name: &str| cluster.certificate(name);
@@ -63,7 +63,7 @@ fn a_cluster_is_reached_by_tls_alone() {
     let full = client.clone().roots(file(&cluster, "ca.pem"));
     let seed = cluster.tls_ports()[0];
     let config = |tls: Tls| Config::cluster(vec![localhost(seed)]).tls(tls);
-    // Nodes announce an address, but their certificates hold a name.
+    // Nodes announce an address, but their certificates contain a host name.
     let map = AddressMap::parse("127.0.0.1=localhost").unwrap();
     let locks = locks_of(config(full.clone()).map(map.clone()));
     let all = |prefix: &str| {
@@ -79,10 +79,10 @@ fn a_cluster_is_reached_by_tls_alone() {
     all("b");
     held.release_blocking().unwrap();
     waits.join().unwrap().unwrap();
-    let silent = Tls::system().roots(file(&cluster, "ca.pem"));
-    are_refused(vec![
+    let without_identity = Tls::system().roots(file(&cluster, "ca.pem"));
+    assert_refused(vec![
         (config(client).map(map.clone()), "an unknown authority"),
-        (config(silent).map(map), "without a certificate"),
+        (config(without_identity).map(map), "without a certificate"),
         (Config::cluster(vec![local(seed)]).tls(full.clone()), "another name than the certificate's"),
     ]);
     let plain = Config::cluster(vec![localhost(cluster.ports()[0])]).tls(full);
@@ -92,10 +92,10 @@ fn a_cluster_is_reached_by_tls_alone() {
     assert!(error.as_ref().unwrap_err().to_string().contains("rediss+cluster://"), "{error:?}");
 }
 
-/// Sentinels and servers may each use TLS without the other.
+/// Either the Sentinels or the servers may use TLS without the other.
 #[test]
-fn groups_and_their_servers_are_reached_by_tls_each_for_itself() {
-    let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..calm() };
+fn sentinels_and_servers_use_tls_independently() {
+    let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..late_failover() };
     let group = RedisSentinels::start_with(RedisSentinelOptions { tls: true, ..still });
     let file = |name: &str| group.certificate(name);
     let client = Tls::system().identity(file("client.pem"), file("client.key"));
@@ -105,8 +105,8 @@ fn groups_and_their_servers_are_reached_by_tls_each_for_itself() {
     let pairs: Vec<_> = pairs.map(|(port, tls)| format!("127.0.0.1:{port}=localhost:{tls}")).collect();
     let map = AddressMap::parse(&pairs.join(",")).unwrap();
     let of = |ports: &[u16]| {
-        let places = ports.iter().map(|&port| localhost(port)).collect();
-        Config::sentinels(Sentinels::new(places, group.name()))
+        let endpoints = ports.iter().map(|&port| localhost(port)).collect();
+        Config::sentinels(Sentinels::new(endpoints, group.name()))
     };
     let (encrypted, plain) = (|| of(sentinels), || of(&group.sentinel_ports()));
     for config in [
@@ -116,12 +116,12 @@ fn groups_and_their_servers_are_reached_by_tls_each_for_itself() {
     ] {
         acquire(&locks_of(config), "a").release_blocking().unwrap();
     }
-    let silent = Tls::system().roots(file("ca.pem"));
-    are_refused(vec![
+    let without_identity = Tls::system().roots(file("ca.pem"));
+    assert_refused(vec![
         (encrypted().sentinel_tls(client.clone()), "Sentinels of an unknown authority"),
-        (encrypted().sentinel_tls(silent.clone()), "Sentinels that want a certificate"),
+        (encrypted().sentinel_tls(without_identity.clone()), "Sentinels that want a certificate"),
         (plain().tls(client).map(map.clone()), "servers of an unknown authority"),
-        (plain().tls(silent).map(map), "servers that want a certificate"),
+        (plain().tls(without_identity).map(map), "servers that want a certificate"),
     ]);
     let error = locks_of(plain().sentinel_tls(full)).mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("does the server speak TLS on this port?"), "{error}");

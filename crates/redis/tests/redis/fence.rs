@@ -1,4 +1,4 @@
-//! The fence refuses the writes of a holder that was overtaken.
+//! The fence refuses the writes of a holder whose token is outdated.
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     let done = |text: &str| Guarded::Done(vec![Reply::Bytes(b"OK".to_vec()), Reply::Bytes(text.into())]);
     assert_eq!(write(stale.token().number, "10").unwrap(), done("10"));
     let next = acquire(&other, "a");
-    // F79: between the grant and the seal the stale holder may still write; after the seal the data that was read stays
-    // unchanged.
+    // F79: between the next grant and its seal the stale holder can still write. After the seal it cannot change the
+    // data that the new holder reads.
     assert_eq!(write(stale.token().number, "9").unwrap(), done("9"));
     assert_eq!(rig.run(fence.write::<&str>(next.token().number, &[])).unwrap(), Guarded::Done(Vec::new()));
     let refused = Guarded::Overtaken(next.token().number);
     assert_eq!(write(stale.token().number, "8").unwrap(), refused);
-    assert_eq!(rig.says(&["GET", "stock"]), "9");
+    assert_eq!(rig.command(&["GET", "stock"]), "9");
     assert_eq!(write(next.token().number, "7").unwrap(), done("7"));
     assert_eq!(
-        rig.says(&["TTL", &rig.server.command(&["KEYS", "leasehold:*flock:stock"])[0]]),
+        rig.command(&["TTL", &rig.server.command(&["KEYS", "leasehold:*flock:stock"])[0]]),
         "-1",
-        "F70: it stays"
+        "F70: the fence does not expire"
     );
 }
 
 #[test]
-fn resources_have_fences_of_their_own_and_errors_are_told() {
+fn each_resource_has_its_own_fence_and_errors_are_reported() {
     let rig = Rig::new();
     let (one, two) = (Fence::new(rig.engine(), "one"), Fence::new(rig.engine(), "two"));
     assert!(matches!(rig.run(one.write::<&str>(2, &[])), Ok(Guarded::Done(_))));
     assert!(matches!(rig.run(two.write::<&str>(1, &[])), Ok(Guarded::Done(_))));
     assert_eq!(rig.run(one.write::<&str>(1, &[])).unwrap(), Guarded::Overtaken(2));
-    rig.says(&["LPUSH", "list", "x"]);
+    rig.command(&["LPUSH", "list", "x"]);
     let error = rig.run(one.write(2, &[&["GET", "list"]])).unwrap_err();
     assert_eq!(error.fault, leasehold_core::Fault::Misconfigured, "{error}");
     let lists = rig

@@ -1,4 +1,4 @@
-//! Plain token locks of other clients under our keys, and other foreign values there.
+//! Locks of other programs under our keys (a string with a random value), and other foreign values.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,12 +13,12 @@ use leasehold_testkit::room::with_room;
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-/// The release script of every other client.
+/// The usual release script of other programs.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
 #[test]
-fn a_plain_client_and_we_exclude_each_other_in_every_mode() {
+fn plain_clients_and_leasehold_exclude_each_other_in_every_mode() {
     let rig = Rig::new();
     let locks = rig.locks();
     for request in [locks.mutex("m"), locks.rw("r").read(), locks.semaphore("s", 3)].map(|r| r.blocking()) {
@@ -26,14 +26,14 @@ fn a_plain_client_and_we_exclude_each_other_in_every_mode() {
         let key = ["m", "r", "s"]
             .iter()
             .map(|name| format!("lock:{name}"))
-            .find(|key| rig.says(&["EXISTS", key]) == "1");
-        let key = key.expect("the lock stands under its key");
-        assert_eq!(rig.says(&["SET", &key, "theirs", "NX", "PX", "30000"]), "", "it is not theirs");
+            .find(|key| rig.command(&["EXISTS", key]) == "1");
+        let key = key.expect("the lock is stored under its key");
+        assert_eq!(rig.command(&["SET", &key, "theirs", "NX", "PX", "30000"]), "", "it is not theirs");
         guard.release_blocking().unwrap();
-        assert_eq!(rig.says(&["SET", &key, "theirs", "NX", "PX", "30000"]), "OK");
+        assert_eq!(rig.command(&["SET", &key, "theirs", "NX", "PX", "30000"]), "OK");
         let error = request.try_acquire().unwrap_err();
         assert!(error.is_taken(), "{error}");
-        assert_eq!(rig.says(&["EVAL", COMPARE_AND_DELETE, "1", &key, "theirs"]), "1");
+        assert_eq!(rig.command(&["EVAL", COMPARE_AND_DELETE, "1", &key, "theirs"]), "1");
         request.try_acquire().unwrap().release_blocking().unwrap();
     }
 }
@@ -42,59 +42,59 @@ fn a_plain_client_and_we_exclude_each_other_in_every_mode() {
 fn a_foreign_holder_is_shown_and_never_touched() {
     let rig = Rig::new();
     let locks = rig.locks();
-    assert_eq!(rig.says(&["SET", "lock:a", "theirs"]), "OK", "without an expiry");
+    assert_eq!(rig.command(&["SET", "lock:a", "theirs"]), "OK", "without an expiry");
     let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
-    assert_eq!(rig.says(&["GET", "lock:a"]), "theirs");
-    assert_eq!(rig.says(&["TTL", "lock:a"]), "-1");
+    assert_eq!(rig.command(&["GET", "lock:a"]), "theirs");
+    assert_eq!(rig.command(&["TTL", "lock:a"]), "-1");
     let view = rig.show("a");
     let [holder] = &view.holders[..] else { panic!("{view:?}") };
     assert!(holder.foreign && holder.token.is_none() && holder.remaining.is_none() && holder.id == "theirs");
     assert_eq!(view.mode, Some(Mode::Exclusive));
-    rig.says(&["PEXPIRE", "lock:a", "20000"]);
+    rig.command(&["PEXPIRE", "lock:a", "20000"]);
     assert!(rig.show("a").holders[0].remaining.is_some_and(|left| left <= Duration::from_secs(20)));
-    assert!(rig.show("a").waiters.is_empty(), "who gave up left nothing");
+    assert!(rig.show("a").waiters.is_empty(), "a claim that gave up leaves no queue entry");
 }
 
 #[test]
-fn a_waiter_gets_the_name_when_the_foreign_holder_is_gone() {
+fn a_waiter_is_granted_when_a_foreign_lock_ends() {
     let rig = Rig::new();
     let locks = rig.locks();
     for end in [["DEL", "lock:a"].as_slice(), &["PEXPIRE", "lock:a", "100"]] {
-        assert_eq!(rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]), "OK");
+        assert_eq!(rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]), "OK");
         let waiting = std::thread::spawn({
             let request = locks.mutex("a").blocking();
             move || request.acquire_within(PATIENCE)
         });
         rig.until("it waits", || rig.show("a").waiters.len() == 1);
-        rig.says(end);
+        rig.command(end);
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
     }
 }
 
 #[test]
-fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
+fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = rig.claim("a");
     rig.run(async {
-        rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+        rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
         for end in [["DEL", "lock:a"].as_slice(), &["PEXPIRE", "lock:a", "50"], &["FLUSHALL"]] {
-            rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+            rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
             let answer = engine.claim(&claim, How::Create).await.unwrap();
             assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
-            rig.says(end);
+            rig.command(end);
             let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
             assert!(
                 matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id)
                     || matches!(notification[..], [Notification::AskAll])
             );
             if end[0] != "FLUSHALL" {
-                // Another program was faster: the claim goes on waiting and watching.
-                rig.says(&["SET", "lock:a", "another", "PX", "60000"]);
+                // Another program took the name first: the claim waits on and watches the new lock.
+                rig.command(&["SET", "lock:a", "another", "PX", "60000"]);
                 let answer = engine.claim(&claim, How::Ask).await.unwrap();
                 assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
-                rig.says(&["DEL", "lock:a"]);
+                rig.command(&["DEL", "lock:a"]);
                 let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
                 assert!(
                     matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
@@ -105,12 +105,12 @@ fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
     });
 }
 
-/// The client of `claim` is second in the queue, behind one that sends nothing more, and is notified of the end of a
-/// foreign lock.
-async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
+/// Asks for `claim`, which has the given position in the queue, then deletes the foreign lock, and expects that the
+/// client is notified of the end of that lock.
+async fn receives_recheck(rig: &Rig, engine: &RedisEngine, claim: &Claim, ahead: u32) {
     let answer = engine.claim(claim, How::Ask).await.unwrap();
-    assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(place)), "{answer:?}");
-    rig.says(&["DEL", "lock:a"]);
+    assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(ahead)), "{answer:?}");
+    rig.command(&["DEL", "lock:a"]);
     let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
     assert!(
         matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
@@ -119,10 +119,10 @@ async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
 }
 
 #[test]
-fn a_dead_first_in_line_for_a_foreign_lock_makes_way_for_who_is_behind_it() {
+fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
     let rig = Rig::new();
     let (dead, alive) = ([rig.engine(), rig.engine(), rig.engine(), rig.engine()], rig.engine());
-    rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+    rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
     let mine = rig.claim("a");
     rig.run(async {
         for engine in &dead {
@@ -132,105 +132,107 @@ fn a_dead_first_in_line_for_a_foreign_lock_makes_way_for_who_is_behind_it() {
         assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(4)), "{answer:?}");
         drop(dead);
         rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
-        // The lock is not free when this claim asks, as if others always took it at once.
-        is_told(&rig, &alive, &mine, 0).await;
+        // The foreign lock still exists when this claim asks, as if other programs always took the name at once.
+        receives_recheck(&rig, &alive, &mine, 0).await;
     });
 }
 
 #[test]
-fn a_first_in_line_for_a_foreign_lock_that_hangs_does_not_keep_the_next_asleep() {
+fn a_hung_head_of_the_queue_does_not_block_the_next_waiter() {
     let rig = Rig::new();
     let (hangs, alive) = (rig.engine(), rig.engine());
-    rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+    rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
     let mine = rig.claim("a");
     rig.run(async {
         assert!(matches!(hangs.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
         assert!(matches!(alive.claim(&mine, How::Create).await, Ok(Answer::Waiting(_))));
-        is_told(&rig, &alive, &mine, 1).await;
+        receives_recheck(&rig, &alive, &mine, 1).await;
     });
 }
 
 #[test]
-fn what_is_no_string_ends_a_hold_and_is_left_as_it_is() {
+fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
-    rig.says(&["DEL", "lock:a"]);
-    rig.says(&["LPUSH", "lock:a", "x"]);
-    // Its renewal finds the loss, not its clock.
+    rig.command(&["DEL", "lock:a"]);
+    rig.command(&["LPUSH", "lock:a", "x"]);
+    // The renewal finds the loss before the deadline.
     assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(!guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
-    assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
+    assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
-/// A bad entry hides no other, and gets a line of its own; of a value of megabytes only the beginning is shown.
+/// An unreadable entry is listed with its problem and hides no other entry. Only the beginning of a long value is
+/// shown.
 #[test]
-fn a_list_names_what_it_cannot_read_and_cuts_what_is_long() {
+fn a_list_reports_unreadable_entries_and_shortens_long_ones() {
     let rig = Rig::new();
     let locks = rig.locks();
     let (good, garbled) = (acquire(&locks, "good"), acquire(&locks, "garbled"));
     let record = &rig.server.command(&["KEYS", "leasehold:*clock:garbled"])[0];
-    rig.says(&["SET", record, "no card"]);
-    rig.says(&["LPUSH", "lock:list", "x"]);
-    rig.says(&["EVAL", "redis.call('SET', KEYS[1], ('x'):rep(40000000))", "1", "lock:long"]);
+    rig.command(&["SET", record, "no record"]);
+    rig.command(&["LPUSH", "lock:list", "x"]);
+    rig.command(&["EVAL", "redis.call('SET', KEYS[1], ('x'):rep(40000000))", "1", "lock:long"]);
     let views = rig.run(locks.list("")).unwrap();
-    let told: Vec<_> =
+    let listed: Vec<_> =
         views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();
-    assert_eq!(told, [("garbled", 0, true), ("good", 1, false), ("list", 1, false), ("long", 1, false)]);
+    assert_eq!(listed, [("garbled", 0, true), ("good", 1, false), ("list", 1, false), ("long", 1, false)]);
     assert_eq!(views[3].holders[0].id, "x".repeat(128) + "…", "the beginning");
-    rig.says(&["DEL", "lock:list", "lock:long"]);
+    rig.command(&["DEL", "lock:list", "lock:long"]);
     good.release_blocking().unwrap();
     drop(garbled);
 }
 
 #[test]
-fn another_layout_is_refused() {
+fn a_record_of_another_version_is_refused() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
     let records = rig.server.command(&["KEYS", "leasehold:*c*lock:a"]);
-    // A value that a future version may write: a map that says it is version 2.
-    rig.says(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &records[0]]);
+    // A value that a future version may write: a map with version 2.
+    rig.command(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &records[0]]);
     let error = other.mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("layout"), "{error}");
     drop(guard);
 }
 
 #[test]
-fn who_takes_our_key_by_force_takes_the_lock() {
+fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     let rig = Rig::new();
     let locks = rig.locks();
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         let guard = request.ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
-        rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
-        // Its renewal finds the loss, not its clock.
+        rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
+        // The renewal finds the loss before the deadline.
         assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
         assert!(!guard.check());
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
-        assert_eq!(rig.says(&["GET", "lock:a"]), "theirs", "left as it was");
-        rig.says(&["DEL", "lock:a"]);
+        assert_eq!(rig.command(&["GET", "lock:a"]), "theirs", "left as it was");
+        rig.command(&["DEL", "lock:a"]);
     }
 }
 
-/// The first waiter asks at each notification until it is granted.
+/// After a long run of hand-overs the head of the queue must ask again after the gap, and other programs can take
+/// the name during the gap.
 #[test]
-fn with_a_gap_a_name_that_goes_from_hand_to_hand_is_left_to_others_now_and_then() {
-    with_room(Duration::from_millis(200), "it is left alone for the gap", |gap| {
+fn a_gap_interrupts_a_long_run_of_hand_overs() {
+    with_room(Duration::from_millis(200), "the requests were made within the gap", |gap| {
         let mut rig = Rig::new();
         rig.config = rig.config.gap(gap);
-        is_left_alone(&rig, gap)
+        leaves_a_gap(&rig, gap)
     });
 }
 
-/// Whether the gap was seen in time; fails if something is wrong even after it.
-fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
+/// Returns false if the machine was too slow to see the gap; panics if the engine did anything wrong.
+fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
     let (one, two) = (rig.engine(), rig.engine());
     let (first, next) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
         let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
         assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
-        // The run is still too short for a gap: the name is handed over at once.
+        // The run of hand-overs is too short for a gap: the name is handed over at once.
         let release = |claim: &leasehold_core::Claim, token| Release {
             name: claim.name.clone(),
             id: claim.id,
@@ -263,24 +265,27 @@ fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
         assert!(hint.ask_in.is_some_and(|left| left <= gap), "{hint:?}");
         assert!(
             matches!(two.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))),
-            "no newcomer"
+            "a new claim is not granted in the gap either"
         );
-        if rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "30000"]) != "OK" {
+        if rig.command(&["SET", "lock:a", "theirs", "NX", "PX", "30000"]) != "OK" {
             return false;
         }
         tokio::time::sleep(gap).await;
-        assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))), "it is theirs");
-        rig.says(&["DEL", "lock:a"]);
+        assert!(
+            matches!(one.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))),
+            "the other program holds it"
+        );
+        rig.command(&["DEL", "lock:a"]);
         assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Held(_))));
         true
     })
 }
 
-/// By default, how long a name passes between our claims before other programs get a gap.
+/// The default time for which a name passes between our claims before other programs get a gap.
 const USUAL_RUN: Duration = Duration::from_secs(1);
 
 #[test]
-fn by_default_a_name_is_left_to_others_where_another_program_was_seen_and_nowhere_else() {
+fn the_default_gap_applies_only_after_another_program_was_seen() {
     for seen in [false, true] {
         let rig = Rig::new();
         let (one, two) = (rig.engine(), rig.engine());
@@ -288,9 +293,9 @@ fn by_default_a_name_is_left_to_others_where_another_program_was_seen_and_nowher
         early.may_queue = false;
         rig.run(async {
             if seen {
-                rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+                rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
                 assert!(matches!(one.claim(&early, How::Create).await, Ok(Answer::Taken(_))));
-                rig.says(&["DEL", "lock:a"]);
+                rig.command(&["DEL", "lock:a"]);
             }
             let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
             assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
@@ -320,22 +325,22 @@ fn by_default_a_name_is_left_to_others_where_another_program_was_seen_and_nowher
 }
 
 #[test]
-fn by_default_a_program_that_polls_does_not_starve_once_it_was_seen() {
+fn the_default_gap_prevents_starvation_of_a_polling_program() {
     let rig = Rig::new();
-    assert_eq!(rig.says(&["SET", "lock:a", "theirs", "PX", "300"]), "OK");
-    takes_turns(&rig);
+    assert_eq!(rig.command(&["SET", "lock:a", "theirs", "PX", "300"]), "OK");
+    polling_program_gets_the_lock(&rig);
 }
 
 #[test]
-fn with_a_gap_a_program_that_polls_does_not_starve() {
+fn a_configured_gap_prevents_starvation_of_a_polling_program() {
     let mut rig = Rig::new();
     rig.config = rig.config.gap(Duration::from_millis(100));
-    takes_turns(&rig);
+    polling_program_gets_the_lock(&rig);
 }
 
-/// Two of our claims always want the name, and a program that retries from time to time still gets it, again and again.
-fn takes_turns(rig: &Rig) {
-    /// Ends the threads, also when this one panics.
+/// Two of our clients always want the name, and a program that polls still gets it several times.
+fn polling_program_gets_the_lock(rig: &Rig) {
+    /// Ends the threads, even if this one panics.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -355,10 +360,10 @@ fn takes_turns(rig: &Rig) {
                 }
             });
         }
-        rig.until("both are there", || !rig.show("a").waiters.is_empty());
+        rig.until("both clients want the name", || !rig.show("a").waiters.is_empty());
         for _ in 0..3 {
             rig.until("the other program gets it", || {
-                rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"
+                rig.command(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"
             });
         }
     });

@@ -1,4 +1,4 @@
-//! Locks of other programs that are no strings: the name is held by another program, as with any other foreign lock.
+//! Locks of other programs that are not strings: a foreign lock of any type holds the name.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// The key of one program, and its release.
+/// How one program takes and releases a lock.
 struct Layout {
     program: &'static str,
     kind: &'static str,
@@ -37,13 +37,13 @@ const LAYOUTS: [Layout; 3] = [
 
 impl Layout {
     fn take(&self, rig: &Rig) {
-        self.take.iter().for_each(|command| drop(rig.says(command)));
-        assert_eq!(rig.says(&["PEXPIRE", "lock:a", "60000"]), "1", "{}", self.program);
+        self.take.iter().for_each(|command| drop(rig.command(command)));
+        assert_eq!(rig.command(&["PEXPIRE", "lock:a", "60000"]), "1", "{}", self.program);
     }
 }
 
 #[test]
-fn a_foreign_lock_of_another_type_is_shown_and_waited_for_in_every_mode() {
+fn a_foreign_lock_of_another_type_excludes_every_mode() {
     let rig = Rig::new();
     let locks = rig.locks();
     for layout in &LAYOUTS {
@@ -55,8 +55,8 @@ fn a_foreign_lock_of_another_type_is_shown_and_waited_for_in_every_mode() {
             assert!(error.is_taken(), "{program}: {error}");
             let error = request.acquire_within(Duration::from_millis(300)).unwrap_err();
             assert!(error.is_timed_out(), "{program}: {error}");
-            // A name is one kind of lock, also for claims that leave its queue.
-            rig.until("it left the line", || rig.show("a").waiters.is_empty());
+            // The modes of one name exclude each other in the queue too, so wait until this claim has left.
+            rig.until("it left the queue", || rig.show("a").waiters.is_empty());
         }
         let view = rig.show("a");
         let [holder] = &view.holders[..] else { panic!("{program}: {view:?}") };
@@ -65,14 +65,14 @@ fn a_foreign_lock_of_another_type_is_shown_and_waited_for_in_every_mode() {
             "{holder:?}"
         );
         assert!(holder.remaining.is_some_and(|left| left <= Duration::from_secs(60)), "{holder:?}");
-        rig.says(layout.free);
+        rig.command(layout.free);
         locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     }
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
 #[test]
-fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
+fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
     let rig = Rig::new();
     let engine = rig.engine();
     for layout in &LAYOUTS {
@@ -81,7 +81,7 @@ fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
         rig.run(async {
             let answer = engine.claim(&claim, How::Create).await.unwrap();
             assert!(matches!(answer, Answer::Waiting(hint) if hint.obstacle.is_none()), "{answer:?}");
-            rig.says(layout.free);
+            rig.command(layout.free);
             let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
             assert!(
                 matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
@@ -89,26 +89,26 @@ fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
             );
             assert!(matches!(engine.claim(&claim, How::Ask).await, Ok(Answer::Held(_))));
         });
-        rig.says(&["DEL", "lock:a"]);
+        rig.command(&["DEL", "lock:a"]);
     }
 }
 
-/// It may be data of a program that has nothing to do with locks.
+/// Such a key may be data that is no lock.
 #[test]
-fn what_never_expires_and_is_no_string_is_waited_for_and_then_told_as_a_misconfiguration() {
+fn a_foreign_key_without_expiry_is_a_misconfiguration() {
     let rig = Rig::new();
     let locks = rig.locks();
-    rig.says(&["LPUSH", "lock:a", "x"]);
+    rig.command(&["LPUSH", "lock:a", "x"]);
     let request = locks.mutex("a").blocking();
     for error in
         [request.try_acquire().unwrap_err(), request.acquire_within(Duration::from_millis(300)).unwrap_err()]
     {
         assert!(error.is_misconfigured() && error.to_string().contains("not a string"), "{error}");
     }
-    assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
+    assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
     let waiting = std::thread::spawn(move || request.acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
-    rig.says(&["DEL", "lock:a"]);
+    rig.command(&["DEL", "lock:a"]);
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }

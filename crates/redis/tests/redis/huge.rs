@@ -1,4 +1,4 @@
-//! Foreign values of any size: only a part is read, and other names stay visible.
+//! Huge foreign values: scripts read only a part of them, and other names stay visible.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::rig::{Rig, acquire};
 
 /// The last byte of a value of 40 MiB; those before it are zeros.
 const LAST: &str = "41943039";
-/// The most that a script may read of it.
-const LITTLE: u64 = 8 << 20;
+/// The most memory that the scripts may use, which shows how much of a value they read.
+const READ_LIMIT: u64 = 8 << 20;
 
 impl Rig {
     /// The key of the record of a name that is held.
     fn record_of(&self, name: &str) -> String {
-        self.says(&["KEYS", &format!("leasehold:{{*}}clock:{name}")])
+        self.command(&["KEYS", &format!("leasehold:{{*}}clock:{name}")])
     }
 
     /// The server memory that the scripts have used.
-    fn scripts_take(&self) -> u64 {
+    fn script_memory(&self) -> u64 {
         let lines = self.server.command(&["INFO", "memory"]);
         let line = lines.iter().find_map(|line| line.trim().strip_prefix("used_memory_lua:")).unwrap();
         line.parse().unwrap()
@@ -26,18 +26,18 @@ impl Rig {
 }
 
 #[test]
-fn values_of_40_mib_are_told_by_their_beginning() {
+fn huge_values_are_shown_by_their_beginning() {
     let rig = Rig::new();
     let locks = rig.locks();
     let (_held, _bad) = (acquire(&locks, "held"), acquire(&locks, "bad"));
     let record = rig.record_of("bad");
-    rig.says(&["DEL", &record]);
+    rig.command(&["DEL", &record]);
     for key in ["lock:big", &record] {
-        rig.says(&["SETRANGE", key, LAST, "x"]);
+        rig.command(&["SETRANGE", key, LAST, "x"]);
     }
-    rig.says(&["SET", "lock:empty", ""]);
+    rig.command(&["SET", "lock:empty", ""]);
     let many = "for i = 1, 100000 do redis.call('HSET', KEYS[1], i, string.rep('x', 99)) end";
-    rig.says(&["EVAL", many, "1", "lock:many"]);
+    rig.command(&["EVAL", many, "1", "lock:many"]);
     for _ in 0..2 {
         assert!(locks.mutex("big").blocking().try_acquire().unwrap_err().is_taken());
     }
@@ -50,63 +50,63 @@ fn values_of_40_mib_are_told_by_their_beginning() {
         assert!(holder.foreign && holder.id == shown, "{holder:?}");
     }
     assert_eq!(views[3].holders[0].owner, rig.show("held").holders[0].owner);
-    assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
+    assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read", rig.script_memory());
 }
 
-/// The end of the last hold is stored beside the lock, so that the fast path of a claim reads both.
+/// The fast path of a claim reads the lock key and the record beside it.
 #[test]
-fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
+fn claims_do_not_read_a_whole_huge_value() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = acquire(&locks, "a");
-    rig.says(&["SETRANGE", "lock:a", LAST, "x"]);
-    assert!(rig.says(&["EXISTS", &rig.record_of("a")]) == "1");
+    rig.command(&["SETRANGE", "lock:a", LAST, "x"]);
+    assert!(rig.command(&["EXISTS", &rig.record_of("a")]) == "1");
     for _ in 0..2 {
         assert!(locks.mutex("a").blocking().try_acquire().is_err());
         assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     }
-    assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
+    assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read", rig.script_memory());
     drop(guard);
 }
 
-/// As with long keys on a busy machine: the first step breaks the connection.
+/// The first step takes so long that the client closes the connection, as with long keys on a busy machine.
 #[test]
-fn a_list_goes_on_where_the_server_took_too_long_for_a_step() {
+fn a_list_resumes_after_a_slow_step() {
     let rig = Rig::new();
     let locks = rig.locks();
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
-    rig.says(&["CLIENT", "PAUSE", "4000"]);
+    rig.command(&["CLIENT", "PAUSE", "4000"]);
     let names: Vec<_> = rig.run(locks.list("")).unwrap().into_iter().map(|view| view.name).collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// The fast paths of renewals and releases read the lock first.
+/// The fast paths of renewals and releases read the lock key first.
 #[test]
-fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_held() {
+fn renewals_and_releases_do_not_read_a_whole_huge_value() {
     let rig = Rig::new();
     let (engine, claim) = (rig.engine(), rig.claim("a"));
     rig.run(async {
         let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else { panic!("it is free") };
-        rig.says(&["SETRANGE", "lock:a", LAST, "x"]);
+        rig.command(&["SETRANGE", "lock:a", LAST, "x"]);
         let Claim { id, name, mode, ttl, .. } = claim.clone();
         let hold = Hold { id, name: name.clone(), mode, token: grant.token, ttl };
         assert!(matches!(engine.renew(&[hold]).await[..], [Renewed::Lost(Loss::Gone)]));
-        assert!(rig.scripts_take() < LITTLE, "{} bytes were read to renew", rig.scripts_take());
+        assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read to renew", rig.script_memory());
         let ended = Previous::Clean;
         let release = Release { id, name, mode, token: Some(grant.token), ended, keep: None };
         assert!(matches!(engine.release(&[release]).await[..], [Released::NotThere]));
-        assert!(rig.scripts_take() < LITTLE, "{} bytes were read to release", rig.scripts_take());
+        assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read to release", rig.script_memory());
     });
 }
 
 #[test]
-fn keys_that_are_no_names_and_longer_than_any_reply_hide_no_name() {
+fn huge_keys_hide_no_name_from_a_list() {
     let rig = Rig::new();
     let locks = rig.locks();
-    // The server is busy for as long as it takes to write the following keys.
+    // With a long ttl, because the server is busy while it writes the following keys.
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let long = "for i = 1, 65 do redis.call('SET', KEYS[1] .. i .. string.rep('x', 1048576), '1') end";
-    rig.says(&["EVAL", long, "1", "lock:"]);
+    rig.command(&["EVAL", long, "1", "lock:"]);
     let views = rig.run(locks.list("")).unwrap();
     let [held] = &views[..] else { panic!("{} names", views.len()) };
     assert!(held.name.as_str() == "held" && held.holders.len() == 1, "{held:?}");

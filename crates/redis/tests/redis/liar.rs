@@ -1,4 +1,4 @@
-//! Servers that send what no Redis sends: a reply takes bounded memory, and the client goes on.
+//! Servers that send invalid replies: a reply takes bounded memory, and the client connects again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::rig::{Rig, local};
 const KERNEL: usize = 32 << 20;
 
 #[test]
-fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
+fn a_reply_is_bounded_and_the_client_reconnects() {
     let rig = Rig::new();
     let part = format!("$1000\r\n{}\r\n", "x".repeat(1000));
     for (begins, goes_on, most) in [
@@ -32,28 +32,28 @@ fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
         rig.until("the client hangs up", || liar.ended() > 0);
         assert!(liar.taken() <= most + KERNEL, "{begins:?}: {} bytes", liar.taken());
         let before = liar.connections();
-        rig.until("the client connects anew", || {
+        rig.until("the client connects again", || {
             assert!(locks.mutex("a").blocking().try_acquire().is_err());
             liar.connections() > before
         });
     }
 }
 
-/// The URL has the port of another service.
+/// The port in the URL belongs to another service.
 #[test]
-fn what_is_no_redis_is_said_to_be_none() {
+fn a_server_that_is_not_redis_is_a_misconfiguration() {
     let mariadb = MariadbServer::start(&[]);
-    let is_none = |port, what: &str| {
+    let is_refused = |port, what: &str| {
         let config = Config::new(Address::Tcp(local(port)));
         let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire().unwrap_err();
-        let said = error.to_string();
-        assert!(error.is_misconfigured() && said.contains("not of a Redis server"), "{what}: {said}");
-        assert!(said.contains(&port.to_string()) && !said.contains("Unexpected"), "{what}: {said}");
+        let message = error.to_string();
+        assert!(error.is_misconfigured() && message.contains("not of a Redis server"), "{what}: {message}");
+        assert!(message.contains(&port.to_string()) && !message.contains("Unexpected"), "{what}: {message}");
     };
-    is_none(mariadb.port(), "MariaDB");
+    is_refused(mariadb.port(), "MariaDB");
     for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "220 mail ESMTP\r\n"] {
         let liar = Liar::telling(Lie { answers: vec![answer.into()], endless: Vec::new() });
-        is_none(liar.port(), answer);
+        is_refused(liar.port(), answer);
     }
 }

@@ -1,15 +1,15 @@
-//! The Redis engine against real servers.
+//! Tests of the Redis engine on real servers.
 
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod clocks;
 mod cluster;
+mod cluster_addresses;
 mod cluster_failover;
 mod cluster_groups;
-mod cluster_open;
+mod cluster_migrating;
 mod cluster_options;
-mod cluster_places;
 mod cluster_rig;
 mod cluster_slots;
 mod conformance;
@@ -29,8 +29,8 @@ mod proxied;
 mod quick;
 mod readers;
 mod redisson;
+mod redisson_conformance;
 mod redisson_foreign;
-mod redisson_places;
 mod redisson_readers;
 mod redisson_rig;
 mod redlock;

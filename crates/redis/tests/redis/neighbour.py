@@ -1,4 +1,4 @@
-"""Takes turns with leasehold on one lock, as any program with redis-py would; see docs/recipes/redis-neighbours.md.
+"""Shares a lock with leasehold through redis-py; see docs/recipes/redis-neighbours.md.
 
 usage: neighbour.py PORT KEY SECTIONS
 """
@@ -13,7 +13,7 @@ for _ in range(sections):
     with server.lock(key, timeout=30, sleep=0.002):
         if not server.set("inside", "python", nx=True):
             server.incr("overlaps")
-        # Two steps on purpose: whoever comes between them loses a count.
+        # Two steps on purpose: an overlap between them loses a count.
         count = int(server.get("count") or 0)
         server.set("count", count + 1)
         server.delete("inside")

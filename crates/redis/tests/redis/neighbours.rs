@@ -1,4 +1,4 @@
-//! Programs that use redis-py on the same names, as docs/recipes/redis-neighbours.md describes.
+//! Programs with redis-py use the same names, as in docs/recipes/redis-neighbours.md.
 
 use std::{process::Command, thread::spawn};
 
@@ -8,21 +8,21 @@ const OF_EACH: usize = 4;
 const SECTIONS: usize = 125;
 
 #[test]
-fn four_of_ours_and_four_of_redis_py_do_a_thousand_sections_without_an_overlap_or_a_loss() {
+fn leasehold_and_redis_py_share_a_lock_without_overlap_or_loss() {
     let rig = Rig::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis/neighbour.py");
     let (port, sections) = (rig.server.port().to_string(), SECTIONS.to_string());
-    let theirs: Vec<_> = (0..OF_EACH)
+    let python_programs: Vec<_> = (0..OF_EACH)
         .map(|_| {
             Command::new("/usr/bin/python3").args([script, &port, "lock:shared", &sections]).spawn().unwrap()
         })
         .collect();
-    let ours: Vec<_> = (0..OF_EACH)
+    let rust_threads: Vec<_> = (0..OF_EACH)
         .map(|_| {
-            // Each has its own client, as separate processes have.
+            // Each thread has its own client, like a separate process.
             let (locks, port) = (rig.locks(), rig.server.port());
             spawn(move || {
-                let mut server = Plain::connect(port);
+                let mut server = RawClient::connect(port);
                 for _ in 0..SECTIONS {
                     let guard = acquire(&locks, "shared");
                     if server.ask(&["SET", "inside", "rust", "NX"]) == "$-1" {
@@ -36,27 +36,27 @@ fn four_of_ours_and_four_of_redis_py_do_a_thousand_sections_without_an_overlap_o
             })
         })
         .collect();
-    for thread in ours {
+    for thread in rust_threads {
         thread.join().unwrap();
     }
-    for mut process in theirs {
+    for mut process in python_programs {
         assert!(process.wait().unwrap().success(), "python3 with redis-py is needed: run setup/debian");
     }
-    assert_eq!(rig.says(&["GET", "overlaps"]), "", "nobody was inside with another");
-    assert_eq!(rig.says(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
-    rig.says(&["DEL", "count"]);
+    assert_eq!(rig.command(&["GET", "overlaps"]), "", "no two programs were in the section at once");
+    assert_eq!(rig.command(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
+    rig.command(&["DEL", "count"]);
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A client that knows nothing of locks.
-struct Plain(std::io::BufReader<std::net::TcpStream>);
+/// A minimal Redis client without locks.
+struct RawClient(std::io::BufReader<std::net::TcpStream>);
 
-impl Plain {
+impl RawClient {
     fn connect(port: u16) -> Self {
         Self(std::io::BufReader::new(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()))
     }
 
-    /// The first line of the answer, or the text after it.
+    /// The first line of the reply, or the text of a bulk string.
     fn ask(&mut self, words: &[&str]) -> String {
         use std::io::Write;
         let mut text = format!("*{}\r\n", words.len());

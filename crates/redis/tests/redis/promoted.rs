@@ -1,4 +1,4 @@
-//! A plain URL whose host name leads to another server after a fail-over, as with managed pairs.
+//! A plain URL whose host name resolves to another server after a fail-over, as with managed pairs of servers.
 
 use std::{thread::spawn, time::Duration};
 
@@ -7,28 +7,28 @@ use leasehold_testkit::server::{Proxy, RedisServer};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
-/// Two servers, and a name that leads to the first.
-fn pair() -> (Rig, Rig, Proxy) {
+/// Two servers, and a proxy in place of the host name; it leads to the first server.
+fn two_servers() -> (Rig, Rig, Proxy) {
     let (first, second) = (Rig::new(), Rig::new());
     let name = Proxy::start(first.server.port());
     (first, second, name)
 }
 
-fn behind(name: &Proxy) -> leasehold_core::Locks {
+fn locks_through(name: &Proxy) -> leasehold_core::Locks {
     crate::sentinel_rig::locks_of(crate::sentinel_rig::config_of(&format!(
         "redis://127.0.0.1:{}",
         name.port()
     )))
 }
 
-fn follow(replica: &Rig, primary: &RedisServer) {
-    replica.says(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
-    replica.until("it follows", || replica.says(&["ROLE"]).contains("connected"));
+fn replicate_from(replica: &Rig, primary: &RedisServer) {
+    replica.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    replica.until("it follows", || replica.command(&["ROLE"]).contains("connected"));
 }
 
-/// A replica could answer a renewal that writes nothing.
+/// A replica could answer a renewal without a write, so a renewal must contain a write.
 #[test]
-fn a_server_that_was_just_demoted_keeps_no_hold() {
+fn a_demoted_server_renews_no_hold() {
     let (rig, other) = (Rig::new(), Rig::new());
     let engine = rig.engine();
     rig.run(async {
@@ -45,7 +45,7 @@ fn a_server_that_was_just_demoted_keeps_no_hold() {
         };
         let hold = std::slice::from_ref(&hold);
         assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
-        rig.says(&["REPLICAOF", "127.0.0.1", &other.server.port().to_string()]);
+        rig.command(&["REPLICAOF", "127.0.0.1", &other.server.port().to_string()]);
         for _ in 0..5 {
             let renewed = engine.renew(hold).await;
             assert!(!matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
@@ -53,18 +53,18 @@ fn a_server_that_was_just_demoted_keeps_no_hold() {
     });
 }
 
-/// The old server closes no connection; it only refuses to write.
+/// The old server closes no connection and only refuses writes.
 #[test]
-fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
-    let (first, second, name) = pair();
-    let (locks, other) = (behind(&name), behind(&name));
-    follow(&second, &first.server);
+fn a_refused_write_makes_the_client_resolve_the_name_again() {
+    let (first, second, name) = two_servers();
+    let (locks, other) = (locks_through(&name), locks_through(&name));
+    replicate_from(&second, &first.server);
     let guard = acquire(&locks, "a");
     let token = guard.token();
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     first.until("it waits", || first.show("a").waiters.len() == 1);
     let offset = |rig: &Rig| {
-        rig.says(&["INFO", "replication"])
+        rig.command(&["INFO", "replication"])
             .split("master_repl_offset:")
             .nth(1)
             .unwrap()
@@ -73,27 +73,27 @@ fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
             .unwrap()
             .to_owned()
     };
-    first.until("the replica has all", || offset(&first) == offset(&second));
-    second.says(&["REPLICAOF", "NO", "ONE"]);
+    first.until("the replica has all data", || offset(&first) == offset(&second));
+    second.command(&["REPLICAOF", "NO", "ONE"]);
     name.point_to(second.server.port());
-    follow(&first, &second.server);
+    replicate_from(&first, &second.server);
     guard.release_blocking().unwrap();
     let next = waiting.join().unwrap().unwrap();
     assert!(next.token() > token);
-    assert_eq!(second.says(&["EXISTS", "lock:a"]), "1");
+    assert_eq!(second.command(&["EXISTS", "lock:a"]), "1");
 }
 
-/// The connection breaks, the name leads to another server, and that server lacks the grants of the old one.
+/// The connection breaks, and the name leads to another server, which lacks the grants of the old one.
 #[test]
-fn a_hold_that_the_new_server_does_not_have_is_told_lost_at_once() {
-    let (_first, second, name) = pair();
-    let locks = behind(&name);
+fn a_hold_missing_on_the_new_server_is_reported_lost() {
+    let (_first, second, name) = two_servers();
+    let locks = locks_through(&name);
     let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let token = guard.token();
     name.point_to(second.server.port());
     name.lose();
-    second.until("the loss is told", || !guard.check());
-    let next = acquire(&behind(&name), "a");
+    second.until("the loss is reported", || !guard.check());
+    let next = acquire(&locks_through(&name), "a");
     assert!(next.token() > token, "{} after {token}", next.token());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), leasehold_core::ErrorKind::Lost(Loss::Gone));
 }

@@ -1,4 +1,4 @@
-//! Requests and notifications that are lost or late.
+//! Lost or late requests and notifications, by a proxy.
 
 use std::{thread::spawn, time::Duration};
 
@@ -10,35 +10,35 @@ use crate::rig::{PATIENCE, Rig, acquire};
 
 /// How often the server received this command.
 fn calls(rig: &Rig, command: &str) -> u64 {
-    let said = rig.says(&["INFO", "commandstats"]);
-    let calls = said.split_once(&format!("cmdstat_{command}:calls="));
+    let stats = rig.command(&["INFO", "commandstats"]);
+    let calls = stats.split_once(&format!("cmdstat_{command}:calls="));
     calls.map_or(0, |(_, calls)| calls.split(',').next().unwrap().parse().unwrap())
 }
 
-/// R9: the claim was sent on a connection that dies, its caller gives up or gets the error, and the release on the next
-/// connection is certain; then the claim arrives.
+/// R9: a claim was sent on a connection that breaks. Its caller gives up or gets the error, and a release on the next
+/// connection gets a certain answer. Then the claim arrives.
 #[test]
-fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
+fn a_late_claim_of_a_broken_connection_creates_nothing() {
     let rig = Rig::new();
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }];
-    for (mode, hears) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+    for (mode, gets_error) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let (proxy, engine) = rig.proxied();
         let claim = leasehold_core::Claim { mode, ..rig.claim("a") };
         rig.run(async {
             let before = rig.claim("b");
             assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
             proxy.hold_requests();
-            let mut sent = engine.claim(&claim, How::Create);
+            let mut request = engine.claim(&claim, How::Create);
             while !proxy.holds_a_request() {
-                let came = tokio::time::timeout(Duration::from_millis(20), &mut sent).await;
-                assert!(came.is_err(), "it is under way: {came:?}");
+                let early = tokio::time::timeout(Duration::from_millis(20), &mut request).await;
+                assert!(early.is_err(), "the request is in flight: {early:?}");
             }
-            if !hears {
-                drop(sent);
+            if !gets_error {
+                drop(request);
                 proxy.cut_clients();
             } else {
                 proxy.cut_clients();
-                assert_eq!(sent.await.unwrap_err().fault, Fault::Unknown);
+                assert_eq!(request.await.unwrap_err().fault, Fault::Unknown);
             }
             let released = loop {
                 match &engine.release(&release_of(&claim)).await[..] {
@@ -59,23 +59,23 @@ fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
     }
 }
 
-/// R9: a claim that was sent twice, because its first answer was lost, arrives once more after its hold was released.
+/// R9: a client repeats a claim, and the repeated request arrives after the release of the hold.
 #[test]
-fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
+fn a_late_claim_after_its_release_creates_nothing() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let claim = rig.claim("a");
     rig.run(async {
         let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else { panic!("it is free") };
         proxy.hold_requests();
-        let mut sent = engine.claim(&claim, How::Create);
+        let mut request = engine.claim(&claim, How::Create);
         while !proxy.holds_a_request() {
-            let came = tokio::time::timeout(Duration::from_millis(20), &mut sent).await;
-            assert!(came.is_err(), "it is under way: {came:?}");
+            let early = tokio::time::timeout(Duration::from_millis(20), &mut request).await;
+            assert!(early.is_err(), "the request is in flight: {early:?}");
         }
-        drop(sent);
+        drop(request);
         proxy.cut_clients();
-        // Once a connection is made, the short script is tried first.
+        // Once connected, the engine tries the fast path of a release first.
         while Inspect::ping(&*engine).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -90,7 +90,7 @@ fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
     });
 }
 
-/// I7: a lost push costs no more than one poll interval.
+/// I7: a lost push delays a grant by at most one poll interval.
 #[test]
 fn a_lost_push_is_found_by_asking() {
     let rig = Rig::new();
@@ -102,15 +102,15 @@ fn a_lost_push_is_found_by_asking() {
     proxy.hold_answers();
     guard.release_blocking().unwrap();
     rig.until("it is granted", || rig.show("a").holders.len() == 1);
-    // The push and all answers on this connection are lost; the next connection asks.
+    // The push and all answers on this connection are lost; after the reconnect the claim asks.
     proxy.cut_clients();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Without RESP3 notifications use a separate connection, which may fall silent while the other one is well.
+/// Without RESP3 notifications use a separate connection, which may stall while the other one works.
 #[test]
-fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() {
+fn a_silent_notification_connection_is_replaced() {
     let rig = Rig::with(&["--rename-command", "HELLO", ""]);
     let (proxy, engine) = rig.proxied();
     let holder = rig.engine();
@@ -119,7 +119,7 @@ fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() 
         assert!(matches!(holder.claim(&first, How::Create).await, Ok(Answer::Held(_))));
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Waiting(_))));
         let made = proxy.connections();
-        rig.until("signs of life were asked for and came", || calls(&rig, "ping") >= 2);
+        rig.until("the client sent a ping and got the reply", || calls(&rig, "ping") >= 2);
         assert_eq!(proxy.connections(), made);
         proxy.hold_newest_answers();
         let notification =
@@ -137,9 +137,9 @@ fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() 
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A pushed grant is worth nothing after its claim time, and its claim may come back.
+/// A pushed grant is void after its claim time. Its claim can ask again, and then waits.
 #[test]
-fn a_push_that_comes_after_its_claim_time_is_not_believed() {
+fn a_push_after_its_claim_time_is_not_valid() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let holder = rig.engine();
@@ -160,7 +160,10 @@ fn a_push_that_comes_after_its_claim_time_is_not_believed() {
         let over = since.is_none_or(|since| since.after(grant.ttl.unwrap()) <= now);
         assert!(over, "granted at {since:?} for {:?}, and now it is {now:?}", grant.ttl);
         let next = rig.claim("a");
-        assert!(matches!(holder.claim(&next, How::Create).await, Ok(Answer::Held(_))), "it has lapsed");
+        assert!(
+            matches!(holder.claim(&next, How::Create).await, Ok(Answer::Held(_))),
+            "the pushed grant has expired"
+        );
         let again = engine.claim(&claim, How::Ask).await;
         assert!(matches!(again, Ok(Answer::Waiting(_))), "{again:?}");
         for (client, claim) in [(&holder, &next), (&engine, &claim)] {

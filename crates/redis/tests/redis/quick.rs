@@ -1,4 +1,4 @@
-//! What the fast paths of the verbs, and the whole scripts, must not change.
+//! Effects that the fast paths of the verbs and the full scripts must have in common.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use leasehold_redis::RedisEngine;
 
 use crate::rig::Rig;
 
-async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
+async fn granted(engine: &RedisEngine, claim: &Claim) -> Grant {
     match engine.claim(claim, How::Create).await {
         Ok(Answer::Held(grant)) => grant,
         other => panic!("{other:?}"),
     }
 }
 
-fn end(claim: &Claim, grant: &Grant) -> Release {
+fn release_of(claim: &Claim, grant: &Grant) -> Release {
     Release {
         id: claim.id,
         name: claim.name.clone(),
@@ -35,57 +35,58 @@ fn renewal(claim: &Claim, grant: &Grant, seconds: u64) -> Hold {
     }
 }
 
-/// For how many milliseconds plain clients see the lock taken, after a hold of this mode was renewed for `seconds`.
-fn left_once_renewed(mode: Mode, seconds: u64) -> i64 {
+/// The ttl of the lock key in milliseconds after a hold of this mode was renewed for `seconds`. Other lock programs see
+/// only this key.
+fn lock_key_ttl_after_renewal(mode: Mode, seconds: u64) -> i64 {
     let rig = Rig::new();
     let (engine, claim) = (rig.engine(), Claim { mode, ..rig.claim("a") });
     rig.run(async {
-        let grant = held(&engine, &claim).await;
+        let grant = granted(&engine, &claim).await;
         let renewed = engine.renew(&[renewal(&claim, &grant, seconds)]).await;
         assert!(matches!(renewed[..], [Renewed::Kept { .. }]));
     });
-    rig.says(&["PTTL", "lock:a"]).parse().unwrap()
+    rig.command(&["PTTL", "lock:a"]).parse().unwrap()
 }
 
 #[test]
-fn a_late_renewal_for_less_time_takes_none_away() {
-    let left = left_once_renewed(Mode::Exclusive, 1);
+fn a_late_shorter_renewal_does_not_shorten_the_lease() {
+    let left = lock_key_ttl_after_renewal(Mode::Exclusive, 1);
     assert!(left > 2000, "{left} ms of 30 s");
 }
 
 #[test]
-fn a_renewal_keeps_what_plain_clients_see_of_a_shared_hold() {
-    let left = left_once_renewed(Mode::Shared, 60);
+fn a_renewal_extends_the_lock_key_of_a_shared_hold() {
+    let left = lock_key_ttl_after_renewal(Mode::Shared, 60);
     assert!(left > 30_000, "{left} ms of 60 s");
 }
 
 #[test]
-fn a_hand_over_passes_a_waiter_whose_place_has_lapsed() {
+fn a_hand_over_skips_a_waiter_with_an_expired_entry() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        // With a counter older than the connection, the whole script would run.
-        held(&other, &rig.claim("b")).await;
-        let grant = held(&engine, &first).await;
+        // Raises the counter: while it is older than the connection, the full script runs.
+        granted(&other, &rig.claim("b")).await;
+        let grant = granted(&engine, &first).await;
         assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
-        let places = rig.server.command(&["--raw", "KEYS", "leasehold:{*}zlock:a"]).remove(0);
-        rig.says(&["ZADD", &places, "XX", "1", &second.id.to_string()]);
-        assert!(matches!(engine.release(&[end(&first, &grant)]).await[..], [Released::Freed]));
+        let entries = rig.server.command(&["--raw", "KEYS", "leasehold:{*}zlock:a"]).remove(0);
+        rig.command(&["ZADD", &entries, "XX", "1", &second.id.to_string()]);
+        assert!(matches!(engine.release(&[release_of(&first, &grant)]).await[..], [Released::Freed]));
     });
     let view = rig.show("a");
     assert!(view.holders.is_empty() && view.waiters.is_empty(), "{view:?}");
 }
 
 #[test]
-fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
+fn a_hand_over_skips_a_waiter_whose_client_is_gone() {
     let rig = Rig::new();
     let (engine, gone, other) = (rig.engine(), rig.engine(), rig.engine());
     let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     let grant = rig.run(async {
-        // With a counter older than the connection, the whole script would run.
-        held(&other, &rig.claim("b")).await;
-        let grant = held(&engine, &first).await;
+        // Raises the counter: while it is older than the connection, the full script runs.
+        granted(&other, &rig.claim("b")).await;
+        let grant = granted(&engine, &first).await;
         for (engine, claim) in [(&gone, &second), (&other, &third)] {
             assert!(matches!(engine.claim(claim, How::Create).await, Ok(Answer::Waiting(_))));
         }
@@ -94,39 +95,38 @@ fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
     drop(gone);
     let channels =
         || rig.server.command(&["PUBSUB", "CHANNELS"]).iter().filter(|line| !line.is_empty()).count();
-    rig.until("nobody listens for it", || channels() == 2);
-    let released = rig.run(async { engine.release(&[end(&first, &grant)]).await });
+    rig.until("its client has no subscription any more", || channels() == 2);
+    let released = rig.run(async { engine.release(&[release_of(&first, &grant)]).await });
     assert!(matches!(released[..], [Released::Freed]));
     let view = rig.show("a");
     assert!(matches!(&view.holders[..], [holder] if holder.id == third.id.to_string()), "{view:?}");
 }
 
-/// Somebody deleted the lock itself: the name belongs to the head of the queue.
+/// An operator deleted the lock key: the name belongs to the head of the queue.
 #[test]
-fn a_lone_claim_does_not_pass_who_waits() {
+fn a_single_claim_does_not_overtake_the_queue() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        held(&engine, &first).await;
+        granted(&engine, &first).await;
         assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
     });
-    rig.says(&["DEL", "lock:a"]);
+    rig.command(&["DEL", "lock:a"]);
     let answer = rig.run(async { engine.claim(&third, How::Create).await });
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
     let view = rig.show("a");
     assert!(matches!(&view.holders[..], [holder] if holder.id == second.id.to_string()), "{view:?}");
 }
 
-/// A server logs the scripts that it loads, and sends them to its replicas: each is loaded once, not by each
-/// connection.
+/// A server logs each load of a script and sends it to its replicas, so connections must not load a script again.
 #[test]
-fn a_server_is_taught_a_script_once() {
+fn each_script_is_loaded_once_per_server() {
     let rig = Rig::new();
     let loads = || {
-        let said = rig.server.command(&["INFO", "commandstats"]);
+        let stats = rig.server.command(&["INFO", "commandstats"]);
         let line =
-            said.iter().find_map(|line| line.strip_prefix("cmdstat_script|load:calls=")).map(str::to_owned);
+            stats.iter().find_map(|line| line.strip_prefix("cmdstat_script|load:calls=")).map(str::to_owned);
         line.map_or(0, |line| line.split(',').next().unwrap().parse::<u32>().unwrap())
     };
     for _ in 0..5 {
@@ -135,8 +135,8 @@ fn a_server_is_taught_a_script_once() {
     assert_eq!(loads(), 2, "to claim and to release");
     let locks = rig.locks();
     let guard = crate::rig::acquire(&locks, "a");
-    rig.says(&["SCRIPT", "FLUSH"]);
+    rig.command(&["SCRIPT", "FLUSH"]);
     guard.release_blocking().unwrap();
     crate::rig::acquire(&locks, "a").release_blocking().unwrap();
-    assert_eq!(loads(), 4, "again after it forgot them");
+    assert_eq!(loads(), 4, "both again after a flush");
 }

@@ -1,4 +1,4 @@
-//! Our locks are Redisson's locks: exclusive holders.
+//! Redisson's layout: exclusive holds of Redisson and of leasehold exclude each other.
 
 use std::{
     thread::{JoinHandle, spawn},
@@ -19,19 +19,19 @@ use crate::{
 const LOCK: &str = "redisson_lock__channel:{lock:a}";
 const READ_WRITE: &str = "redisson_rwlock:{lock:a}";
 
-async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
+async fn granted(engine: &RedisEngine, claim: &Claim) -> Grant {
     match engine.claim(claim, How::Create).await {
         Ok(Answer::Held(grant)) => grant,
         other => panic!("{other:?}"),
     }
 }
 
-fn hold(claim: &Claim, grant: &Grant) -> Hold {
+fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     let Claim { id, name, mode, ttl, .. } = claim.clone();
     Hold { id, name, mode, token: grant.token, ttl }
 }
 
-fn end(claim: &Claim, grant: &Grant) -> Release {
+fn release_of(claim: &Claim, grant: &Grant) -> Release {
     let Claim { id, name, mode, .. } = claim.clone();
     Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, keep: None }
 }
@@ -44,8 +44,8 @@ fn waits(rig: &Rig) -> JoinHandle<Guard> {
     waiting
 }
 
-/// Each way in which a program of Redisson holds exclusively, and releases.
-const HOLDS: [(&[&str], &[&str]); 6] = [
+/// The ways in which Redisson takes an exclusive hold, each with its release.
+const EXCLUSIVE_HOLDS: [(&[&str], &[&str]); 6] = [
     (&["lock"], &["unlock"]),
     (&["lock", "lock again", "unlock once", "renew"], &["unlock"]),
     (&["lock"], &["force unlock"]),
@@ -55,11 +55,11 @@ const HOLDS: [(&[&str], &[&str]); 6] = [
 ];
 
 #[test]
-fn what_redisson_holds_alone_is_taken_in_every_mode_and_ours_when_it_lets_go() {
+fn an_exclusive_redisson_hold_excludes_every_mode() {
     let rig = redisson();
     let locks = rig.locks();
-    for (takes, frees) in HOLDS {
-        rig.plays(takes);
+    for (takes, frees) in EXCLUSIVE_HOLDS {
+        rig.redisson_runs(takes);
         for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|r| r.blocking())
         {
             let error = request.try_acquire().unwrap_err();
@@ -71,43 +71,43 @@ fn what_redisson_holds_alone_is_taken_in_every_mode_and_ours_when_it_lets_go() {
         assert!(holder.owner.starts_with("Redisson") && view.mode == Some(Mode::Exclusive), "{view:?}");
         assert!(holder.remaining.is_some_and(|left| left <= PATIENCE), "{holder:?}");
         let waiting = waits(&rig);
-        rig.plays(frees);
+        rig.redisson_runs(frees);
         let guard = waiting.join().unwrap();
-        assert!(!rig.lock_would_take() && !rig.read_would_take(), "{takes:?}");
+        assert!(!rig.redisson_can_lock() && !rig.redisson_can_read(), "{takes:?}");
         guard.release_blocking().unwrap();
-        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{takes:?}");
+        assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "{takes:?}");
     }
     assert_eq!(rig.show("a").holders.len(), 0);
 }
 
 #[test]
-fn a_holder_that_entered_twice_holds_until_it_left_twice() {
+fn a_reentrant_redisson_hold_ends_with_its_last_unlock() {
     let rig = redisson();
-    rig.plays(&["lock", "lock again"]);
+    rig.redisson_runs(&["lock", "lock again"]);
     assert_eq!(rig.show("a").holders[0].owner, "Redisson, entered 2 times");
-    rig.plays(&["unlock once"]);
+    rig.redisson_runs(&["unlock once"]);
     assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     assert_eq!(rig.show("a").holders[0].owner, "Redisson");
 }
 
 #[test]
-fn a_hold_that_redisson_let_lapse_is_ours() {
+fn an_expired_redisson_hold_frees_the_name() {
     let rig = redisson();
-    rig.plays(&["lock"]);
+    rig.redisson_runs(&["lock"]);
     let waiting = waits(&rig);
-    rig.says(&["PEXPIRE", "lock:a", "50"]);
+    rig.command(&["PEXPIRE", "lock:a", "50"]);
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
 #[test]
-fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
+fn an_exclusive_hold_excludes_every_kind_of_redisson_lock() {
     let rig = redisson();
     let locks = rig.locks();
     for request in [locks.mutex("a"), locks.rw("a").write(), locks.semaphore("a", 2)] {
         let guard = request.blocking().acquire_within(PATIENCE).unwrap();
-        assert!(!rig.lock_would_take() && !rig.read_would_take() && !rig.write_would_take());
+        assert!(!rig.redisson_can_lock() && !rig.redisson_can_read() && !rig.redisson_can_write());
         let left = rig.millis_left("lock:a");
-        assert!(left > 0 && left <= 30_000, "what its waiters sleep by: {left}");
+        assert!(left > 0 && left <= 30_000, "Redisson's waiters sleep for this time: {left}");
         let hash = rig.hash();
         assert_eq!((hash.len(), hash["mode"].as_str()), (2, "write"), "{hash:?}");
         let owner = hash.keys().find_map(|field| field.strip_suffix(":write")).unwrap();
@@ -120,132 +120,133 @@ fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
         );
         assert!(thread.starts_with('0') && thread.parse::<u64>().is_ok(), "{hash:?}");
         guard.release_blocking().unwrap();
-        assert!(rig.lock_would_take() && rig.write_would_take());
+        assert!(rig.redisson_can_lock() && rig.redisson_can_write());
     }
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// By push on Redisson's side: its waiters sleep for the lease of the lock at the time of their look.
+/// A release publishes to both channels. Without a message Redisson's waiters sleep until the end of the lease that
+/// they saw.
 #[test]
-fn a_release_wakes_each_kind_of_redissons_waiters() {
+fn a_release_wakes_every_kind_of_redisson_waiter() {
     let rig = redisson();
     let locks = rig.locks();
-    let mut listener = rig.listens(&[LOCK, READ_WRITE]);
+    let mut listener = rig.listen(&[LOCK, READ_WRITE]);
     for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
         request.blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
-        assert_eq!(listener.hears(), (LOCK.to_owned(), "0".to_owned()));
-        assert_eq!(listener.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
+        assert_eq!(listener.receive(), (LOCK.to_owned(), "0".to_owned()));
+        assert_eq!(listener.receive(), (READ_WRITE.to_owned(), "1".to_owned()));
     }
     let guard = acquire(&locks, "a");
     let (engine, name) = (rig.engine(), Name::new("a").unwrap());
     rig.run(engine.break_hold(&name, guard.token().number, true)).unwrap();
-    assert_eq!(listener.hears(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
+    assert_eq!(listener.receive(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
 }
 
-/// No waiter of Redisson need wake for a lock that passes to the next of our claims.
+/// A hand-over between claims of ours needs to wake no waiter of Redisson.
 #[test]
-fn a_hand_over_replaces_the_hash_and_rings_nobody() {
+fn a_hand_over_replaces_the_hash_and_wakes_no_redisson_waiter() {
     let mut rig = redisson();
     rig.config = rig.config.gap(Duration::ZERO);
-    let mut listener = rig.listens(&[LOCK]);
+    let mut listener = rig.listen(&[LOCK]);
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        let grant = held(&engine, &first).await;
+        let grant = granted(&engine, &first).await;
         let before = rig.hash();
         assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
-        assert!(matches!(engine.release(&[end(&first, &grant)]).await[..], [Released::Freed]));
+        assert!(matches!(engine.release(&[release_of(&first, &grant)]).await[..], [Released::Freed]));
         let after = rig.hash();
         assert!(before.len() == 2 && after.len() == 2 && before != after, "{before:?} {after:?}");
-        assert!(after.values().any(|count| count == "2"), "nobody has taken it up: {after:?}");
+        assert!(after.values().any(|count| count == "2"), "the grant is not confirmed yet: {after:?}");
         let Ok(Answer::Held(grant)) = other.claim(&second, How::Ask).await else { panic!("it was granted") };
         assert!(rig.hash().values().any(|count| count == "1"));
-        assert!(matches!(other.release(&[end(&second, &grant)]).await[..], [Released::Freed]));
+        assert!(matches!(other.release(&[release_of(&second, &grant)]).await[..], [Released::Freed]));
     });
-    assert_eq!(listener.hears().1, "0");
-    assert_eq!(rig.says(&["PUBLISH", LOCK, "last"]), "1");
-    assert_eq!(listener.hears().1, "last", "the second release alone rang");
+    assert_eq!(listener.receive().1, "0");
+    assert_eq!(rig.command(&["PUBLISH", LOCK, "last"]), "1");
+    assert_eq!(listener.receive().1, "last", "only the second release published a message");
 }
 
 #[test]
-fn a_renewal_extends_and_shortens_nothing_and_a_lost_hold_is_told() {
+fn a_renewal_only_extends_and_a_loss_is_reported() {
     let rig = redisson();
     let engine = rig.engine();
     let claim = rig.claim("a");
     rig.run(async {
-        let grant = held(&engine, &claim).await;
-        rig.says(&["PEXPIRE", "lock:a", "5000"]);
-        let kept = hold(&claim, &grant);
-        assert!(matches!(engine.renew(std::slice::from_ref(&kept)).await[..], [Renewed::Kept { .. }]));
+        let grant = granted(&engine, &claim).await;
+        rig.command(&["PEXPIRE", "lock:a", "5000"]);
+        let renewal = hold_of(&claim, &grant);
+        assert!(matches!(engine.renew(std::slice::from_ref(&renewal)).await[..], [Renewed::Kept { .. }]));
         assert!(rig.millis_left("lock:a") > 20_000);
-        let short = Hold { ttl: Duration::from_secs(1), ..kept.clone() };
+        let short = Hold { ttl: Duration::from_secs(1), ..renewal.clone() };
         assert!(matches!(engine.renew(&[short]).await[..], [Renewed::Kept { .. }]));
         assert!(rig.millis_left("lock:a") > 20_000);
-        let mut wrong = kept.clone();
+        let mut wrong = renewal.clone();
         wrong.token.number += 1;
         assert!(matches!(engine.renew(&[wrong]).await[..], [Renewed::Lost(Loss::Gone)]));
-        rig.plays(&["force unlock", "lock"]);
-        assert!(matches!(engine.renew(&[kept]).await[..], [Renewed::Lost(Loss::Gone)]));
-        assert!(matches!(engine.release(&[end(&claim, &grant)]).await[..], [Released::NotThere]));
+        rig.redisson_runs(&["force unlock", "lock"]);
+        assert!(matches!(engine.renew(&[renewal]).await[..], [Renewed::Lost(Loss::Gone)]));
+        assert!(matches!(engine.release(&[release_of(&claim, &grant)]).await[..], [Released::NotThere]));
     });
-    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "what is Redisson's stands");
+    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "Redisson's hold is unchanged");
 }
 
-/// The content of the lock itself still counts, as with a string.
+/// The lock key alone decides, as in the default layout.
 #[test]
-fn a_hold_whose_side_keys_are_gone_is_renewed_and_released() {
+fn a_hold_without_its_side_keys_is_renewed_and_released() {
     let rig = redisson();
     let engine = rig.engine();
     let claim = rig.claim("a");
     rig.run(async {
-        let grant = held(&engine, &claim).await;
+        let grant = granted(&engine, &claim).await;
         for key in rig.server.command(&["--raw", "KEYS", "leasehold:{*}r*"]) {
-            rig.says(&["DEL", &key]);
+            rig.command(&["DEL", &key]);
         }
-        assert!(matches!(engine.renew(&[hold(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
         assert!(matches!(engine.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
-        assert!(matches!(engine.release(&[end(&claim, &grant)]).await[..], [Released::Freed]));
+        assert!(matches!(engine.release(&[release_of(&claim, &grant)]).await[..], [Released::Freed]));
     });
 }
 
 #[test]
-fn a_broken_hold_keeps_redisson_out_until_its_holder_let_go() {
+fn a_broken_hold_excludes_redisson_until_its_release() {
     let rig = redisson();
     let (engine, name) = (rig.engine(), Name::new("a").unwrap());
     let claim = rig.claim("a");
     rig.run(async {
-        let grant = held(&engine, &claim).await;
+        let grant = granted(&engine, &claim).await;
         let broken = engine.break_hold(&name, grant.token.number, false).await.unwrap();
         assert_eq!(broken, Broken::Done);
-        assert!(!rig.lock_would_take() && !rig.read_would_take());
+        assert!(!rig.redisson_can_lock() && !rig.redisson_can_read());
         assert!(rig.millis_left("lock:a") > 0);
-        assert!(matches!(engine.renew(&[hold(&claim, &grant)]).await[..], [Renewed::Lost(Loss::Broken)]));
-        engine.release(&[end(&claim, &grant)]).await;
-        assert!(rig.lock_would_take());
-        rig.plays(&["lock"]);
+        assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Lost(Loss::Broken)]));
+        engine.release(&[release_of(&claim, &grant)]).await;
+        assert!(rig.redisson_can_lock());
+        rig.redisson_runs(&["lock"]);
         let broken = engine.break_hold(&name, grant.token.number, true).await.unwrap();
-        assert_eq!(broken, Broken::NotHeld, "a holder of Redisson's has no token of ours");
+        assert_eq!(broken, Broken::NotHeld, "a hold of Redisson has no token of ours");
     });
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER]);
 }
 
 #[test]
-fn a_kept_name_is_taken_for_redisson_too() {
+fn a_minimum_hold_excludes_redisson() {
     let rig = redisson();
     let guard = acquire(&rig.locks(), "a");
     rig.run(guard.release_at_least(PATIENCE)).unwrap();
-    assert!(!rig.lock_would_take() && !rig.read_would_take() && !rig.write_would_take());
+    assert!(!rig.redisson_can_lock() && !rig.redisson_can_read() && !rig.redisson_can_write());
     assert!(rig.hash().keys().any(|field| field.starts_with("00000000-0000-0000-0000-000000000000:0")));
     assert!(rig.millis_left("lock:a") > 10_000);
 }
 
-/// Programs whose waiters only listen, and are not in our queue, still get the lock.
+/// Waiters of Redisson are not in our queue and only listen. They still get the lock.
 #[test]
-fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
+fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     let rig = redisson();
-    let mut listener = rig.listens(&[LOCK]);
+    let mut listener = rig.listen(&[LOCK]);
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let turns: Vec<_> = (0..2)
+    let threads: Vec<_> = (0..2)
         .map(|_| {
             let (locks, over) = (rig.locks(), std::sync::Arc::clone(&over));
             spawn(move || {
@@ -256,15 +257,15 @@ fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
         })
         .collect();
     let took = |_: &u32| {
-        assert_eq!(listener.hears().1, "0");
-        // In one step, like its script.
+        assert_eq!(listener.receive().1, "0");
+        // In one step, like Redisson's script.
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
             redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";
-        rig.says(&["EVAL", take, "1", "lock:a", OWNER]) == "1"
+        rig.command(&["EVAL", take, "1", "lock:a", OWNER]) == "1"
     };
     let tries = (0..1000).find(took);
-    assert!(tries.is_some(), "it is woken, and never finds it free");
+    assert!(tries.is_some(), "the waiter was woken and never found the lock free");
     over.store(true, std::sync::atomic::Ordering::Relaxed);
-    rig.plays(&["unlock"]);
-    turns.into_iter().for_each(|turn| turn.join().unwrap());
+    rig.redisson_runs(&["unlock"]);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

@@ -1,4 +1,4 @@
-//! Other values under the key of a lock in Redisson's layout.
+//! Redisson's layout: foreign values under the lock key and its side keys.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-const MOMENT: Duration = Duration::from_millis(300);
+const SHORT_WAIT: Duration = Duration::from_millis(300);
 
 /// A client of the same server in the default layout.
 fn plain(rig: &Rig) -> leasehold_core::Locks {
@@ -21,13 +21,13 @@ fn plain(rig: &Rig) -> leasehold_core::Locks {
     crate::sentinel_rig::locks_of(config)
 }
 
-fn all(rig: &Rig) -> [leasehold_core::Blocking; 3] {
+fn all_modes(rig: &Rig) -> [leasehold_core::Blocking; 3] {
     let locks = rig.locks();
     [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|request| request.blocking())
 }
 
-/// Fields of a program that has nothing to do with locks, or that only look like those of a lock.
-const STRANGE: [&[&str]; 8] = [
+/// Fields that are no lock, or that only resemble a lock of Redisson.
+const UNKNOWN_FIELDS: [&[&str]; 8] = [
     &["user", "7", "name", "x"],
     &["mode", "read"],
     &["mode", "read", "x", "1"],
@@ -39,89 +39,86 @@ const STRANGE: [&[&str]; 8] = [
 ];
 
 #[test]
-fn a_hash_with_fields_that_are_not_redissons_is_a_foreign_holder_and_never_touched() {
+fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
     let rig = redisson();
-    for fields in STRANGE {
-        rig.says(&[&["HSET", "lock:a"], fields].concat());
-        rig.says(&["PEXPIRE", "lock:a", "60000"]);
+    for fields in UNKNOWN_FIELDS {
+        rig.command(&[&["HSET", "lock:a"], fields].concat());
+        rig.command(&["PEXPIRE", "lock:a", "60000"]);
         let before = rig.hash();
-        for request in all(&rig) {
+        for request in all_modes(&rig) {
             let is_shared_reader = fields.get(3) == Some(&"99999999999999999999999999");
-            match request.acquire_within(MOMENT) {
-                // A reader is a reader, whatever count of entries it has.
+            match request.acquire_within(SHORT_WAIT) {
+                // A reader counts as one, whatever its count of entries.
                 Ok(guard) if is_shared_reader => guard.release_blocking().unwrap(),
                 Ok(_) => panic!("{fields:?}: it is taken"),
                 Err(error) => {
                     assert!(error.is_timed_out() || error.is_misconfigured(), "{fields:?}: {error}")
                 }
             }
-            rig.until("it left the line", || rig.show("a").waiters.is_empty());
+            rig.until("it left the queue", || rig.show("a").waiters.is_empty());
         }
         let view = rig.show("a");
         assert!(!view.holders.is_empty() && view.holders.iter().all(|holder| holder.foreign), "{view:?}");
         assert_eq!(rig.hash(), before, "{fields:?}");
         assert!(rig.millis_left("lock:a") > 0);
-        rig.says(&["DEL", "lock:a"]);
+        rig.command(&["DEL", "lock:a"]);
     }
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// It may be data of a program that has nothing to do with locks.
+/// Such a key may be data that is no lock.
 #[test]
-fn what_never_expires_and_is_no_lock_is_told_as_a_misconfiguration() {
+fn an_unknown_key_without_expiry_is_a_misconfiguration() {
     let rig = redisson();
     for command in
         [["HSET", "lock:a", "name", "x"].as_slice(), &["LPUSH", "lock:a", "x"], &["SADD", "lock:a", "x"]]
     {
-        rig.says(command);
+        rig.command(command);
         let request = rig.locks().mutex("a").blocking();
-        for error in [request.try_acquire().unwrap_err(), request.acquire_within(MOMENT).unwrap_err()] {
-            assert!(
-                error.is_misconfigured() && error.to_string().contains("not a lock of Redisson"),
-                "{error}"
-            );
+        for error in [request.try_acquire().unwrap_err(), request.acquire_within(SHORT_WAIT).unwrap_err()] {
+            assert!(error.is_misconfigured() && error.to_string().contains("not a lock of Redisson"), "{error}");
         }
         let shown = &rig.show("a").holders[0];
         assert!(shown.foreign && shown.owner == "another program" && shown.id.starts_with('('), "{shown:?}");
         assert_eq!(rig.millis_left("lock:a"), -1, "left as it was");
-        rig.says(&["DEL", "lock:a"]);
+        rig.command(&["DEL", "lock:a"]);
     }
-    // A lock of Redisson remains a lock if somebody removes its expiry.
-    rig.plays(&["lock"]);
-    rig.says(&["PERSIST", "lock:a"]);
+    // A lock of Redisson remains a lock when its expiry is removed.
+    rig.redisson_runs(&["lock"]);
+    rig.command(&["PERSIST", "lock:a"]);
     assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     assert_eq!(rig.show("a").holders[0].remaining, None);
 }
 
-/// Of a large hash only our own field is read.
+/// The engine reads only its own field of a huge hash.
 #[test]
-fn a_hash_of_many_fields_is_waited_for_and_a_hold_beside_them_is_kept() {
+fn a_hold_in_a_huge_hash_can_be_renewed_and_released() {
     let rig = redisson();
     let fill = "for n = 1, 20000 do redis.call('HSET', KEYS[1], ARGV[1] .. n, '1') end return 1";
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    rig.says(&["EVAL", fill, "1", "lock:a", "285475da-9152-4c83-822a-67ee2f116a79:"]);
+    rig.command(&["EVAL", fill, "1", "lock:a", "285475da-9152-4c83-822a-67ee2f116a79:"]);
     rig.run(ours.confirm()).unwrap();
     assert!(ours.check());
     let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_taken() || error.is_misconfigured(), "{error}");
     ours.release_blocking().unwrap();
-    assert_eq!(rig.says(&["HLEN", "lock:a"]), "20001");
-    for request in all(&rig) {
+    assert_eq!(rig.command(&["HLEN", "lock:a"]), "20001");
+    for request in all_modes(&rig) {
         assert!(request.try_acquire().unwrap_err().is_taken());
     }
     assert_eq!(rig.show("a").holders[0].id, "(hash)");
-    assert_eq!(rig.says(&["HLEN", "lock:a"]), "20001");
+    assert_eq!(rig.command(&["HLEN", "lock:a"]), "20001");
 }
 
-/// Each excludes the other, and reports the cause.
+/// Holds of the two layouts exclude each other, and the error names the other layout.
 #[test]
-fn a_name_in_the_other_layout_is_taken_and_the_message_says_which() {
+fn a_hold_in_the_other_layout_is_a_misconfiguration() {
     let rig = redisson();
     let plain = plain(&rig);
     let held: [&dyn Fn(&leasehold_core::Locks) -> leasehold_core::Request; 3] =
         [&|locks| locks.mutex("a"), &|locks| locks.rw("a").read(), &|locks| locks.semaphore("a", 2)];
-    for (one, other, said, shown) in [
+    for (one, other, reason, shown) in [
         (&rig.locks(), &plain, "as a lock of Redisson's", "leasehold with layout=redisson"),
         (&plain, &rig.locks(), "as a string", "leasehold without layout=redisson"),
     ] {
@@ -131,7 +128,7 @@ fn a_name_in_the_other_layout_is_taken_and_the_message_says_which() {
                 let error = asked(other).blocking().try_acquire().unwrap_err();
                 assert!(error.is_misconfigured(), "{error}");
                 assert!(
-                    error.to_string().contains("layout=redisson") && error.to_string().contains(said),
+                    error.to_string().contains("layout=redisson") && error.to_string().contains(reason),
                     "{error}"
                 );
             }
@@ -155,53 +152,53 @@ fn a_name_in_the_other_layout_is_taken_and_the_message_says_which() {
 #[test]
 fn a_plain_lock_of_another_program_is_waited_for() {
     let rig = redisson();
-    rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
-    for request in all(&rig) {
+    rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
+    for request in all_modes(&rig) {
         assert!(request.try_acquire().unwrap_err().is_taken());
     }
     let holder = &rig.show("a").holders[0];
     assert!(holder.foreign && holder.id == "theirs" && holder.owner == "another program", "{holder:?}");
-    rig.says(&["DEL", "lock:a"]);
+    rig.command(&["DEL", "lock:a"]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
 }
 
-/// However it got there.
+/// A release deletes only our own field.
 #[test]
-fn a_field_of_another_beside_a_hold_of_ours_stays_when_ours_goes() {
+fn a_release_leaves_foreign_fields_in_the_hash() {
     let rig = redisson();
-    for request in all(&rig) {
+    for request in all_modes(&rig) {
         let guard = request.acquire_within(PATIENCE).unwrap();
-        rig.says(&["HSET", "lock:a", "theirs", "x"]);
+        rig.command(&["HSET", "lock:a", "theirs", "x"]);
         rig.run(guard.confirm()).unwrap();
         guard.release_blocking().unwrap();
         assert_eq!(rig.hash()["theirs"], "x");
-        rig.says(&["DEL", "lock:a"]);
+        rig.command(&["DEL", "lock:a"]);
     }
 }
 
 #[test]
-fn other_things_under_the_keys_that_redisson_keeps_beside_a_lock_stop_nothing_but_tokens() {
+fn foreign_values_in_redissons_side_keys_stop_only_tokens() {
     let rig = redisson();
     let token = "redisson_lock_token:{lock:a}";
     for wrong in
         [["SET", token, "many"].as_slice(), &["LPUSH", token, "1"], &["SET", token, "99999999999999999"]]
     {
-        rig.says(wrong);
+        rig.command(wrong);
         let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains("redisson_lock_token"), "{error}");
-        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
-        rig.says(&["DEL", token]);
+        assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
+        rig.command(&["DEL", token]);
     }
-    rig.says(&["SET", "redisson_lock_queue:{lock:a}", "x"]);
+    rig.command(&["SET", "redisson_lock_queue:{lock:a}", "x"]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    rig.says(&["DEL", "redisson_lock_queue:{lock:a}"]);
-    rig.says(&["RPUSH", "redisson_lock_queue:{lock:a}", OTHER]);
-    rig.says(&["SET", "redisson_lock_timeout:{lock:a}", "x"]);
+    rig.command(&["DEL", "redisson_lock_queue:{lock:a}"]);
+    rig.command(&["RPUSH", "redisson_lock_queue:{lock:a}", OTHER]);
+    rig.command(&["SET", "redisson_lock_timeout:{lock:a}", "x"]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
 }
 
 #[test]
-fn names_of_keys_that_are_redissons_own_are_refused_and_not_listed() {
+fn names_that_are_redissons_own_keys_are_refused_and_not_listed() {
     let mut rig = redisson();
     rig.config = rig.config.prefix("").unwrap();
     let locks = rig.locks();
@@ -215,9 +212,9 @@ fn names_of_keys_that_are_redissons_own_are_refused_and_not_listed() {
     }
     let guard = locks.rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
     for key in ["redisson_lock_token:{a}", "redisson_unlock_latch:{a}:b8cbe00599375318e37251ee57ec71da"] {
-        rig.says(&["SET", key, "1"]);
+        rig.command(&["SET", key, "1"]);
     }
-    rig.says(&["RPUSH", "redisson_lock_queue:{a}", OTHER]);
+    rig.command(&["RPUSH", "redisson_lock_queue:{a}", OTHER]);
     let listed = rig.run(locks.list("")).unwrap();
     let names: Vec<&str> = listed.iter().map(|view| view.name.as_str()).collect();
     assert_eq!(names, ["a"]);
@@ -243,26 +240,26 @@ fn field() -> impl Strategy<Value = (String, String)> {
     (field, value)
 }
 
-/// For any content no verb fails or hangs, foreign fields change only by the rules of Redisson's readers, and none of
-/// our keys is left.
+/// With any content no verb fails or hangs, foreign fields change only by the rules of Redisson's readers, and none of
+/// our keys remains.
 #[test]
-fn random_hashes_under_the_key_disturb_no_verb() {
+fn random_hashes_under_the_key_break_no_verb() {
     let rig = redisson();
     let engine = rig.engine();
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
     let mode =
         prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), Just(Mode::Permits { count: 1, limit: 2 })];
     proptest!(config, |(fields in prop::collection::vec(field(), 1..5), mode in mode, expires in any::<bool>())| {
-        rig.says(&["DEL", "lock:a"]);
+        rig.command(&["DEL", "lock:a"]);
         for (field, value) in &fields {
-            rig.says(&["HSET", "lock:a", field, value]);
+            rig.command(&["HSET", "lock:a", field, value]);
         }
         if expires {
-            rig.says(&["PEXPIRE", "lock:a", "60000"]);
+            rig.command(&["PEXPIRE", "lock:a", "60000"]);
         }
         let before = rig.hash();
         let claim = leasehold_core::Claim { mode, ..rig.claim("a") };
-        prop_assert!(entry_life(claim.ttl) > MOMENT);
+        prop_assert!(entry_life(claim.ttl) > SHORT_WAIT);
         let release = |token| Release {
             id: claim.id, name: claim.name.clone(), mode, token, ended: Previous::Clean, keep: None,
         };
@@ -277,7 +274,7 @@ fn random_hashes_under_the_key_disturb_no_verb() {
                     prop_assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
                     let released = engine.release(&[release(Some(grant.token))]).await;
                     prop_assert!(matches!(released[..], [Released::Freed]), "{released:?}");
-                    // Readers without their own keys are dead.
+                    // Readers without a timeout key are dead.
                     let after = rig.hash();
                     prop_assert!(after.is_empty() || after == before, "{before:?} {after:?}");
                 }
@@ -293,6 +290,6 @@ fn random_hashes_under_the_key_disturb_no_verb() {
             Ok(())
         })?;
     });
-    rig.says(&["DEL", "lock:a"]);
+    rig.command(&["DEL", "lock:a"]);
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! Our locks are Redisson's locks: shared holders, and waiters in Redisson's own queue.
+//! Redisson's layout: shared holds, and waiters in the queue of Redisson's fair locks.
 
 use std::{thread::spawn, time::Duration};
 
@@ -12,19 +12,19 @@ use crate::{
 const READ_WRITE: &str = "redisson_rwlock:{lock:a}";
 const TIMEOUT: &str = "{lock:a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_timeout:1";
 
-/// The single reader that stands for our shared holds, and how long Redisson's readers see it hold.
+/// The field of the one reader that represents our shared holds, and the ttl of its timeout key in milliseconds.
 fn our_reader(rig: &Rig) -> (String, i64) {
-    let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("ours reads");
+    let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("our reader has a field");
     assert_eq!(rig.hash()[&field], "1");
     let left = rig.millis_left(&format!("{{lock:a}}:{field}:rwlock_timeout:1"));
     (field, left)
 }
 
 #[test]
-fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
+fn shared_holds_coexist_with_redisson_readers() {
     let rig = redisson();
     let locks = rig.locks();
-    rig.plays(&["read"]);
+    rig.redisson_runs(&["read"]);
     for alone in [locks.rw("a").write(), locks.mutex("a"), locks.semaphore("a", 2)] {
         assert!(alone.blocking().try_acquire().unwrap_err().is_taken());
     }
@@ -37,19 +37,22 @@ fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
         let error = request.blocking().try_acquire().unwrap_err();
         assert!(error.is_taken() || error.is_misconfigured(), "{error}");
     }
-    assert!(!rig.write_would_take() && rig.read_would_take() && !rig.lock_would_take());
+    assert!(!rig.redisson_can_write() && rig.redisson_can_read() && !rig.redisson_can_lock());
     let (_, left) = our_reader(&rig);
-    assert!(left > 20_000, "another that unlocks cuts the lock to the longest of these: {left}");
+    assert!(
+        left > 20_000,
+        "when a reader unlocks, Redisson shortens the lock to the longest of these: {left}"
+    );
 
-    // Our reader goes first: the other one keeps its own time.
-    rig.says(&["PEXPIRE", TIMEOUT, "15000"]);
+    // Our reader releases first: the lock then lasts as long as the other reader.
+    rig.command(&["PEXPIRE", TIMEOUT, "15000"]);
     ours.release_blocking().unwrap();
     let left = rig.millis_left("lock:a");
     assert!(left > 5000 && left <= 15_000, "{left}");
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
-    assert_eq!(rig.says(&["--raw", "KEYS", "{lock:a}*"]), TIMEOUT);
-    assert!(!rig.write_would_take());
-    rig.plays(&["read unlock"]);
+    assert_eq!(rig.command(&["--raw", "KEYS", "{lock:a}*"]), TIMEOUT);
+    assert!(!rig.redisson_can_write());
+    rig.redisson_runs(&["read unlock"]);
     locks.rw("a").write().blocking().try_acquire().unwrap().release_blocking().unwrap();
     let theirs = |key: &String| key.starts_with("redisson_unlock_latch:");
     assert_eq!(
@@ -58,74 +61,75 @@ fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
     );
 }
 
-/// Like Redisson's own: a dead reader holds no longer than its time, although others held the key.
+/// As in Redisson, a dead reader holds no longer than its own timeout, although other readers kept the lock key alive.
 #[test]
-fn the_last_of_ours_frees_a_lock_whose_other_readers_are_dead() {
+fn the_last_release_frees_a_lock_whose_other_readers_are_dead() {
     let rig = redisson();
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    rig.plays(&["read"]);
-    rig.says(&["DEL", TIMEOUT]);
-    let mut listener = rig.listens(&[READ_WRITE]);
+    rig.redisson_runs(&["read"]);
+    rig.command(&["DEL", TIMEOUT]);
+    let mut listener = rig.listen(&[READ_WRITE]);
     ours.release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
-    assert_eq!(listener.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
+    assert_eq!(listener.receive(), (READ_WRITE.to_owned(), "1".to_owned()));
 }
 
 #[test]
-fn a_reader_of_redisson_that_leaves_takes_nothing_from_ours() {
+fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     let rig = redisson();
-    rig.plays(&["read"]);
+    rig.redisson_runs(&["read"]);
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    // What it does while other readers remain: removes its own, then sets the longest remaining time.
+    // Redisson's unlock beside other readers removes its own field and timeout key, then sets the longest remaining
+    // ttl.
     let (field, left) = our_reader(&rig);
-    rig.says(&["HDEL", "lock:a", OWNER]);
-    rig.says(&["DEL", TIMEOUT]);
-    rig.says(&["PEXPIRE", "lock:a", &left.to_string()]);
+    rig.command(&["HDEL", "lock:a", OWNER]);
+    rig.command(&["DEL", TIMEOUT]);
+    rig.command(&["PEXPIRE", "lock:a", &left.to_string()]);
     let timeout = format!("{{lock:a}}:{field}:rwlock_timeout:1");
-    rig.says(&["PEXPIRE", &timeout, "9000"]);
+    rig.command(&["PEXPIRE", &timeout, "9000"]);
     rig.run(ours.confirm()).unwrap();
     assert!(ours.check());
     assert_eq!(rig.hash().len(), 2);
     assert!(rig.millis_left(&timeout) > 20_000);
     ours.release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
 }
 
 #[test]
-fn a_writer_of_ours_waits_for_readers_of_redisson_and_hears_of_their_end() {
+fn a_waiting_writer_is_notified_of_redisson_reader_unlocks() {
     let rig = redisson();
     for frees in ["read unlock", "force unlock"] {
-        rig.plays(&["read", "read renew"]);
+        rig.redisson_runs(&["read", "read renew"]);
         let locks = rig.locks();
         let waiting = spawn(move || locks.rw("a").write().blocking().acquire_within(PATIENCE).unwrap());
         rig.until("it waits", || rig.show("a").waiters.len() == 1);
         let reader = rig.locks().rw("a").read().blocking().try_acquire();
         assert!(reader.unwrap_err().is_taken(), "a writer waits already");
-        rig.plays(&[frees]);
+        rig.redisson_runs(&[frees]);
         waiting.join().unwrap().release_blocking().unwrap();
-        rig.says(&["DEL", TIMEOUT]);
+        rig.command(&["DEL", TIMEOUT]);
     }
 }
 
-/// A writer that also reads, and then goes on as a reader: no message reports that.
+/// A writer that also reads may unlock its write lock only. Redisson publishes no message for that.
 #[test]
-fn a_writer_that_became_a_reader_lets_readers_of_ours_in() {
+fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     let rig = redisson();
-    rig.plays(&["write", "write then read"]);
+    rig.redisson_runs(&["write", "write then read"]);
     let locks = rig.locks();
     assert!(locks.rw("a").read().blocking().try_acquire().unwrap_err().is_taken());
     let waiting = spawn(move || locks.rw("a").read().blocking().acquire_within(PATIENCE).unwrap());
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
-    rig.plays(&["write unlock that leaves a reader"]);
+    rig.redisson_runs(&["write unlock that leaves a reader"]);
     let ours = waiting.join().unwrap();
-    assert!(!rig.write_would_take());
+    assert!(!rig.redisson_can_write());
     ours.release_blocking().unwrap();
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
 }
 
-/// Our shared holds are one reader of Redisson, which lasts as long as the longest of them.
+/// All our shared holds are one reader for Redisson. It lasts as long as the longest of them.
 #[test]
-fn the_reader_that_ours_are_lasts_as_long_as_the_longest_of_them() {
+fn shared_holds_are_one_redisson_reader_with_the_longest_lease() {
     let rig = redisson();
     let (one, two) = (rig.locks(), rig.locks());
     let read = |locks: &leasehold_core::Locks, ttl| {
@@ -143,14 +147,14 @@ fn the_reader_that_ours_are_lasts_as_long_as_the_longest_of_them() {
 }
 
 #[test]
-fn tokens_of_a_fenced_lock_and_ours_are_one_sequence() {
+fn tokens_continue_those_of_a_fenced_lock() {
     let rig = redisson();
     let locks = rig.locks();
     let key = "redisson_lock_token:{lock:a}";
-    let read = || rig.says(&["GET", key]).parse::<u64>().unwrap();
+    let read = || rig.command(&["GET", key]).parse::<u64>().unwrap();
     acquire(&locks, "a").release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", key]), "0", "where there is no FencedLock, we make no key for it");
-    rig.plays(&["lock fenced", "unlock"]);
+    assert_eq!(rig.command(&["EXISTS", key]), "0", "without a FencedLock we create no counter for it");
+    rig.redisson_runs(&["lock fenced", "unlock"]);
     assert_eq!(read(), 1);
     let mut newest = 1;
     for _ in 0..3 {
@@ -158,22 +162,22 @@ fn tokens_of_a_fenced_lock_and_ours_are_one_sequence() {
         assert!(guard.token().number > newest && read() >= guard.token().number);
         guard.release_blocking().unwrap();
         let before = read();
-        rig.plays(&["lock fenced", "unlock"]);
+        rig.redisson_runs(&["lock fenced", "unlock"]);
         newest = read();
-        assert_eq!(newest, before + 1, "Redisson counts on from ours");
+        assert_eq!(newest, before + 1, "Redisson continues our tokens");
     }
-    // Far ahead, as with a clock that was set back.
+    // Far ahead of the clock, as after a clock step back.
     let ahead = newest + 3_600_000_000;
-    rig.says(&["SET", key, &ahead.to_string()]);
+    rig.command(&["SET", key, &ahead.to_string()]);
     let guard = acquire(&locks, "a");
     assert!(guard.token().number > ahead && read() >= guard.token().number);
-    assert_eq!(rig.millis_left(key), -1, "it lasts");
+    assert_eq!(rig.millis_left(key), -1, "the counter does not expire");
 }
 
 #[test]
-fn nobody_of_ours_goes_before_who_waits_for_a_fair_lock() {
+fn claims_do_not_overtake_the_fair_lock_queue() {
     let rig = redisson();
-    rig.plays(&["fair lock", "fair wait"]);
+    rig.redisson_runs(&["fair lock", "fair wait"]);
     let locks = rig.locks();
     let waiting = spawn({
         let locks = locks.clone();
@@ -181,24 +185,27 @@ fn nobody_of_ours_goes_before_who_waits_for_a_fair_lock() {
     });
     let ours = || rig.show("a").waiters.iter().filter(|waiter| waiter.owner != "Redisson").count();
     rig.until("it waits", || ours() == 1);
-    assert_eq!(rig.show("a").waiters[0].id, OTHER, "who goes first is shown first");
-    rig.plays(&["fair unlock to who waits"]);
+    assert_eq!(rig.show("a").waiters[0].id, OTHER, "the head of the queue is shown first");
+    rig.redisson_runs(&["fair unlock to the waiter"]);
     for request in [locks.mutex("a"), locks.rw("a").read()] {
-        assert!(request.blocking().try_acquire().unwrap_err().is_taken(), "it is free, and another's turn");
+        assert!(
+            request.blocking().try_acquire().unwrap_err().is_taken(),
+            "it is free, but reserved for the head of Redisson's queue"
+        );
     }
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
-    rig.plays(&["fair lock of who waited"]);
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0");
+    rig.redisson_runs(&["fair lock of the waiter"]);
     assert_eq!(rig.show("a").holders[0].id, OTHER);
-    rig.plays(&["fair unlock"]);
+    rig.redisson_runs(&["fair unlock"]);
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
-/// All our waiters are one entry in that queue, at its end again after a grant, and absent when none waits.
+/// All our waiters are one entry in that queue. After a grant it moves to the end; without waiters it is removed.
 #[test]
-fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
+fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
     let rig = redisson();
-    let line = || rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
+    let fair_queue = || rig.command(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
     let waits = |locks: &leasehold_core::Locks| {
         let before = rig.show("a").waiters.len();
         let request = locks.mutex("a").blocking();
@@ -207,65 +214,65 @@ fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
         waiting
     };
     let (one, two) = (rig.locks(), rig.locks());
-    rig.plays(&["fair lock"]);
+    rig.redisson_runs(&["fair lock"]);
     let first = waits(&one);
-    assert_eq!(line(), "", "nobody waits there");
-    rig.plays(&["fair wait"]);
+    assert_eq!(fair_queue(), "", "the fair queue is empty");
+    rig.redisson_runs(&["fair wait"]);
     let second = waits(&two);
-    assert_eq!(line(), format!("{OTHER} {OURS}"));
+    assert_eq!(fair_queue(), format!("{OTHER} {OURS}"));
     let till = |owner: &str| -> u64 {
-        rig.says(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
+        rig.command(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
     };
     assert!(till(OURS) > till(OTHER));
 
-    // Another one enters behind ours; then the first one is granted, then ours, then the one behind, then ours again.
-    rig.says(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
+    // A third waiter enters behind our entry. The grants go to the first waiter, to us, to the third waiter, and to us.
+    rig.command(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
     let later = (till(OURS) + 300_000).to_string();
-    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
-    rig.plays(&["fair unlock to who waits", "fair lock of who waited", "fair unlock"]);
+    rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
+    rig.redisson_runs(&["fair unlock to the waiter", "fair lock of the waiter", "fair unlock"]);
     let guard = first.join().unwrap();
-    rig.until("the other stands behind", || line() == format!("behind:1 {OURS}"));
-    assert!(till("behind:1") < later.parse().unwrap(), "it waits for one less");
+    rig.until("the third waiter is the head of the queue", || fair_queue() == format!("behind:1 {OURS}"));
+    assert!(till("behind:1") < later.parse().unwrap(), "its timeout shrinks by one waiter");
     guard.release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "it is the turn of who came behind");
-    rig.says(&["LPOP", "redisson_lock_queue:{lock:a}"]);
-    rig.says(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
+    assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "it is reserved for the third waiter");
+    rig.command(&["LPOP", "redisson_lock_queue:{lock:a}"]);
+    rig.command(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
     second.join().unwrap().release_blocking().unwrap();
-    assert_eq!(line(), "");
+    assert_eq!(fair_queue(), "");
 
-    // A claim that gives up is no longer in that queue.
-    rig.plays(&["fair lock", "fair wait"]);
+    // A claim that gives up leaves the queue.
+    rig.redisson_runs(&["fair lock", "fair wait"]);
     let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
-    rig.until("it left", || line() == OTHER);
+    rig.until("it left the queue", || fair_queue() == OTHER);
 }
 
 #[test]
-fn a_release_of_ours_calls_the_first_who_waits_for_a_fair_lock() {
+fn a_release_wakes_the_head_of_the_fair_lock_queue() {
     let rig = redisson();
     let channel = format!("redisson_lock__channel:{{lock:a}}:{OTHER}");
     let guard = acquire(&rig.locks(), "a");
-    rig.plays(&["fair wait"]);
-    let mut listener = rig.listens(&[&channel]);
+    rig.redisson_runs(&["fair wait"]);
+    let mut listener = rig.listen(&[&channel]);
     guard.release_blocking().unwrap();
-    assert_eq!(listener.hears(), (channel, "0".to_owned()));
+    assert_eq!(listener.receive(), (channel, "0".to_owned()));
 }
 
-/// A program that died while it waited for a FairLock, before another program of Redisson removed it.
+/// A waiter of a FairLock died, and no program of Redisson has removed it yet.
 #[test]
-fn who_waited_for_a_fair_lock_until_its_time_was_over_is_in_nobodys_way() {
+fn an_expired_fair_lock_waiter_blocks_no_claim() {
     let rig = redisson();
-    rig.plays(&["fair wait"]);
-    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", "1795385657385", OTHER]);
+    rig.redisson_runs(&["fair wait"]);
+    rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", "1795385657385", OTHER]);
     let locks = rig.locks();
-    let past = rig.says(&["TIME"]).split(' ').next().unwrap().parse::<u64>().unwrap() * 1000 - 1;
-    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", &past.to_string(), OTHER]);
+    let past = rig.command(&["TIME"]).split(' ').next().unwrap().parse::<u64>().unwrap() * 1000 - 1;
+    rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", &past.to_string(), OTHER]);
     locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
-    rig.says(&["DEL", "redisson_lock_timeout:{lock:a}"]);
+    rig.command(&["DEL", "redisson_lock_timeout:{lock:a}"]);
     locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     assert_eq!(
-        rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]),
+        rig.command(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]),
         OTHER,
-        "and is left as it is"
+        "the dead waiter stays in the queue"
     );
 }

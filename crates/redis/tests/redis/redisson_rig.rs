@@ -1,5 +1,5 @@
-//! A fixture: a server with Redisson's layout, and the actions of Redisson's programs: the commands that its scripts
-//! were seen to send. The programs themselves run each night: `e2e/tests/neighbours/redisson.rs`.
+//! Fixture: a server with Redisson's layout, and the recorded commands of Redisson's scripts. Redisson itself runs in
+//! the nightly test `e2e/tests/neighbours/redisson.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -30,44 +30,44 @@ pub(crate) fn redisson_with(arguments: &[&str]) -> Rig {
 }
 
 impl Rig {
-    /// Sends the commands of Redisson at these steps, under the key of the name `a`.
-    pub(crate) fn plays(&self, steps: &[&str]) {
+    /// Sends the commands that Redisson sends in these steps, for the name `a`.
+    pub(crate) fn redisson_runs(&self, steps: &[&str]) {
         for step in steps {
             let mut lines = EFFECTS.lines().skip_while(|line| line != step);
-            assert!(lines.next().is_some(), "{step} is no step that was recorded");
+            assert!(lines.next().is_some(), "{step} is no recorded step");
             for line in lines.take_while(|line| line.starts_with(' ')) {
                 let words: Vec<String> = line.split_whitespace().map(word).collect();
-                self.says(&words.iter().map(String::as_str).collect::<Vec<_>>());
+                self.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
             }
         }
     }
 
     /// The hash under the key of the name `a`.
     pub(crate) fn hash(&self) -> BTreeMap<String, String> {
-        let said = self.server.command(&["HGETALL", "lock:a"]);
-        said.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+        let reply = self.server.command(&["HGETALL", "lock:a"]);
+        reply.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
     }
 
     pub(crate) fn millis_left(&self, key: &str) -> i64 {
-        self.says(&["PTTL", key]).parse().unwrap()
+        self.command(&["PTTL", key]).parse().unwrap()
     }
 
-    /// Whether `lock()` of an `RLock`, a `SpinLock` or a `FencedLock` of another program would take it now.
-    pub(crate) fn lock_would_take(&self) -> bool {
-        self.says(&["EXISTS", "lock:a"]) == "0" || self.says(&["HEXISTS", "lock:a", OTHER]) == "1"
+    /// Whether `lock()` of an `RLock`, a `SpinLock` or a `FencedLock` of another client would succeed now.
+    pub(crate) fn redisson_can_lock(&self) -> bool {
+        self.command(&["EXISTS", "lock:a"]) == "0" || self.command(&["HEXISTS", "lock:a", OTHER]) == "1"
     }
 
-    /// The same for a reader of a read-write lock.
-    pub(crate) fn read_would_take(&self) -> bool {
-        matches!(&*self.says(&["HGET", "lock:a", "mode"]), "" | "read")
+    /// Whether a read lock of another client would succeed now.
+    pub(crate) fn redisson_can_read(&self) -> bool {
+        matches!(&*self.command(&["HGET", "lock:a", "mode"]), "" | "read")
     }
 
-    pub(crate) fn write_would_take(&self) -> bool {
-        self.says(&["HGET", "lock:a", "mode"]).is_empty()
+    pub(crate) fn redisson_can_write(&self) -> bool {
+        self.command(&["HGET", "lock:a", "mode"]).is_empty()
     }
 
-    /// Listens to the channels of the name `a` as Redisson's waiters do.
-    pub(crate) fn listens(&self, channels: &[&str]) -> ChannelListener {
+    /// Subscribes to channels, like a waiter of Redisson.
+    pub(crate) fn listen(&self, channels: &[&str]) -> ChannelListener {
         ChannelListener::at(self.server.port(), channels)
     }
 }
@@ -93,7 +93,7 @@ fn word(word: &str) -> String {
     parts.join(":")
 }
 
-/// A connection that listens to channels.
+/// A connection with subscriptions.
 pub(crate) struct ChannelListener(BufReader<TcpStream>);
 
 impl ChannelListener {
@@ -101,7 +101,7 @@ impl ChannelListener {
         Self::listening(port, "SUBSCRIBE", channels)
     }
 
-    /// Like clients of a cluster at the node that has the slot of the channel.
+    /// Subscribes to a sharded channel, at the node that has its slot.
     pub(crate) fn by_slot(port: u16, channel: &str) -> Self {
         Self::listening(port, "SSUBSCRIBE", &[channel])
     }
@@ -118,11 +118,11 @@ impl ChannelListener {
     }
 
     /// The next message, and its channel.
-    pub(crate) fn hears(&mut self) -> (String, String) {
+    pub(crate) fn receive(&mut self) -> (String, String) {
         self.next("message")
     }
 
-    pub(crate) fn hears_by_slot(&mut self) -> (String, String) {
+    pub(crate) fn receive_by_slot(&mut self) -> (String, String) {
         self.next("smessage")
     }
 

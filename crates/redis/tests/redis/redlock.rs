@@ -1,4 +1,4 @@
-//! Conformance of a Redlock, with three nodes and with five.
+//! Conformance of the Redlock engine with three and with five nodes.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ impl Harness for RedlockRig {
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
-        // A node that lost its data has no vote for as long as the longest lease: see `redlock_faults`.
+        // A node that lost its data has no vote for the longest lease, so `Forget` is tested in `redlock_faults`.
         let cuts = kind == Disturbance::Cut;
         if cuts {
-            self.says(&["CLIENT", "KILL", "TYPE", "normal"]);
-            self.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            self.command_all(&["CLIENT", "KILL", "TYPE", "normal"]);
+            self.command_all(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         }
         Box::pin(std::future::ready(cuts))
     }
 
     fn at_once(&self) -> usize {
-        // If every answer is late, the clocks of nodes cannot be compared.
+        // Under too much load every answer is late, and the engine cannot compare the clocks of the nodes.
         AT_ONCE / self.nodes.len()
     }
 
@@ -53,20 +53,22 @@ fn five_nodes_conform() {
     conforms(5);
 }
 
-/// The nodes hold what every other Redlock writes there: one string, the same on all of them, with an expiry.
+/// The stored format is that of every other Redlock: the same string on all nodes, with an expiry.
 #[test]
-fn the_same_plain_string_stands_on_every_node() {
+fn every_node_stores_the_same_plain_string() {
     let rig = RedlockRig::new(3);
     let guard = rig.locks().mutex("a").blocking().acquire().unwrap();
-    rig.until("it is on all nodes", || rig.says(&["GET", "lock:a"]).iter().all(|value| !value.is_empty()));
-    let values = rig.says(&["GET", "lock:a"]);
+    rig.until("it is on all nodes", || {
+        rig.command_all(&["GET", "lock:a"]).iter().all(|value| !value.is_empty())
+    });
+    let values = rig.command_all(&["GET", "lock:a"]);
     assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
-    for left in rig.says(&["PTTL", "lock:a"]) {
+    for left in rig.command_all(&["PTTL", "lock:a"]) {
         assert!((1..=30_000).contains(&left.parse::<i64>().unwrap()), "{left}");
     }
     assert!(values[0].starts_with(&guard.id().to_string()), "{values:?}");
     guard.release_blocking().unwrap();
-    rig.until("it is gone", || rig.says(&["GET", "lock:a"]).iter().all(String::is_empty));
+    rig.until("it is gone", || rig.command_all(&["GET", "lock:a"]).iter().all(String::is_empty));
 }
 
 #[test]
@@ -83,7 +85,7 @@ fn readers_and_permits_are_refused_with_the_reason() {
     assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive);
 }
 
-/// Once the clocks of the nodes are known, a free name costs one request to each node.
+/// This holds once the engine knows the clocks of the nodes.
 #[test]
 fn a_free_name_is_granted_by_one_request_to_each_node() {
     let rig = RedlockRig::new(3);
@@ -94,13 +96,13 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
                 stats.split("cmdstat_evalsha:calls=").nth(1).map(|rest| rest.split(',').next().unwrap());
             calls.map_or(0, |calls| calls.parse::<u32>().unwrap())
         };
-        rig.says(&["INFO", "commandstats"]).iter().map(calls).sum::<u32>()
+        rig.command_all(&["INFO", "commandstats"]).iter().map(calls).sum::<u32>()
     };
     rig.run(async {
         let claim = claim_of("first");
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
     });
-    // For any load of the machine: one of several attempts is fast enough for the guess.
+    // On a busy machine one of several attempts is fast enough: a slow one costs more requests.
     let costs = (0..20).map(|at| {
         let before = scripts();
         let claim = claim_of(&format!("a{at}"));
@@ -114,10 +116,10 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
 }
 
 #[test]
-fn a_claim_of_another_mode_leaves_nothing() {
+fn a_refused_claim_of_another_mode_leaves_no_key() {
     let rig = RedlockRig::new(3);
     let engine = rig.engine();
     let claim = leasehold_core::Claim { mode: Mode::Shared, ..claim_of("a") };
     rig.run(async { engine.claim(&claim, How::Create).await.unwrap_err() });
-    assert!(rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+    assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
 }

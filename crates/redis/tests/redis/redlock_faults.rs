@@ -1,4 +1,4 @@
-//! A Redlock whose nodes hang, answer late or lose data, or whose clocks step.
+//! A Redlock with nodes that hang, answer late or lose data, or whose clocks step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use leasehold_core::{Answer, Claim, Engine, EngineError, Env, Fault, Grant, Guar
 use leasehold_redis::{RedlockConfig, RedlockEngine};
 
 use crate::{
-    cluster_rig::{end, hold},
+    cluster_rig::{hold_of, release_of},
     redlock_rig::{AGE, RedlockRig, at},
     rig::{PATIENCE, acquire, claim_of},
 };
 
-/// A shorter longest lease, so that a node without its data has its vote soon.
+/// The longest lease: short, so that a node that lost its data soon has its vote again.
 const LONGEST: Duration = Duration::from_secs(5);
 
 fn claim(name: &str) -> Claim {
@@ -37,63 +37,63 @@ async fn granted(engine: &RedlockEngine, claim: &Claim) -> Grant {
     }
 }
 
-/// Retries while nodes are late or gone, until the answer differs.
-async fn settled(engine: &RedlockEngine, claim: &Claim) -> Result<Answer, EngineError> {
+/// Repeats a claim while nodes are late or dead.
+async fn claim_until_answered(engine: &RedlockEngine, claim: &Claim) -> Result<Answer, EngineError> {
     loop {
         match engine.claim(claim, How::Create).await {
             Err(error) if matches!(error.fault, Fault::Retry | Fault::Full) => {}
-            said => return said,
+            answer => return answer,
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[test]
-fn a_node_that_hangs_is_not_waited_for() {
+fn a_hung_node_is_not_waited_for() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     acquire(&locks, "first").release_blocking().unwrap();
     rig.nodes[0].pause();
-    // All of this happens while the node is silent.
+    // One node hangs during all of this.
     for at in 0..50 {
         let guard = acquire(&locks, &format!("a{at}"));
         rig.run(guard.confirm()).unwrap();
         guard.release_blocking().unwrap();
     }
-    // A client that meets the nodes only now can do the same.
+    // A client that connects only now can do the same.
     let other = rig.locks();
     acquire(&other, "b").release_blocking().unwrap();
     rig.nodes[0].resume();
-    rig.until("nothing is left", || rig.says(&["KEYS", "lock:*"]).iter().all(String::is_empty));
+    rig.until("nothing is left", || rig.command_all(&["KEYS", "lock:*"]).iter().all(String::is_empty));
 }
 
 #[test]
-fn a_node_that_answers_late_with_success_leaves_nothing() {
+fn a_late_success_of_a_node_leaves_no_lock() {
     let rig = RedlockRig::new(3);
     let (proxies, config) = rig.proxied();
     let engine = engine(&config);
     let (first, second) = (claim("first"), claim("a"));
     rig.run(async {
         let grant = granted(&engine, &first).await;
-        engine.release(&[end(&first, Some(&grant))]).await;
+        engine.release(&[release_of(&first, Some(&grant))]).await;
     });
     rig.until("all are connected", || proxies.iter().all(|proxy| proxy.connections() > 0));
     proxies[2].hold_answers();
     rig.run(async {
         let grant = granted(&engine, &second).await;
-        rig.until("the last one has it too", || rig.nodes[2].command(&["EXISTS", "lock:a"]) == ["1"]);
-        engine.release(&[end(&second, Some(&grant))]).await;
+        rig.until("the last node has it too", || rig.nodes[2].command(&["EXISTS", "lock:a"]) == ["1"]);
+        engine.release(&[release_of(&second, Some(&grant))]).await;
     });
     proxies[2].let_go();
     rig.run(async {
         let third = claim("b");
         let grant = granted(&engine, &third).await;
-        engine.release(&[end(&third, Some(&grant))]).await;
+        engine.release(&[release_of(&third, Some(&grant))]).await;
     });
-    rig.until("nothing is left", || rig.says(&["KEYS", "lock:*"]).iter().all(String::is_empty));
+    rig.until("nothing is left", || rig.command_all(&["KEYS", "lock:*"]).iter().all(String::is_empty));
 }
 
-/// A holds by two nodes; the third was not reached.
+/// A claim that holds `a` on two nodes; the third node was not reached.
 fn held_by_two(
     rig: &RedlockRig,
 ) -> (Vec<leasehold_testkit::server::Proxy>, Arc<RedlockEngine>, Claim, Grant) {
@@ -111,38 +111,38 @@ fn a_node_whose_clock_stepped_has_no_vote() {
     let rig = RedlockRig::new(3);
     let (_proxies, one, held, grant) = held_by_two(&rig);
     rig.nodes[0].set_clock(AGE + 60);
-    assert_eq!(rig.nodes[0].command(&["EXISTS", "lock:a"]), ["0"], "its lease is over there");
-    // For a client that comes now, two nodes are free.
+    assert_eq!(rig.nodes[0].command(&["EXISTS", "lock:a"]), ["0"], "its lease has ended on that node");
+    // For a new client the name is free on two nodes.
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    let kept = rig.run(one.renew(&[hold(&held, &grant)]));
-    assert!(matches!(kept[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{kept:?}");
-    // The nodes that agree decide.
-    rig.run(one.release(&[end(&held, Some(&grant))]));
-    let said = rig.run(settled(&other, &claim("b")));
-    assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    let renewed = rig.run(one.renew(&[hold_of(&held, &grant)]));
+    assert!(matches!(renewed[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{renewed:?}");
+    // The two nodes whose clocks agree decide.
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
+    let answer = rig.run(claim_until_answered(&other, &claim("b")));
+    assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
 }
 
-/// A client that saw the step does not use the node for as long as leases may have ended early there, even when it
-/// agrees with the others again.
+/// A client that saw a node's clock step does not count the node while leases may have ended early there, even if its
+/// clock agrees with the others again.
 #[test]
-fn clocks_of_a_majority_that_step_are_told_of_by_the_guarantee_and_end_holds() {
+fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     let rig = RedlockRig::new(3);
     let one = locks(&rig.config);
     let guard = take(&one, "a");
-    let said = rig.run(one.guarantee()).unwrap();
-    assert_eq!(said.level, leasehold_core::Level::BestEffort);
-    assert!(said.to_string().contains("clocks of a majority"), "{said}");
+    let guarantee = rig.run(one.guarantee()).unwrap();
+    assert_eq!(guarantee.level, leasehold_core::Level::BestEffort);
+    assert!(guarantee.to_string().contains("clocks of a majority"), "{guarantee}");
     rig.nodes[..2].iter().for_each(|node| node.set_clock(AGE + 60));
     rig.until("both are free", || {
         rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"])
     });
-    // Nobody can exclude others now; the holder learns it at its next renewal.
+    // No majority excludes other claims now; the next renewal finds that.
     let confirmed = rig.run(guard.confirm());
     assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");
-    let said = rig.run(one.guarantee()).unwrap().to_string();
-    assert!(said.contains("the clocks is") && said.contains("ms apart"), "{said}");
+    let guarantee = rig.run(one.guarantee()).unwrap().to_string();
+    assert!(guarantee.contains("the clocks is") && guarantee.contains("ms apart"), "{guarantee}");
 }
 
 #[test]
@@ -151,17 +151,17 @@ fn a_node_that_restarted_empty_has_no_vote() {
     let (_proxies, one, held, grant) = held_by_two(&rig);
     rig.nodes[0].kill();
     rig.nodes[0].restart();
-    // For a client that comes now, two nodes are free.
+    // For a new client the name is free on two nodes.
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    let released = rig.run(one.release(&[end(&held, Some(&grant))]));
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    let released = rig.run(one.release(&[release_of(&held, Some(&grant))]));
     assert_eq!(released.len(), 1);
-    let said = rig.run(settled(&other, &claim("b")));
-    assert!(matches!(said, Ok(Answer::Held(_))), "two nodes are old: {said:?}");
+    let answer = rig.run(claim_until_answered(&other, &claim("b")));
+    assert!(matches!(answer, Ok(Answer::Held(_))), "two nodes still have a vote: {answer:?}");
 }
 
-/// Like a file that was not synced, or a snapshot, that restores an earlier state.
+/// Like a restart from a snapshot, or from a file that was not synced.
 #[test]
 fn a_node_that_restarted_with_an_older_copy_has_no_vote() {
     let mut rig = RedlockRig::new(3);
@@ -170,9 +170,9 @@ fn a_node_that_restarted_with_an_older_copy_has_no_vote() {
     rig.nodes[0].restart();
     rig.nodes[0].command(&["SET", "leasehold:{}B", "1 1000"]);
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    rig.run(one.release(&[end(&held, Some(&grant))]));
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
 }
 
 #[test]
@@ -181,13 +181,13 @@ fn a_node_that_was_emptied_has_no_vote() {
     let (_proxies, one, held, grant) = held_by_two(&rig);
     rig.nodes[0].command(&["FLUSHALL"]);
     let other = engine(&rig.config);
-    let said = rig.run(other.claim(&claim("a"), How::Create));
-    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
-    rig.run(one.release(&[end(&held, Some(&grant))]));
+    let answer = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
 }
 
 #[test]
-fn nodes_that_all_restarted_empty_grant_nothing_until_every_lease_is_over() {
+fn all_nodes_restarted_empty_grant_nothing_until_all_leases_end() {
     let mut rig = RedlockRig::new(3);
     let one = engine(&rig.config);
     let held = claim("a");
@@ -199,8 +199,8 @@ fn nodes_that_all_restarted_empty_grant_nothing_until_every_lease_is_over() {
     let other = engine(&rig.config);
     let error = rig.run(other.claim(&claim("a"), How::Create)).unwrap_err();
     assert!(error.fault == Fault::Full && error.message.contains("has no vote for"), "{error:?}");
-    rig.until("its loss is told", || {
-        matches!(rig.run(one.renew(&[hold(&held, &grant)]))[..], [Renewed::Lost(_)])
+    rig.until("its loss is reported", || {
+        matches!(rig.run(one.renew(&[hold_of(&held, &grant)]))[..], [Renewed::Lost(_)])
     });
     let waiting = locks(&rig.config);
     let next = take(&waiting, "a");
@@ -213,19 +213,21 @@ fn a_failed_renewal_releases_nothing_while_the_lease_lasts() {
     let (proxies, config) = rig.proxied();
     let locks = Locks::builder(Arc::new(RedlockEngine::new(config, &Env::system()))).build();
     let guard = acquire(&locks, "a");
-    rig.until("it is on all nodes", || rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"));
+    rig.until("it is on all nodes", || {
+        rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1")
+    });
     proxies[..2].iter().for_each(|proxy| proxy.sever());
     let failed = rig.run(guard.confirm());
     assert!(failed.as_ref().is_err_and(|error| !error.is_lost()), "{failed:?}");
     assert!(guard.check());
-    assert!(rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"), "nothing was released");
+    assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"), "nothing was released");
     proxies[..2].iter().for_each(|proxy| proxy.mend());
     rig.until("it is renewed again", || rig.run(guard.confirm()).is_ok());
     guard.release_blocking().unwrap();
 }
 
 #[test]
-fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
+fn rolling_restarts_end_no_hold_that_is_renewed() {
     let mut rig = RedlockRig::new(3);
     let locks = locks(&rig.config);
     let guard = take(&locks, "a");
@@ -236,7 +238,7 @@ fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
             rig.run(guard.confirm()).unwrap();
             rig.nodes[at].command(&["EXISTS", "lock:a"]) == ["1"]
         });
-        // Until then the lock that was set again has no vote.
+        // The node has its lock again, but no vote yet.
         rig.until("it has its vote again", || {
             rig.run(guard.confirm()).unwrap();
             let micros: Vec<u64> =
@@ -248,11 +250,11 @@ fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
         });
     }
     guard.release_blocking().unwrap();
-    rig.until("it is gone", || rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+    rig.until("it is gone", || rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
 }
 
 #[test]
-fn a_name_that_leads_to_another_node_counts_no_vote_twice() {
+fn a_host_name_that_moves_to_another_node_gets_no_second_vote() {
     let rig = RedlockRig::new(3);
     let (proxies, config) = rig.proxied();
     let engine = engine(&config);
@@ -260,15 +262,15 @@ fn a_name_that_leads_to_another_node_counts_no_vote_twice() {
     rig.until("all are connected", || proxies.iter().all(|proxy| proxy.connections() > 0));
     proxies[1].point_to(rig.nodes[0].port());
     proxies[1].lose();
-    rig.until("it is seen", || {
-        let said = rig.run(engine.claim(&claim("a"), How::Create));
-        said.is_err_and(|error| error.fault == Fault::Misconfigured && error.message.contains("one server"))
+    rig.until("the engine finds one server behind two nodes", || {
+        let answer = rig.run(engine.claim(&claim("a"), How::Create));
+        answer.is_err_and(|error| error.fault == Fault::Misconfigured && error.message.contains("one server"))
     });
 }
 
-/// I4: if locks expire on single nodes between the lock and the token, tokens stay unique.
+/// I4: locks are deleted on single nodes, at any moment of a claim.
 #[test]
-fn tokens_are_unique_amid_lapses() {
+fn tokens_stay_unique_when_locks_expire_on_single_nodes() {
     const CLIENTS: usize = 4;
     const CLAIMS: usize = 60;
     let rig = RedlockRig::new(3);
@@ -282,9 +284,9 @@ fn tokens_are_unique_amid_lapses() {
                     let claim = claim("a");
                     if let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await {
                         tokens.push(grant.token.number);
-                        // Its hold ends on one node, each time on another.
+                        // The hold ends on one node, each time on another one.
                         nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
-                        engine.release(&[end(&claim, Some(&grant))]).await;
+                        engine.release(&[release_of(&claim, Some(&grant))]).await;
                     } else {
                         nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
                     }
@@ -301,26 +303,26 @@ fn tokens_are_unique_amid_lapses() {
     assert_eq!(tokens.len(), granted);
 }
 
-/// I4: one node restarted empty, its clock set forward, another unreachable.
+/// I4: one node restarts empty, its clock steps forward, and another node is unreachable.
 #[test]
-fn no_token_is_below_an_earlier_one_though_a_node_forgot_and_its_clock_went_forward() {
+fn tokens_grow_although_a_node_lost_data_and_its_clock_stepped() {
     let mut rig = RedlockRig::new(3);
     let (_proxies, one, held, grant) = held_by_two(&rig);
-    rig.run(one.release(&[end(&held, Some(&grant))]));
+    rig.run(one.release(&[release_of(&held, Some(&grant))]));
     rig.nodes[0].kill();
     rig.nodes[0].restart();
     let ports: Vec<_> = rig.nodes.iter().map(|node| node.port()).collect();
     rig.nodes[1].kill();
     let config = RedlockConfig::new(ports.iter().map(|port| at(*port)).collect()).unwrap();
     let other = engine(&config);
-    assert!(rig.run(other.claim(&claim("a"), How::Create)).is_err(), "it started a moment ago");
-    // Now the node seems to have been running for long.
+    assert!(rig.run(other.claim(&claim("a"), How::Create)).is_err(), "the node has only just started");
+    // Now the node seems to have been running for a day.
     rig.nodes[0].set_clock(AGE + 86_400);
     for engine in [other, engine(&config)] {
-        let said = rig.run(engine.claim(&claim("a"), How::Create));
-        assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        let answer = rig.run(engine.claim(&claim("a"), How::Create));
+        assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
     }
-    // When its clock is set right, it has its vote once every lease has ended that it may have forgotten.
+    // With a correct clock the node has its vote again once every lease has ended that it may have lost.
     rig.nodes[0].set_clock(AGE);
     let next = take(&locks(&config), "a");
     assert!(next.token().number > grant.token.number, "{:?} after {grant:?}", next.token());

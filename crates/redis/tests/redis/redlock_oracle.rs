@@ -1,5 +1,5 @@
-//! A Redlock and the memory engine answer the same requests alike: random claims that may not wait, asks, renewals,
-//! releases, breaks and looks of several clients. Time and failing nodes play no part.
+//! A Redlock gives the same answers as the memory engine, which is the oracle, to random claims that may not wait,
+//! renewals, releases, breaks and views of several clients. No lease ends and no node fails here.
 
 use std::{
     sync::{
@@ -21,54 +21,54 @@ use crate::redlock_rig::RedlockRig;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// The claims of one run: few, so that they meet.
+/// The number of claims in one run: few, so that many requests are about the same claim.
 const CLAIMS: usize = 8;
 const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 enum Step {
-    Claim { who: usize, asks: bool },
-    Renew { who: usize, wrong: bool },
-    Release { who: usize, with_token: bool, wrong: bool },
-    Break { who: usize, force: bool },
+    Claim { number: usize, asks: bool },
+    Renew { number: usize, wrong: bool },
+    Release { number: usize, with_token: bool, wrong: bool },
+    Break { number: usize, force: bool },
     Look { name: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let who = 0..CLAIMS;
+    let number = 0..CLAIMS;
     prop_oneof![
-        6 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, asks)| Step::Claim { who, asks }),
-        1 => (who.clone(), any::<bool>()).prop_map(|(who, wrong)| Step::Renew { who, wrong }),
-        5 => (who.clone(), any::<bool>(), prop::bool::weighted(0.1))
-            .prop_map(|(who, with_token, wrong)| Step::Release { who, with_token, wrong }),
-        1 => (who, any::<bool>()).prop_map(|(who, force)| Step::Break { who, force }),
+        6 => (number.clone(), prop::bool::weighted(0.2)).prop_map(|(number, asks)| Step::Claim { number, asks }),
+        1 => (number.clone(), any::<bool>()).prop_map(|(number, wrong)| Step::Renew { number, wrong }),
+        5 => (number.clone(), any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(number, with_token, wrong)| Step::Release { number, with_token, wrong }),
+        1 => (number, any::<bool>()).prop_map(|(number, force)| Step::Break { number, force }),
         1 => (0..NAMES).prop_map(|name| Step::Look { name }),
     ]
 }
 
-/// One system, its clients, and the last grant of each claim.
-struct Side {
+/// One engine: its clients, and the last grant of each claim.
+struct System {
     clients: Vec<Arc<dyn Engine>>,
     grants: [Option<Grant>; CLAIMS],
 }
 
-impl Side {
-    fn client(&self, who: usize) -> &dyn Engine {
-        &*self.clients[who % CLIENTS]
+impl System {
+    fn client(&self, number: usize) -> &dyn Engine {
+        &*self.clients[number % CLIENTS]
     }
 
     /// The answer, without the parts that may differ.
     async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> String {
         match *step {
-            Step::Claim { who, asks } => {
+            Step::Claim { number, asks } => {
                 let how = if asks { How::Ask } else { How::Create };
-                match self.client(who).claim(&claims[who], how).await {
+                match self.client(number).claim(&claims[number], how).await {
                     Ok(Answer::Held(grant)) => {
-                        let name = &claims[who].name;
+                        let name = &claims[number].name;
                         let others = claims.iter().zip(&self.grants).filter(|(claim, _)| claim.name == *name);
                         let earlier = |old: &&Grant| old.token.number < grant.token.number;
                         let rank = others.filter_map(|(_, grant)| grant.as_ref()).filter(earlier).count();
-                        self.grants[who] = Some(grant);
+                        self.grants[number] = Some(grant);
                         format!("held after {rank}")
                     }
                     Ok(Answer::Taken(_)) => "taken".to_owned(),
@@ -76,32 +76,32 @@ impl Side {
                     other => format!("{other:?}"),
                 }
             }
-            Step::Renew { who, wrong } => {
-                let Some(grant) = &self.grants[who] else { return String::new() };
+            Step::Renew { number, wrong } => {
+                let Some(grant) = &self.grants[number] else { return String::new() };
                 let mut token = grant.token;
                 token.number += u64::from(wrong);
-                let Claim { id, name, mode, ttl, .. } = claims[who].clone();
-                match &self.client(who).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
+                let Claim { id, name, mode, ttl, .. } = claims[number].clone();
+                match &self.client(number).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
                     [Renewed::Kept { .. }] => "kept".to_owned(),
                     [Renewed::Lost(_)] => "lost".to_owned(),
                     other => format!("{other:?}"),
                 }
             }
-            Step::Release { who, with_token, wrong } => {
-                let mut token = self.grants[who].as_ref().filter(|_| with_token).map(|grant| grant.token);
+            Step::Release { number, with_token, wrong } => {
+                let mut token = self.grants[number].as_ref().filter(|_| with_token).map(|grant| grant.token);
                 token.iter_mut().for_each(|token| token.number += u64::from(wrong));
-                let Claim { id, name, mode, .. } = claims[who].clone();
+                let Claim { id, name, mode, .. } = claims[number].clone();
                 let release = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
-                match &self.client(who).release(&[release]).await[..] {
+                match &self.client(number).release(&[release]).await[..] {
                     [Released::Freed] => "freed".to_owned(),
                     [Released::NotThere] => "not there".to_owned(),
                     other => format!("{other:?}"),
                 }
             }
-            Step::Break { who, force } => {
-                let Some(grant) = &self.grants[who] else { return String::new() };
+            Step::Break { number, force } => {
+                let Some(grant) = &self.grants[number] else { return String::new() };
                 let broken =
-                    self.client(who + 1).break_hold(&claims[who].name, grant.token.number, force).await;
+                    self.client(number + 1).break_hold(&claims[number].name, grant.token.number, force).await;
                 broken.map_or_else(|error| format!("{error:?}"), |broken| format!("{broken:?}"))
             }
             Step::Look { name } => {
@@ -118,18 +118,19 @@ impl Side {
 }
 
 #[test]
-fn a_redlock_answers_as_the_oracle_does() {
+fn a_redlock_agrees_with_the_memory_engine() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let rig = RedlockRig::new(3);
     let engines: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| rig.engine() as Arc<dyn Engine>).collect();
     let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(kinds in prop::collection::vec(0..NAMES, CLAIMS), steps in prop::collection::vec(step(), 1..60))| {
+    let (kinds, steps) = (prop::collection::vec(0..NAMES, CLAIMS), prop::collection::vec(step(), 1..60));
+    proptest!(config, |(kinds in kinds, steps in steps)| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
         let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
-        let mut oracle = Side { clients: memory, grants: Default::default() };
-        let mut tested = Side { clients: engines.clone(), grants: Default::default() };
+        let mut oracle = System { clients: memory, grants: Default::default() };
+        let mut tested = System { clients: engines.clone(), grants: Default::default() };
         let names: Vec<Name> = (0..NAMES).map(|name| Name::new(&format!("run-{run}-{name}")).unwrap()).collect();
         let claims: Vec<Claim> = kinds.iter().enumerate().map(|(number, name)| Claim {
             id: ClaimId((u128::from(run + 1) << 64 | number as u128).to_be_bytes()),
@@ -146,7 +147,7 @@ fn a_redlock_answers_as_the_oracle_does() {
             for (at, step) in steps.iter().enumerate() {
                 let wanted = oracle.step(step, &claims, &names).await;
                 let got = tested.step(step, &claims, &names).await;
-                // On a machine that stalled, nodes answer too late, or have forgotten earlier requests.
+                // After a stall of the machine, answers may be late, or tombstones may have expired.
                 prop_assume!(begin.elapsed() < engines[0].profile().request_life && !got.contains("Error"));
                 prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
             }

@@ -1,4 +1,4 @@
-//! Servers that cannot be nodes of a Redlock, and nodes of which some are unusable.
+//! Servers that cannot be nodes of a Redlock, and a Redlock with some unusable nodes.
 
 use leasehold_core::{Claim, Engine, EngineError, Env, Fault, How, Locks};
 use leasehold_redis::{RedlockConfig, RedlockEngine};
@@ -6,7 +6,7 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::{
     cluster_rig::ClusterRig,
-    conformance::{PASSWORD, has_rights_on_channels, without_channels},
+    conformance::{PASSWORD, has_rights_on_channels, without_channel_rights},
     redlock_rig::{RedlockRig, at},
     rig::{acquire, claim_of},
 };
@@ -32,11 +32,11 @@ fn two_names_for_one_server_are_refused() {
     let error = rig.run(async { engine.claim(&claim_of("a"), How::Create).await.unwrap_err() });
     assert_eq!(error.fault, Fault::Misconfigured);
     assert!(error.message.contains("lead to one server"), "{error:?}");
-    assert_eq!(rig.says(&["EXISTS", "lock:a"])[1], "0");
+    assert_eq!(rig.command_all(&["EXISTS", "lock:a"])[1], "0");
 }
 
 #[test]
-fn a_replica_and_a_node_of_a_cluster_are_refused() {
+fn a_replica_and_a_cluster_node_are_refused() {
     let rig = RedlockRig::new(3);
     let ports: Vec<_> = rig.nodes.iter().map(RedisServer::port).collect();
     let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &ports[0].to_string()]);
@@ -50,7 +50,7 @@ fn a_replica_and_a_node_of_a_cluster_are_refused() {
 }
 
 #[test]
-fn credentials_that_differ_are_each_nodes_own() {
+fn each_node_may_have_its_own_credentials() {
     let mut rig = RedlockRig::new(3);
     for (node, password) in rig.nodes.iter().zip(["one", "two", "three"]) {
         node.command(&["CONFIG", "SET", "requirepass", password]);
@@ -65,18 +65,18 @@ fn credentials_that_differ_are_each_nodes_own() {
         (url(["one", "two", "three"]), url(["one", "two", "two"]), url(["one", "one", "one"]));
     rig.config = right;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    // A minority that refuses the client is not needed.
+    // The engine needs no minority that refuses the login.
     rig.config = one_wrong;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     rig.config = two_wrong;
     let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_denied(), "{error}");
     let port = rig.nodes[1].port().to_string();
-    assert!(error.to_string().contains(&port), "it says which node: {error}");
+    assert!(error.to_string().contains(&port), "the error names the node: {error}");
 }
 
 #[test]
-fn a_minority_that_is_full_or_takes_no_writes_is_done_without_and_a_majority_is_told_of() {
+fn a_read_only_minority_is_tolerated_and_a_majority_is_an_error() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let full: [&[&str]; 2] = [&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]];
@@ -95,13 +95,13 @@ fn a_minority_that_is_full_or_takes_no_writes_is_done_without_and_a_majority_is_
     }
 }
 
-/// An operator or a management system did that: from then on the node takes no writes.
+/// An operator may turn nodes into replicas, which take no writes.
 #[test]
-fn a_minority_that_became_replicas_is_done_without_and_a_majority_is_told_of() {
+fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let held = acquire(&locks, "held");
-    // A replica of no server, so that its data stay.
+    // A replica of an unreachable server keeps its data.
     let ails = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
     ails(0);
     let guard = acquire(&locks, "a");
@@ -110,7 +110,7 @@ fn a_minority_that_became_replicas_is_done_without_and_a_majority_is_told_of() {
     ails(1);
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(!error.is_taken() && error.to_string().contains("replica"), "{error}");
-    assert!(held.check(), "its lease is not over");
+    assert!(held.check(), "its lease has not ended");
     rig.nodes[..2].iter().for_each(|node| drop(node.command(&["REPLICAOF", "NO", "ONE"])));
     rig.until("they are masters again", || locks.mutex("a").blocking().try_acquire().is_ok());
     rig.run(held.confirm()).unwrap();
@@ -121,30 +121,30 @@ fn a_minority_that_became_replicas_is_done_without_and_a_majority_is_told_of() {
 fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
-    rig.says(&["HSET", "lock:hash", "field", "1"]);
+    rig.command_all(&["HSET", "lock:hash", "field", "1"]);
     let error = locks.mutex("hash").blocking().try_acquire().unwrap_err();
     assert!(
         error.is_misconfigured() && error.to_string().contains("a value that is not a string"),
         "{error}"
     );
-    assert!(rig.says(&["HGET", "lock:hash", "field"]).iter().all(|value| value == "1"));
+    assert!(rig.command_all(&["HGET", "lock:hash", "field"]).iter().all(|value| value == "1"));
     for (name, value) in [("theirs", "x"), ("empty", "")] {
-        rig.says(&["SET", &format!("lock:{name}"), value]);
+        rig.command_all(&["SET", &format!("lock:{name}"), value]);
         let error = locks.mutex(name).blocking().try_acquire().unwrap_err();
         assert!(error.is_taken(), "{error}");
-        assert!(rig.says(&["GET", &format!("lock:{name}")]).iter().all(|found| found == value));
+        assert!(rig.command_all(&["GET", &format!("lock:{name}")]).iter().all(|found| found == value));
     }
     let view = rig.show("theirs");
     assert!(view.holders[0].foreign && view.holders[0].token.is_none(), "{view:?}");
     assert!(view.holders[0].remaining.is_none(), "no expiry: {view:?}");
-    // One vote cannot exclude a majority.
+    // A foreign key on one node cannot stop a majority.
     rig.nodes[0].command(&["SET", "lock:one", "x"]);
     acquire(&locks, "one").release_blocking().unwrap();
-    assert_eq!(rig.says(&["GET", "lock:one"])[0], "x");
+    assert_eq!(rig.command_all(&["GET", "lock:one"])[0], "x");
 }
 
 #[test]
-fn a_ttl_over_the_longest_is_refused() {
+fn a_ttl_over_the_maximum_is_refused() {
     let rig = RedlockRig::new(3);
     let error =
         rig.locks().mutex("a").ttl(std::time::Duration::from_secs(61)).blocking().try_acquire().unwrap_err();
@@ -155,11 +155,11 @@ fn a_ttl_over_the_longest_is_refused() {
     assert!(error.message.contains("max_ttl"), "{error:?}");
 }
 
-/// Without INFO it is unknown when a node was started.
+/// The engine needs INFO to know when a node was started.
 #[test]
-fn a_user_who_may_not_ask_when_a_node_started_is_denied() {
+fn a_user_without_the_right_to_info_is_denied() {
     let mut rig = RedlockRig::new(3);
-    rig.says(&["ACL", "SETUSER", "blind", "on", "nopass", "~*", "&*", "+@all", "-info"]);
+    rig.command_all(&["ACL", "SETUSER", "blind", "on", "nopass", "~*", "&*", "+@all", "-info"]);
     let config = rig.config.clone();
     rig.config = config.each(|node| Ok(node.login("blind", "x"))).unwrap();
     let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
@@ -167,7 +167,7 @@ fn a_user_who_may_not_ask_when_a_node_started_is_denied() {
 }
 
 #[test]
-fn new_nodes_have_no_vote_for_as_long_as_the_longest_lease() {
+fn new_nodes_have_no_vote_for_the_longest_lease() {
     let nodes: Vec<_> = (0..3).map(|_| RedisServer::start(&[])).collect();
     let config = RedlockConfig::new(nodes.iter().map(|node| at(node.port())).collect()).unwrap();
     let locks = Locks::builder(std::sync::Arc::new(RedlockEngine::new(
@@ -178,19 +178,19 @@ fn new_nodes_have_no_vote_for_as_long_as_the_longest_lease() {
     let lock = || locks.mutex("a").ttl(std::time::Duration::from_secs(1)).blocking();
     let error = lock().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("has no vote for"), "{error}");
-    // It waits, and is then granted.
+    // A claim that waits is granted later.
     lock().acquire_within(crate::rig::PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// The rights that docs/engines/redlock.md tells operators to give.
+/// The documented rights: see docs/engines/redlock.md.
 const USERS: &str = include_str!("../../../../docs/engines/redlock.acl");
 
 #[test]
-fn the_rights_of_the_page_suffice() {
+fn the_documented_rights_suffice() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let users = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
-    let users = if has_rights_on_channels() { users } else { without_channels(&users) };
+    let users = if has_rights_on_channels() { users } else { without_channel_rights(&users) };
     std::fs::write(&file, users).unwrap();
     let mut rig = RedlockRig::with(3, &["--aclfile", file.to_str().unwrap()]);
     let config = rig.config.clone();

@@ -1,4 +1,4 @@
-//! A fixture: independent masters, and clients of all of them.
+//! Fixture: independent masters and their clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +8,11 @@ use leasehold_testkit::server::{Proxy, RedisServer};
 
 use crate::rig::{PATIENCE, local};
 
-/// How many seconds the nodes' clocks are ahead of ours, which is how long they seem to have been running: each has a
+/// How many seconds the nodes' clocks are ahead. The nodes seem to have been running for that long, so that each has a
 /// vote at once.
 pub(crate) const AGE: i64 = 1_000_000;
 
-/// The nodes, and the configuration of their clients.
+/// The nodes and the configuration of their clients.
 pub(crate) struct RedlockRig {
     pub(crate) nodes: Vec<RedisServer>,
     pub(crate) config: RedlockConfig,
@@ -30,7 +30,7 @@ impl RedlockRig {
 
     pub(crate) fn with(nodes: usize, arguments: &[&str]) -> Self {
         let nodes: Vec<_> = (0..nodes).map(|_| RedisServer::with_clock(arguments)).collect();
-        nodes.iter().for_each(old);
+        nodes.iter().for_each(make_old);
         let config = RedlockConfig::new(nodes.iter().map(|node| at(node.port())).collect()).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { nodes, config, runtime }
@@ -60,8 +60,8 @@ impl RedlockRig {
         self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
     }
 
-    /// The reply of each node to a command, in one line.
-    pub(crate) fn says(&self, command: &[&str]) -> Vec<String> {
+    /// Sends a command to each node, and returns each reply as one line.
+    pub(crate) fn command_all(&self, command: &[&str]) -> Vec<String> {
         self.nodes.iter().map(|node| node.command(command).join(" ")).collect()
     }
 
@@ -75,18 +75,18 @@ impl RedlockRig {
 
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let keys = self.nodes.iter().flat_map(|node| node.command(&["--raw", "KEYS", "*"]));
-        keys.filter(|key| !key.is_empty() && !lapses(key)).collect()
+        keys.filter(|key| !key.is_empty() && !may_remain(key)).collect()
     }
 }
 
-/// Makes the node seem to have been running, with its data, for long.
-pub(crate) fn old(node: &RedisServer) {
+/// Makes a node seem to have been running with its data for a long time.
+pub(crate) fn make_old(node: &RedisServer) {
     node.set_clock(AGE);
     node.command(&["SET", "leasehold:{}B", "1 1000"]);
 }
 
-/// Newest tokens, tombstones, and the time since when the node has its data.
-fn lapses(key: &str) -> bool {
+/// Whether a key may remain at rest: newest tokens, tombstones, and the time since which the node has its data.
+fn may_remain(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D']))
 }

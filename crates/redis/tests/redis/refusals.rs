@@ -1,4 +1,4 @@
-//! Refusals of a server: each has its own kind of error, and nothing is half done.
+//! Refusals by a server: each has its own kind of error, and no script is left half done.
 
 use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 
@@ -33,25 +33,25 @@ fn a_wrong_password_is_denied_at_once_and_never_shown() {
 #[test]
 fn a_user_without_rights_is_denied() {
     let rig = Rig::new();
-    rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~lock:*", "&*", "+@all", "-evalsha"]);
+    rig.command(&["ACL", "SETUSER", "poor", "on", ">pw", "~lock:*", "&*", "+@all", "-evalsha"]);
     let error = locks_of(&rig, "poor", "pw").mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("NOPERM"), "{error}");
-    rig.says(&["ACL", "SETUSER", "poor", "+@all", "resetkeys", "~other:*"]);
+    rig.command(&["ACL", "SETUSER", "poor", "+@all", "resetkeys", "~other:*"]);
     let error = locks_of(&rig, "poor", "pw").mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_denied(), "{error}");
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// The server lets the script run, but refuses one of its commands.
+/// The server runs the script, but refuses one of its commands.
 #[test]
-fn a_user_without_the_right_to_a_step_of_a_script_is_denied() {
+fn a_user_without_a_right_that_a_script_needs_is_denied() {
     for lacks in ["-set", "-zadd", "-hset", "-pttl", "-exists"] {
         let rig = Rig::new();
-        rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", lacks]);
+        rig.command(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", lacks]);
         let locks = locks_of(&rig, "poor", "pw");
         let error = locks.semaphore("a", 2).blocking().acquire().unwrap_err();
         assert!(error.is_denied() && error.to_string().contains("give it the rights"), "{lacks}: {error}");
-        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{lacks}");
+        assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "{lacks}");
     }
 }
 
@@ -75,51 +75,51 @@ fn a_server_without_a_command_that_scripts_call_is_a_misconfiguration() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Some bytes are a value of another kind in msgpack, others are no msgpack at all.
+/// Some of these values are msgpack of another type, others are no msgpack.
 #[test]
 fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = locks.rw("a").read().blocking().acquire().unwrap();
-    let record = rig.says(&["KEYS", "leasehold:*clock:a"]);
+    let record = rig.command(&["KEYS", "leasehold:*clock:a"]);
     guard.release_blocking().unwrap();
     for other in ["foo", "\u{1}", "[]", "\u{7ff}"] {
-        rig.says(&["SET", &record, other]);
+        rig.command(&["SET", &record, other]);
         for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
             let error = request.blocking().try_acquire().unwrap_err();
             assert!(error.is_misconfigured(), "{other:?}: {error}");
         }
         let error = rig.run(locks.show("a")).unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains("delete"), "{other:?}: {error}");
-        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{other:?}");
+        assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "{other:?}");
     }
-    rig.says(&["DEL", &record]);
+    rig.command(&["DEL", &record]);
     acquire(&locks, "a").release_blocking().unwrap();
 }
 
-/// The name is taken until the lease ends: the error must not wait until then.
+/// The name stays taken until the lease ends, but the error must come at once.
 #[test]
-fn a_release_that_the_user_may_not_do_is_denied_at_once() {
+fn a_forbidden_release_is_denied_at_once() {
     let rig = Rig::new();
-    rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-del"]);
+    rig.command(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-del"]);
     let guard = acquire(&locks_of(&rig, "poor", "pw"), "a");
     let error = guard.release_blocking().unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("give it the rights"), "{error}");
 }
 
 #[test]
-fn a_node_of_a_cluster_is_a_misconfiguration() {
+fn a_cluster_node_is_a_misconfiguration() {
     let cluster =
         RedisCluster::start_with(RedisClusterOptions { masters: 1, replicas: 0, ..Default::default() });
-    let place = local(cluster.ports()[0]);
-    let right = format!("write redis+cluster://{place}");
-    let error = locks_at(Config::new(Address::Tcp(place))).mutex("a").blocking().acquire().unwrap_err();
+    let endpoint = local(cluster.ports()[0]);
+    let right = format!("write redis+cluster://{endpoint}");
+    let error = locks_at(Config::new(Address::Tcp(endpoint))).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains(&right), "{error}");
 }
 
 /// The server forgets a script after it was loaded and before it is called.
 #[test]
-fn a_server_that_forgets_its_scripts_is_asked_again() {
+fn requests_are_retried_while_scripts_are_flushed() {
     let rig = Rig::new();
     let (over, port) = (std::sync::atomic::AtomicBool::new(false), rig.server.port());
     std::thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn a_server_that_forgets_its_scripts_is_asked_again() {
 }
 
 #[test]
-fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
+fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
     with_room(Duration::from_secs(2), "renewed for longer than its lease", |ttl| {
         let rig = Rig::new();
         let (locks, other) = (rig.locks(), rig.locks());
@@ -154,21 +154,21 @@ fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
         let shared = locks.rw("b").read().blocking().acquire().unwrap();
         let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
         rig.until("it waits, or the lease has ended", || !rig.show("a").waiters.is_empty() || !guard.check());
-        rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+        rig.command(&["CONFIG", "SET", "maxmemory", "1"]);
         refuses_claims(&rig, &locks);
         std::thread::sleep(ttl + ttl / 4);
         if !guard.check() || guard.release_blocking().is_err() {
-            // The waiter may have been refused meanwhile.
-            rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
+            // The server may have refused the waiter meanwhile.
+            rig.command(&["CONFIG", "SET", "maxmemory", "0"]);
             drop(waiting.join().unwrap());
             return false;
         }
-        // The hand-over is a part of the release: the write that frees memory comes first, so none of it is refused.
+        // The hand-over is a part of the release, whose first write frees memory, so the server does not refuse it.
         let next = waiting.join().unwrap().unwrap();
         shared.release_blocking().unwrap();
         next.release_blocking().unwrap();
         assert_eq!(rig.leftovers(), Vec::<String>::new());
-        rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
+        rig.command(&["CONFIG", "SET", "maxmemory", "0"]);
         acquire(&locks, "c").release_blocking().unwrap();
         true
     });
@@ -177,7 +177,7 @@ fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
 fn refuses_claims(rig: &Rig, locks: &Locks) {
     for request in [locks.mutex("c"), locks.rw("d").read(), locks.rw("b").read(), locks.rw("b").write()] {
         let error = request.blocking().try_acquire();
-        // A reader beside a reader of the same process needs no server.
+        // A second reader in the same process shares the hold of the first one, without a request.
         if let Err(error) = error {
             assert!(error.is_refused() || error.is_taken(), "{error}");
         }
@@ -186,29 +186,29 @@ fn refuses_claims(rig: &Rig, locks: &Locks) {
 }
 
 #[test]
-fn a_replica_refuses_and_a_hold_there_ends_in_time() {
+fn a_replica_refuses_claims_and_its_holds_end_in_time() {
     let (rig, primary) = (Rig::new(), Rig::new());
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
-    rig.says(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
+    rig.command(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
     let error = rig.locks().mutex("b").blocking().acquire().unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("replica"), "{error}");
-    // A client that knew it as the master waits for the fail-over to end.
+    // A client that knew the server as the master waits for the end of a fail-over.
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_millis(500)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("replica"), "{error}");
-    // Another server may be the master by now, so the hold is in doubt at once; it ends in time.
+    // Another server may be the master, so the hold is in doubt at once. It ends at its deadline at the latest.
     rig.run(guard.lost());
     let error = guard.release_blocking().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost(Loss::Lapsed | Loss::Gone)), "{error}");
 }
 
 #[test]
-fn a_look_at_a_replica_sees_what_is_held_and_says_that_it_may_be_behind() {
+fn a_view_of_a_replica_warns_that_it_may_be_behind() {
     let rig = Rig::new();
     let _held = acquire(&rig.locks(), "a");
     let primary = rig.server.port().to_string();
     let replica = Rig::with(&["--replicaof", &format!("127.0.0.1 {primary}")]);
-    replica.until("it has what is held", || replica.show("a").holders.len() == 1);
+    replica.until("the replica has the hold", || replica.show("a").holders.len() == 1);
     let listed = replica.run(replica.locks().list("")).unwrap();
     assert_eq!(listed.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a"]);
     let promised = replica.run(replica.locks().guarantee()).unwrap().to_string();
@@ -216,9 +216,9 @@ fn a_look_at_a_replica_sees_what_is_held_and_says_that_it_may_be_behind() {
     assert!(replica.locks().mutex("b").blocking().try_acquire().unwrap_err().is_refused());
 }
 
-/// The claim goes on waiting, whichever of the two it learns first.
+/// The claim waits on, whether it first finds the loss of its queue entry or the refusal.
 #[test]
-fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {
+fn a_waiter_forgotten_by_a_read_only_server_keeps_waiting() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let _guard = acquire(&locks, "a");
@@ -227,14 +227,14 @@ fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {
     let mut operator = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
     operator.write_all(b"MULTI\r\nFLUSHALL\r\nCONFIG SET min-replicas-to-write 1\r\nEXEC\r\n").unwrap();
     rig.until("it is refused", || {
-        waiting.is_finished() || rig.says(&["INFO", "errorstats"]).contains("errorstat_NOREPLICAS")
+        waiting.is_finished() || rig.command(&["INFO", "errorstats"]).contains("errorstat_NOREPLICAS")
     });
-    rig.says(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    rig.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
 #[test]
-fn a_script_of_somebody_else_that_runs_for_long_is_waited_out() {
+fn a_long_foreign_script_is_waited_out() {
     let rig = Rig::with(&["--busy-reply-threshold", "100"]);
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -244,13 +244,13 @@ fn a_script_of_somebody_else_that_runs_for_long_is_waited_out() {
     let busy =
         spawn(move || leasehold_testkit::server::redis_command(port, &["EVAL", "while true do end", "0"]));
     rig.until("the server is busy", || {
-        let said = leasehold_testkit::server::redis_command(port, &["GET", "x"]);
-        String::from_utf8_lossy(&said.stdout).contains("BUSY")
-            || String::from_utf8_lossy(&said.stderr).contains("BUSY")
+        let output = leasehold_testkit::server::redis_command(port, &["GET", "x"]);
+        String::from_utf8_lossy(&output.stdout).contains("BUSY")
+            || String::from_utf8_lossy(&output.stderr).contains("BUSY")
     });
     let released = spawn(move || guard.release_blocking());
     std::thread::sleep(Duration::from_millis(500));
-    rig.says(&["SCRIPT", "KILL"]);
+    rig.command(&["SCRIPT", "KILL"]);
     busy.join().unwrap();
     released.join().unwrap().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
@@ -258,12 +258,12 @@ fn a_script_of_somebody_else_that_runs_for_long_is_waited_out() {
 }
 
 #[test]
-fn what_one_lock_is_refused_for_does_not_stop_its_neighbours() {
+fn a_refused_claim_in_a_batch_does_not_affect_the_others() {
     let rig = Rig::new();
-    rig.says(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
+    rig.command(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
     let locks = locks_of(&rig, "half", "pw");
-    rig.says(&["LPUSH", "lock:mine-list", "x"]);
-    // All at one time, so that they leave in one call.
+    rig.command(&["LPUSH", "lock:mine-list", "x"]);
+    // All at once, so that one request contains all claims.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let names = ["mine-1", "theirs", "mine-2", "mine-list", "mine-3"];
     let ends =
@@ -274,6 +274,6 @@ fn what_one_lock_is_refused_for_does_not_stop_its_neighbours() {
     for end in runtime.block_on(futures_util::future::join_all(guards.map(leasehold_core::Guard::release))) {
         end.unwrap();
     }
-    rig.says(&["DEL", "lock:mine-list"]);
+    rig.command(&["DEL", "lock:mine-list"]);
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }

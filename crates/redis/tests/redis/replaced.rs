@@ -1,5 +1,4 @@
-//! Servers that stop, or are replaced without the knowledge of those who hold a lock there. The traps are those of the
-//! notes on Redis with several servers.
+//! Servers that stop, or that are replaced while a client relies on holds there.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,59 +9,62 @@ use leasehold_testkit::server::{
 };
 
 use crate::{
-    cluster_rig::{ClusterRig, held, hold},
+    cluster_rig::{ClusterRig, granted, hold_of},
     rig::{PATIENCE, claim_of, local},
-    sentinel_rig::{SentinelRig, calm},
+    sentinel_rig::{SentinelRig, late_failover},
 };
 
-/// A hold that is not due to be renewed while a test runs.
+/// The ttl of a hold whose renewal is not due during a test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A stopped server, when it runs again, answers the requests in its socket. By then another may have its place.
-async fn believes_nothing_that_was_said_late(
+/// A stopped server answers the requests in its socket when it runs again. Another server may have replaced it by then,
+/// so a late answer must not count.
+async fn ignores_a_late_answer(
     engine: &RedisEngine,
-    stands: Duration,
+    stopped_for: Duration,
     stop: impl FnOnce(),
     run: impl FnOnce(),
 ) {
     let claim = claim_of("{x}");
-    let hold = hold(&claim, &held(engine, &claim).await);
+    let hold = hold_of(&claim, &granted(engine, &claim).await);
     let hold: &[Hold] = std::slice::from_ref(&hold);
     assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
     stop();
     let late = engine.renew(hold);
     let (late, ()) = futures_util::future::join(late, async {
-        tokio::time::sleep(stands).await;
+        tokio::time::sleep(stopped_for).await;
         run();
     })
     .await;
-    assert!(matches!(late[..], [Renewed::Unknown(_)]), "it was too late to be believed: {late:?}");
+    assert!(matches!(late[..], [Renewed::Unknown(_)]), "a late answer does not count: {late:?}");
     let again = async {
         while !matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("it is kept: nobody took its place");
+    tokio::time::timeout(PATIENCE, again).await.expect("the hold is renewed: no server replaced this one");
 }
 
-/// A master is trusted for half of `down-after-milliseconds`, here 2 s; after 3 s it is connected to again anyway.
+/// An answer of a master counts for half of `down-after-milliseconds`, here 2 s. After 3 s the client connects again in
+/// any case.
 #[test]
-fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
-    let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..calm() });
+fn a_late_answer_of_a_stopped_master_is_not_valid() {
+    let rig =
+        SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..late_failover() });
     let engine = rig.engine();
     let redis = std::sync::Mutex::new(rig.redis);
-    let stands = Duration::from_millis(2400);
-    rig.runtime.block_on(believes_nothing_that_was_said_late(
+    let stopped_for = Duration::from_millis(2400);
+    rig.runtime.block_on(ignores_a_late_answer(
         &engine,
-        stands,
+        stopped_for,
         || redis.lock().unwrap().pause(0),
         || redis.lock().unwrap().resume(0),
     ));
 }
 
-/// An answer of a cluster node counts if it comes within half of `cluster-node-timeout`: a later one proves nothing.
+/// An answer of a cluster node counts only within half of `cluster-node-timeout`.
 #[test]
-fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
+fn a_late_answer_of_a_node_that_was_not_replaced_is_not_valid() {
     let options = RedisClusterOptions {
         masters: 2,
         replicas: 0,
@@ -70,56 +72,56 @@ fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
         ..RedisClusterOptions::default()
     };
     let rig = ClusterRig::of(RedisCluster::start_with(options));
-    let (_, owner, _) = rig.ends("{x}");
-    let (engine, stands) = (rig.engine(), Duration::from_millis(2000));
-    rig.run(believes_nothing_that_was_said_late(
+    let (_, owner, _) = rig.slot_and_nodes("{x}");
+    let (engine, stopped_for) = (rig.engine(), Duration::from_millis(2000));
+    rig.run(ignores_a_late_answer(
         &engine,
-        stands,
+        stopped_for,
         || rig.cluster().pause(owner),
         || rig.cluster().resume(owner),
     ));
 }
 
-/// A replica replaced a node, lacks a hold, and no connection was closed: a client that is redirected there learns of
-/// it.
-fn tells_a_loss_when_the_replica_is_heard_of(rig: &ClusterRig, owner: usize, replica: usize) {
+/// A replica takes over a node and lacks a hold, and no connection is closed. A client finds the loss when a request is
+/// redirected to the replica.
+fn reports_a_loss_once_redirected_to_the_replica(rig: &ClusterRig, owner: usize, replica: usize) {
     let locks = rig.locks();
     let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().failover(replica, RedisFailover::Takeover).unwrap();
     rig.until("the old owner knows", || !rig.cluster().is_master(owner));
     rig.cluster().command(replica, &["DEL", "lock:{x}"]);
-    assert!(guard.check(), "nobody has told yet");
+    assert!(guard.check(), "the client does not know yet");
     rig.until("another name of the slot is granted there", || {
         let other = locks.mutex("{x}other").blocking().acquire_within(PATIENCE);
         other.and_then(Guard::release_blocking).is_ok()
     });
-    rig.until("the loss is told", || !guard.check());
+    rig.until("the loss is reported", || !guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
 }
 
 #[test]
-fn holds_are_in_doubt_when_a_replica_has_the_slots_of_a_node() {
+fn holds_are_in_doubt_when_a_replica_takes_over_a_node() {
     let rig = ClusterRig::new();
-    let (_, owner, _) = rig.ends("{x}");
-    tells_a_loss_when_the_replica_is_heard_of(&rig, owner, owner + 3);
+    let (_, owner, _) = rig.slot_and_nodes("{x}");
+    reports_a_loss_once_redirected_to_the_replica(&rig, owner, owner + 3);
 }
 
-/// For the clients, all slots of the node have moved before they ask for the owners.
+/// The node has only one slot, so the redirection moves all its slots before the client asks for the owners.
 #[test]
-fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
+fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, ..) = rig.ends("{x}");
+    let (slot, ..) = rig.slot_and_nodes("{x}");
     let owner = rig.cluster().add();
     rig.cluster().migrate_slot(slot, owner).unwrap();
     let replica = rig.cluster().add_replica(owner);
     rig.cluster().settle();
-    tells_a_loss_when_the_replica_is_heard_of(&rig, owner, replica);
+    reports_a_loss_once_redirected_to_the_replica(&rig, owner, replica);
 }
 
-/// A restarted replica is asked for the owners of the slots, because the master is stopped: none of its lost data is
-/// ours.
+/// The client asks a restarted replica for the owners of the slots, because the master is stopped. The replica lost no
+/// data of ours.
 #[test]
-fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
+fn a_restarted_replica_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);
     let replica = rig.cluster().ports()[1];
     rig.config = Config::cluster(vec![local(replica)]);
@@ -133,10 +135,10 @@ fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
         let calls = rig.cluster().command(1, &["INFO", "commandstats"]);
         calls.iter().any(|line| line.starts_with("cmdstat_cluster|slots:"))
     };
-    assert!(!is_asked(), "it has not been asked since it was started");
+    assert!(!is_asked(), "the client has not asked it since its restart");
     rig.cluster().pause(0);
     rig.run(async {
-        // Given up after a second: a stuck node is not asked for the owners of the slots, if there is another.
+        // The stopped master answers nothing, so the client asks another node for the owners of the slots.
         let claim = claim_of("b");
         let given_up = engine.claim(&claim, How::Create);
         assert!(tokio::time::timeout(Duration::from_millis(1500), given_up).await.is_err());
@@ -147,38 +149,38 @@ fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
     guard.confirm_blocking().unwrap();
 }
 
-/// A restarted master has nothing of what was held there.
+/// The restarted master has none of its holds.
 #[test]
-fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
+fn a_restarted_master_puts_its_holds_in_doubt() {
     let rig = ClusterRig::with(1, 0, &[]);
     let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().kill(0);
     rig.cluster().restart(0);
-    rig.until("the loss is told", || !guard.check());
-    // The node serves nothing for two seconds, so it may be asked twice.
+    rig.until("the loss is reported", || !guard.check());
+    // The node refuses requests for two seconds, so a release may be sent twice.
     let kind = guard.release_blocking().unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
 }
 
-/// The Sentinels learn of it half a minute later: nobody can say who the master is now, and the former one says that it
-/// is none.
+/// The Sentinels notice the change only half a minute later. Until then no server is known to be the master.
 #[test]
-fn holds_are_in_doubt_when_the_master_refuses_to_write() {
-    let mut rig = SentinelRig::new(calm());
+fn holds_are_in_doubt_when_the_master_refuses_writes() {
+    let mut rig = SentinelRig::new(late_failover());
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.replicate(0);
     rig.redis.hand_over(1);
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(1)).unwrap_err();
     assert!(error.is_unreachable(), "{error}");
-    assert!(!guard.check(), "it was refused, so it is in doubt");
+    assert!(!guard.check(), "after the refusal the hold is in doubt");
     assert_eq!(rig.redis.named_by(0), Some(0), "the Sentinels do not know yet");
 }
 
-/// Sentinels announce what happens to all groups that they watch.
+/// Sentinels announce the events of all groups that they watch.
 #[test]
-fn a_fail_over_of_another_group_is_no_reason_to_doubt() {
-    let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() });
+fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
+    let rig =
+        SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..late_failover() });
     let first = RedisServer::start(&[]);
     let second = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {}", first.port())]);
     let (other, port) = ("mymaster2", first.port().to_string());
@@ -186,22 +188,23 @@ fn a_fail_over_of_another_group_is_no_reason_to_doubt() {
         rig.redis.sentinel_command(sentinel, &["SENTINEL", "MONITOR", other, "127.0.0.1", &port, "2"]);
     }
     let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
-    let ours = || {
+    let our_connections = || {
         let clients = rig.redis.command(0, &["CLIENT", "LIST"]);
-        let ours = clients.into_iter().filter(|line| line.contains("resp=3") && line.contains("sub=1"));
-        ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        let our_connections =
+            clients.into_iter().filter(|line| line.contains("resp=3") && line.contains("sub=1"));
+        our_connections.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let before = ours();
+    let before = our_connections();
     assert_eq!(before.len(), 1);
     let mut asked = false;
     rig.until("the other group has another master for all Sentinels", || {
-        assert!(guard.check(), "nothing happened to this group");
+        assert!(guard.check(), "this group had no fail-over");
         asked = asked || rig.redis.sentinel_answer(0, &["SENTINEL", "FAILOVER", other]).is_ok();
         let named =
             |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", other]);
         (0..3).all(|sentinel| named(sentinel).last() == Some(&second.port().to_string()))
     });
     assert!(guard.check());
-    assert_eq!(ours(), before, "the connection is the same");
+    assert_eq!(our_connections(), before, "the connection is the same");
     guard.release_blocking().unwrap();
 }

@@ -1,4 +1,4 @@
-//! A fixture: a server and its clients.
+//! Fixture: a server and its clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,14 +10,14 @@ use leasehold_testkit::{
     server::{Proxy, RedisServer},
 };
 
-/// A server, and the configuration of its clients.
+/// A server and the configuration of its clients.
 pub(crate) struct Rig {
     pub(crate) server: RedisServer,
     pub(crate) config: Config,
     runtime: tokio::runtime::Runtime,
 }
 
-/// An exclusive claim that may queue and lasts long.
+/// An exclusive claim that may queue, with a long ttl.
 pub(crate) fn claim_of(name: &str) -> Claim {
     claims::exclusive(name, Duration::from_secs(30))
 }
@@ -48,33 +48,33 @@ impl Rig {
         Arc::new(RedisEngine::new(self.config.clone(), &Env::system()))
     }
 
-    /// Locks as a program has them.
+    /// A new client.
     pub(crate) fn locks(&self) -> Locks {
         Locks::builder(self.engine()).build()
     }
 
-    /// A name as operators see it.
+    /// The operator's view of a name.
     pub(crate) fn show(&self, name: &str) -> View {
         let engine = self.engine();
         self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
     }
 
-    /// Runs what needs a runtime.
+    /// Runs a future on the runtime of the fixture.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
 
-    /// An exclusive claim that may queue and lasts long.
+    /// An exclusive claim that may queue, with a long ttl.
     pub(crate) fn claim(&self, name: &str) -> Claim {
         claim_of(name)
     }
 
-    /// The server's reply to a command of an operator, in one line.
-    pub(crate) fn says(&self, command: &[&str]) -> String {
+    /// Sends a command, and returns the reply as one line.
+    pub(crate) fn command(&self, command: &[&str]) -> String {
         self.server.command(command).join(" ")
     }
 
-    /// Waits until `done`, for an event that is certain to come.
+    /// Waits until `done` is true; panics after a long time.
     pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
@@ -83,8 +83,8 @@ impl Rig {
         }
     }
 
-    /// Every key that should not remain at rest: the newest tokens stay for an hour, tombstones for seconds, the record
-    /// of an unclean end for an hour, and the mark of another program for five minutes.
+    /// The keys that must not remain at rest. These may: the newest tokens for an hour, tombstones for seconds, the
+    /// record of an unclean end for an hour, and the mark of another program for five minutes.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         leftovers(|words| {
             let raw: Vec<&str> = [&["--raw"], words].concat();
@@ -93,29 +93,29 @@ impl Rig {
     }
 }
 
-/// The first number of a server's version; `says` returns its reply to a command. Valkey names the Redis that it is
+/// The major version of Redis; `command` sends a command to the server. Valkey reports the version of Redis that it is
 /// compatible with.
-pub(crate) fn major(says: impl Fn(&[&str]) -> Vec<String>) -> u32 {
-    let told = says(&["INFO", "server"]);
-    let version = told.iter().find_map(|line| line.trim().strip_prefix("redis_version:")).unwrap();
+pub(crate) fn major(command: impl Fn(&[&str]) -> Vec<String>) -> u32 {
+    let info = command(&["INFO", "server"]);
+    let version = info.iter().find_map(|line| line.trim().strip_prefix("redis_version:")).unwrap();
     version.split('.').next().unwrap().parse().unwrap()
 }
 
-/// See [`Rig::leftovers`]; `says` returns the server's reply to a command.
-pub(crate) fn leftovers(says: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
-    let mut keys = says(&["KEYS", "*"]);
+/// See [`Rig::leftovers`]; `command` sends a command to the server.
+pub(crate) fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
+    let mut keys = command(&["KEYS", "*"]);
     let remembers = "local c = redis.call('GET', KEYS[1])
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
-    let lapses = |key: &str| {
+    let may_remain = |key: &str| {
         let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-        // Redisson's layout adds a letter before it.
+        // Redisson's layout adds a letter before the kind.
         match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
-            // The record of a name whose hold was not released, but ended or expired.
-            Some('c') => says(&["EVAL", remembers, "1", key]).concat() == "1",
+            // A record remains if it remembers a hold that was broken, abandoned or expired.
+            Some('c') => command(&["EVAL", remembers, "1", key]).concat() == "1",
             Some(kind) => matches!(kind, 'd' | 's' | 'w') || key.starts_with("leasehold:{}t"),
             None => false,
         }
     };
-    keys.retain(|key| !key.is_empty() && !lapses(key));
+    keys.retain(|key| !key.is_empty() && !may_remain(key));
     keys
 }

@@ -1,4 +1,4 @@
-//! Connections through Sentinels: conformance, and errors in a URL or a group.
+//! Servers behind Sentinels: conformance, rights, and errors in a URL or a group.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use leasehold_core::{ErrorKind, Level, Locks, Password};
 use leasehold_testkit::{server::RedisSentinelOptions, suite};
 
 use crate::{
-    conformance::{PASSWORD, has_rights_on_channels, without_channels},
+    conformance::{PASSWORD, has_rights_on_channels, without_channel_rights},
     rig::{PATIENCE, acquire},
-    sentinel_rig::{SentinelRig, calm, config_of, locks_of},
+    sentinel_rig::{SentinelRig, config_of, late_failover, locks_of},
 };
 
-/// No replica is to be promoted only because the machine is busy.
-fn still() -> RedisSentinelOptions<'static> {
-    RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() }
+/// Sentinels that promote no replica, even on a busy machine.
+fn no_failover() -> RedisSentinelOptions<'static> {
+    RedisSentinelOptions { down_after: Duration::from_secs(120), ..late_failover() }
 }
 
 #[test]
-fn the_redis_engine_conforms_by_sentinels() {
-    let report = suite::engine(&SentinelRig::new(still()));
+fn the_engine_conforms_through_sentinels() {
+    let report = suite::engine(&SentinelRig::new(no_failover()));
     assert!(report.passed.len() > 80, "{report}");
 }
 
 #[test]
-fn the_redis_engine_conforms_where_two_replicas_are_waited_for() {
-    let mut rig = SentinelRig::new(still());
+fn the_engine_conforms_when_it_waits_for_two_replicas() {
+    let mut rig = SentinelRig::new(no_failover());
     rig.config = rig.config.wait(2);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// The rights that docs/engines/redis-sentinel.md tells operators to give.
+/// The documented rights: see docs/engines/redis-sentinel.md.
 const OF_SENTINELS: &str = include_str!("../../../../docs/engines/redis-sentinel.acl");
 const OF_NODES: &str = include_str!("../../../../docs/engines/redis.acl");
 
 #[test]
-fn the_rights_of_the_page_suffice_on_sentinels_and_servers() {
-    let mut rig = SentinelRig::new(still());
-    let set = |users: &str, say: &dyn Fn(&[&str]) -> Vec<String>| {
-        let users = if has_rights_on_channels() { users.to_owned() } else { without_channels(users) };
+fn the_documented_rights_suffice_on_sentinels_and_servers() {
+    let mut rig = SentinelRig::new(no_failover());
+    let set = |users: &str, command: &dyn Fn(&[&str]) -> Vec<String>| {
+        let users = if has_rights_on_channels() { users.to_owned() } else { without_channel_rights(users) };
         for line in users.lines() {
             let line = line.replace("CHANGE-ME", PASSWORD);
             let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
-            assert_eq!(say(&words), ["OK"]);
+            assert_eq!(command(&words), ["OK"]);
         }
     };
     let sentinels_have_users = has_users(&rig);
@@ -60,7 +60,7 @@ fn the_rights_of_the_page_suffice_on_sentinels_and_servers() {
         let allow = |right: &str| {
             (0..3).for_each(|node| drop(rig.redis.command(node, &["ACL", "SETUSER", user, right])));
         };
-        // Each of the two rights alone is too little, which is reported at once, not after a time limit.
+        // One of the two rights alone is too little. The error comes at once, not after a time limit.
         for right in ["+info", "+wait"] {
             let error = locks_of(as_user(user).wait(2)).mutex("a").blocking().acquire().unwrap_err();
             assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{user}: {error}");
@@ -93,8 +93,8 @@ fn refused(locks: &Locks) -> leasehold_core::Error {
 }
 
 #[test]
-fn a_wrong_master_name_is_refused_with_the_names_that_are_known() {
-    let rig = SentinelRig::new(still());
+fn a_wrong_master_name_is_refused_with_the_known_names() {
+    let rig = SentinelRig::new(no_failover());
     let url = rig.redis.url().replace("/mymaster", "/hermaster");
     let error = refused(&locks_of(config_of(&url)));
     assert!(error.is_misconfigured(), "{error}");
@@ -103,7 +103,7 @@ fn a_wrong_master_name_is_refused_with_the_names_that_are_known() {
 
 #[test]
 fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
-    let rig = SentinelRig::new(still());
+    let rig = SentinelRig::new(no_failover());
     let (sentinel, node) = (rig.redis.sentinel_ports()[0], rig.redis.ports()[0]);
     for (url, right) in [
         (
@@ -117,15 +117,15 @@ fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
     }
 }
 
-/// The error says which login was refused: that at the Sentinels, or that at the servers.
+/// The error tells whether the Sentinels or the servers refused the login.
 #[test]
-fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named() {
+fn sentinels_and_servers_have_separate_passwords() {
     let [of_nodes, of_sentinels] = ["hunter2-nodes", "hunter2-sentinels"];
     for (nodes, sentinels) in [(true, true), (true, false), (false, true)] {
         let options = RedisSentinelOptions {
             password: nodes.then_some(of_nodes),
             sentinel_password: sentinels.then_some(of_sentinels),
-            ..still()
+            ..no_failover()
         };
         let rig = SentinelRig::new(options);
         let right = if sentinels {
@@ -144,8 +144,11 @@ fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named(
         if sentinels {
             for config in [rig.config.clone(), rig.config.clone().sentinel_login(None, of_nodes)] {
                 if has_users(&rig) {
-                    let said = rig.redis.sentinel_command(0, &["ACL", "LOG"]).concat();
-                    assert_eq!(said, "", "it was told no password, that of the servers least of all");
+                    let log = rig.redis.sentinel_command(0, &["ACL", "LOG"]).concat();
+                    assert_eq!(
+                        log, "",
+                        "the Sentinel was sent no password, and never the password of the servers"
+                    );
                 }
                 let text = denied(config);
                 assert!(
@@ -162,25 +165,25 @@ fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named(
 }
 
 #[test]
-fn sentinels_that_are_gone_are_no_majority() {
-    let mut rig = SentinelRig::new(still());
+fn missing_sentinels_count_against_the_majority() {
+    let mut rig = SentinelRig::new(no_failover());
     rig.redis.kill_sentinel(0);
     let locks = rig.locks();
-    // Its renewal is not due during the test.
+    // The renewal is not due during the test.
     let hold = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking();
     let guard = hold.acquire_within(PATIENCE).unwrap();
     rig.redis.kill_sentinel(1);
-    rig.until("nobody believes in a master that no majority names", || !guard.check());
+    rig.until("the hold is in doubt: no majority names a master", || !guard.check());
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("no majority of the Sentinels"), "{error}");
     rig.redis.restart_sentinel(1);
-    rig.until("it is confirmed where it was", || guard.check());
+    rig.until("the hold is confirmed on the same master", || guard.check());
     guard.release_blocking().unwrap();
 }
 
 #[test]
 fn a_dead_master_is_named_in_the_error() {
-    let mut rig = SentinelRig::new(still());
+    let mut rig = SentinelRig::new(no_failover());
     rig.redis.kill(0);
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     let dead = format!("cannot connect to 127.0.0.1:{}", rig.redis.ports()[0]);
@@ -188,18 +191,18 @@ fn a_dead_master_is_named_in_the_error() {
     assert!(error.to_string().contains("the Sentinels name this server"), "{error}");
 }
 
-/// They name a server that was made a replica without them, until they find out.
+/// An operator turned the master into a replica, and the Sentinels still name it as the master.
 #[test]
-fn a_replica_that_is_named_is_not_asked() {
-    let rig = SentinelRig::new(still());
+fn a_replica_named_as_master_is_not_used() {
+    let rig = SentinelRig::new(no_failover());
     rig.redis.command(0, &["REPLICAOF", "127.0.0.1", &rig.redis.ports()[1].to_string()]);
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("reports the role replica"), "{error}");
 }
 
 #[test]
-fn a_map_leads_to_servers_that_are_announced_elsewhere() {
-    let rig = SentinelRig::new(still());
+fn an_address_map_replaces_announced_addresses() {
+    let rig = SentinelRig::new(no_failover());
     let [port, ..] = rig.redis.ports();
     let proxy = leasehold_testkit::server::Proxy::start(port);
     let map = format!("127.0.0.1:{port}=localhost:{}", proxy.port());
@@ -209,14 +212,14 @@ fn a_map_leads_to_servers_that_are_announced_elsewhere() {
 }
 
 #[test]
-fn a_group_is_best_effort_and_says_why() {
+fn the_guarantee_of_a_sentinel_group_is_best_effort() {
     let arguments = &["--appendonly", "yes", "--appendfsync", "always"];
-    let rig = SentinelRig::new(RedisSentinelOptions { arguments, ..still() });
+    let rig = SentinelRig::new(RedisSentinelOptions { arguments, ..no_failover() });
     let guarantee = rig.runtime.block_on(rig.locks().guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::BestEffort);
     let text = guarantee.to_string();
-    for said in ["Sentinels", "two may hold one lock", "min-replicas-to-write", "wait"] {
-        assert!(text.contains(said), "{text}");
+    for part in ["Sentinels", "two may hold one lock", "min-replicas-to-write", "wait"] {
+        assert!(text.contains(part), "{text}");
     }
     let url = rig.redis.url();
     let (_, sentinels) = url.rsplit_once("//").unwrap();

@@ -7,31 +7,31 @@ use leasehold_testkit::{server::RedisSentinelOptions, stopwatch::Stopwatch};
 
 use crate::{
     rig::{PATIENCE, acquire, major},
-    sentinel_rig::{SentinelRig, calm, config_of, locks_of},
+    sentinel_rig::{SentinelRig, config_of, late_failover, locks_of},
 };
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn hold(rig: &SentinelRig, name: &str) -> (leasehold_core::Locks, Guard) {
+fn acquire_long(rig: &SentinelRig, name: &str) -> (leasehold_core::Locks, Guard) {
     let locks = rig.locks();
     let guard = locks.mutex(name).ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     (locks, guard)
 }
 
-/// Whether one of our connections leads to this node.
+/// Whether a client of ours is connected to this node.
 fn is_connected(rig: &SentinelRig, node: usize) -> bool {
     rig.redis.command(node, &["CLIENT", "LIST"]).join(" ").contains("leasehold:news:")
         || rig.redis.command(node, &["PUBSUB", "CHANNELS"]).join(" ").contains("leasehold:news:")
 }
 
-fn says_master(rig: &SentinelRig, node: usize) -> bool {
+fn reports_master(rig: &SentinelRig, node: usize) -> bool {
     rig.redis.command(node, &["ROLE"])[0] == "master"
 }
 
 #[test]
-fn a_killed_master_loses_nothing_that_its_replicas_have_and_waiters_wait_on() {
-    let mut rig = SentinelRig::new(calm());
-    let (_locks, guard) = hold(&rig, "a");
+fn holds_and_waiters_survive_a_killed_sentinel_master() {
+    let mut rig = SentinelRig::new(late_failover());
+    let (_locks, guard) = acquire_long(&rig, "a");
     let other = rig.locks();
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
@@ -45,47 +45,52 @@ fn a_killed_master_loses_nothing_that_its_replicas_have_and_waiters_wait_on() {
     assert!(next.token() > token, "{} after {token}", next.token());
 }
 
-/// The old master claims for seconds to be the master, and would keep its holds.
+/// The old master reports for seconds that it is the master, and would still renew holds.
 #[test]
-fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
-    let mut rig = SentinelRig::new(calm());
-    let (_locks, guard) = hold(&rig, "a");
+fn holds_survive_a_planned_sentinel_fail_over() {
+    let mut rig = SentinelRig::new(late_failover());
+    let (_locks, guard) = acquire_long(&rig, "a");
     rig.replicate(0);
     let second = rig.redis.failover();
     let watch = Stopwatch::start();
     rig.until("the new master is connected to", || is_connected(&rig, second));
-    watch.assert_within(Duration::from_millis(1500), "from when a majority names it");
-    assert!(says_master(&rig, 0), "nobody has told the old one yet");
-    rig.until("nobody is on the old one", || !is_connected(&rig, 0));
+    watch.assert_within(Duration::from_millis(1500), "since a majority names the new master");
+    assert!(reports_master(&rig, 0), "the old master was not demoted yet");
+    rig.until("no client is connected to the old master", || !is_connected(&rig, 0));
     rig.until("it is confirmed", || guard.check());
     guard.release_blocking().unwrap();
     assert!(!rig.has(second, "lock:a") && rig.has(0, "lock:a"));
 }
 
-/// The leading Sentinel waits for a replica that cannot follow.
+/// The leading Sentinel waits for a replica that cannot connect to the new master.
 #[test]
-fn a_fail_over_that_is_not_over_is_followed() {
-    let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..calm() });
+fn an_unfinished_fail_over_is_followed() {
+    let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..late_failover() });
     rig.redis.part([1, 2]);
-    let (locks, _guard) = hold(&rig, "a");
+    let (locks, _guard) = acquire_long(&rig, "a");
     rig.redis.kill(0);
     let _ = rig.redis.master();
     acquire(&locks, "b").release_blocking().unwrap();
-    let told = |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", "mymaster"]).join(" ");
-    assert!((0..3).any(|sentinel| told(sentinel).contains("failover_in_progress")), "it takes ten minutes");
+    let state =
+        |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", "mymaster"]).join(" ");
+    assert!(
+        (0..3).any(|sentinel| state(sentinel).contains("failover_in_progress")),
+        "the fail-over takes ten minutes"
+    );
 }
 
-/// F25. One Sentinel is stale and names a replaced master, which does not know that it was replaced.
+/// F25: a stale Sentinel names a replaced master, which does not know that it was replaced. The order of the Sentinels
+/// in the URL does not matter.
 #[test]
-fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
-    let mut rig = SentinelRig::new(calm());
+fn a_stale_sentinel_and_the_old_master_are_ignored() {
+    let mut rig = SentinelRig::new(late_failover());
     rig.redis.cut(0);
     rig.redis.cut_sentinel(0);
-    let (locks, guard) = hold(&rig, "a");
+    let (locks, guard) = acquire_long(&rig, "a");
     let token = guard.token();
     let second = rig.redis.master();
-    assert!(says_master(&rig, 0) && rig.has(0, "lock:a"), "the old one goes on");
-    rig.until("the loss is told", || !guard.check());
+    assert!(reports_master(&rig, 0) && rig.has(0, "lock:a"), "the old master still works");
+    rig.until("the loss is reported", || !guard.check());
     assert_eq!(rig.redis.named_by(0), Some(0));
     let ports = rig.redis.sentinel_ports();
     for turn in 0..3 {
@@ -100,10 +105,10 @@ fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
     drop(locks);
 }
 
-/// I4. The new master knows an old token only.
+/// I4: the new master has only an older token.
 #[test]
-fn tokens_grow_past_those_that_a_fail_over_lost() {
-    let mut rig = SentinelRig::new(calm());
+fn tokens_grow_past_tokens_lost_in_a_fail_over() {
+    let mut rig = SentinelRig::new(late_failover());
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
     rig.replicate(0);
@@ -117,10 +122,10 @@ fn tokens_grow_past_those_that_a_fail_over_lost() {
     });
 }
 
-/// The new master's clock is ahead, so its leases end early.
+/// The clock of the new master is ahead, so leases end early there.
 #[test]
-fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
-    let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..calm() });
+fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
+    let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..late_failover() });
     (1..3).for_each(|node| rig.redis.set_clock(node, 120));
     rig.redis.settle();
     let locks = rig.locks();
@@ -130,21 +135,21 @@ fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
     rig.redis.kill(0);
     let second = rig.redis.master();
     if major(|words| rig.redis.command(second, words)) < 7 {
-        // A master before Redis 7.0 tells its replicas how long a lease lasts, not when it ends.
-        assert!(rig.has(second, "lock:a"), "it goes on there");
+        // A master before Redis 7.0 sends its replicas the ttl of a key, not the time of its end.
+        assert!(rig.has(second, "lock:a"), "the lease lasts there");
         return rig.until("it is confirmed there", || guard.check());
     }
-    assert!(!rig.has(second, "lock:a"), "it has ended there");
-    rig.until("the loss is told", || !guard.check());
+    assert!(!rig.has(second, "lock:a"), "the lease has ended there");
+    rig.until("the loss is reported", || !guard.check());
     let next = acquire(&locks, "a");
     assert!(next.check() && !guard.check());
 }
 
-/// A master that was stopped answers, when it runs again, the requests in its socket.
+/// A stopped master answers the requests in its socket when it runs again.
 #[test]
-fn a_master_that_was_stopped_past_a_promotion_is_not_believed_in() {
-    let mut rig = SentinelRig::new(calm());
-    let (_locks, guard) = hold(&rig, "a");
+fn answers_of_a_master_stopped_past_a_promotion_do_not_count() {
+    let mut rig = SentinelRig::new(late_failover());
+    let (_locks, guard) = acquire_long(&rig, "a");
     rig.replicate(0);
     rig.redis.pause(0);
     let confirmed = std::thread::scope(|scope| {
@@ -154,7 +159,7 @@ fn a_master_that_was_stopped_past_a_promotion_is_not_believed_in() {
         rig.redis.resume(0);
         confirming.join().unwrap()
     });
-    assert!(confirmed.is_err(), "the answer of the old master was believed");
-    rig.until("the loss is told", || !guard.check());
+    assert!(confirmed.is_err(), "the answer of the old master counted");
+    rig.until("the loss is reported", || !guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
 }

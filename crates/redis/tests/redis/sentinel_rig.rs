@@ -1,4 +1,4 @@
-//! A fixture: a group with Sentinels, and its clients.
+//! Fixture: a group of servers with Sentinels, and its clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,15 +11,15 @@ use leasehold_testkit::{
 
 use crate::rig::{PATIENCE, leftovers};
 
-/// The group, and the configuration of its clients.
+/// The group and the configuration of its clients.
 pub(crate) struct SentinelRig {
     pub(crate) redis: RedisSentinels,
     pub(crate) config: Config,
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 
-/// Sentinels with a time limit that a busy machine does not reach soon.
-pub(crate) fn calm() -> RedisSentinelOptions<'static> {
+/// Sentinels with a long time limit, so that a busy machine causes no fail-over.
+pub(crate) fn late_failover() -> RedisSentinelOptions<'static> {
     RedisSentinelOptions { down_after: Duration::from_secs(5), ..RedisSentinelOptions::default() }
 }
 
@@ -48,7 +48,7 @@ impl SentinelRig {
         locks_of(self.config.clone())
     }
 
-    /// A name as operators see it.
+    /// The operator's view of a name.
     pub(crate) fn show(&self, name: &str) -> View {
         let engine = self.engine();
         self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
@@ -59,7 +59,7 @@ impl SentinelRig {
         self.redis.command(node, &["EXISTS", key]) == ["1"]
     }
 
-    /// Waits until `done`, for an event that is certain to come.
+    /// Waits until `done` is true; panics after a long time.
     pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {

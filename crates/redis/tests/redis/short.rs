@@ -1,5 +1,4 @@
-//! The short scripts on free names, on one server and in a cluster, and the cases that they must leave to the whole
-//! scripts.
+//! The fast path for free names, on one server and in a cluster, and the cases that it must leave to the full scripts.
 
 use std::sync::Arc;
 
@@ -8,12 +7,12 @@ use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Insp
 use leasehold_redis::RedisEngine;
 
 use crate::{
-    cluster_rig::{ClusterRig, end, held},
+    cluster_rig::{ClusterRig, granted, release_of},
     rig::Rig,
     stops::texts,
 };
 
-/// One server, or several that share the slots.
+/// One server or a cluster.
 enum Site {
     One(Rig),
     Cluster(ClusterRig),
@@ -38,43 +37,43 @@ impl Site {
         }
     }
 
-    /// The reply of the server with this name to a command.
-    fn says(&self, name: &str, words: &[&str]) -> Vec<String> {
+    /// Sends a command to the server that stores this name.
+    fn command(&self, name: &str, words: &[&str]) -> Vec<String> {
         match self {
             Self::One(rig) => rig.server.command(words),
             Self::Cluster(rig) => {
-                let (_, node, _) = rig.ends(name);
+                let (_, node, _) = rig.slot_and_nodes(name);
                 rig.cluster().command(node, words)
             }
         }
     }
 
-    /// A side key of a name in this layout.
+    /// A side key of a name.
     fn side(&self, kind: char, name: &str) -> String {
         let lock = format!("lock:{name}");
-        let made = self.says(name, &["KEYS", &format!("leasehold:{{????}}?{lock}")]);
+        let made = self.command(name, &["KEYS", &format!("leasehold:{{????}}?{lock}")]);
         let tag = made.iter().find_map(|key| key.get("leasehold:{".len()..)?.get(..4).map(str::to_owned));
         format!("leasehold:{{{}}}{kind}{lock}", tag.expect("a side key of the name is there"))
     }
 
-    /// The key of the newest token for this name, once it exists.
+    /// The key of the token counter for this name, which must exist.
     fn counter(&self, name: &str) -> String {
         match self {
             Self::One(_) => "leasehold:{}tlock:".to_owned(),
             Self::Cluster(rig) => {
-                let (slot, node, _) = rig.ends(name);
+                let (slot, node, _) = rig.slot_and_nodes(name);
                 let keys = rig.cluster().keys_in_slot(node, slot);
                 keys.into_iter().find(|key| key.ends_with("}tlock:")).expect("the slot has a counter")
             }
         }
     }
 
-    /// How often scripts were called by clients, on all servers.
+    /// The number of script calls by clients on all servers.
     fn requests(&self) -> u64 {
         match self {
             Self::One(rig) => {
-                let said = rig.says(&["INFO", "commandstats"]);
-                let calls = said.split_once("cmdstat_evalsha:calls=");
+                let answer = rig.command(&["INFO", "commandstats"]);
+                let calls = answer.split_once("cmdstat_evalsha:calls=");
                 calls.map_or(0, |(_, calls)| calls.split(',').next().unwrap().parse().unwrap())
             }
             Self::Cluster(rig) => rig.calls().get("evalsha").copied().unwrap_or_default(),
@@ -82,12 +81,12 @@ impl Site {
     }
 }
 
-async fn asked(engine: &RedisEngine, claim: &Claim) -> Result<Answer, EngineError> {
+async fn create(engine: &RedisEngine, claim: &Claim) -> Result<Answer, EngineError> {
     engine.claim(claim, How::Create).await
 }
 
-async fn freed(engine: &RedisEngine, claim: &Claim, grant: &Grant) {
-    let released = engine.release(&[end(claim, Some(grant))]).await;
+async fn must_release(engine: &RedisEngine, claim: &Claim, grant: &Grant) {
+    let released = engine.release(&[release_of(claim, Some(grant))]).await;
     assert!(matches!(released[..], [Released::Freed]), "{released:?}");
 }
 
@@ -100,27 +99,27 @@ fn claim(name: &str) -> Claim {
 fn free_names_of_many_slots_share_requests() {
     const NAMES: usize = 96;
     for site in Site::both() {
-        // All claims are queued before any of them is sent.
+        // On one thread all claims are queued before the first one is sent.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let engine = site.engine();
         let asks = |name: &str| Claim { tokens: 8, ..claim(name) };
         let claims: Vec<_> = (0..NAMES).map(|number| asks(&format!("n{number}"))).collect();
         runtime.block_on(async {
-            // The client is connected to all servers, and each has loaded the scripts.
+            // Warm up: the client connects to all servers, and each server loads the scripts.
             for warm in &claims {
-                let grant = held(&engine, warm).await;
-                freed(&engine, warm, &grant).await;
+                let grant = granted(&engine, warm).await;
+                must_release(&engine, warm, &grant).await;
             }
             let claims: Vec<_> = claims.iter().map(|before| asks(before.name.as_str())).collect();
             let before = site.requests();
-            let grants = join_all(claims.iter().map(|claim| held(&engine, claim))).await;
+            let grants = join_all(claims.iter().map(|claim| granted(&engine, claim))).await;
             let between = site.requests();
             let ends: Vec<_> =
-                claims.iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+                claims.iter().zip(&grants).map(|(claim, grant)| release_of(claim, Some(grant))).collect();
             let released = engine.release(&ends).await;
             assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
             let after = site.requests();
-            // 32 names a request, and a rest on each of three servers.
+            // 32 names a request, and perhaps a smaller request on each of three servers.
             for requests in [between - before, after - between] {
                 assert!((3..=6).contains(&requests), "{requests} for {NAMES} names");
             }
@@ -134,105 +133,108 @@ fn free_names_of_many_slots_share_requests() {
     }
 }
 
-/// The answer is that of the whole script, and the keys are those that the whole script reads.
+/// The fast path answers and writes the same as the full script.
 #[test]
-fn a_short_grant_is_seen_as_any_other() {
+fn a_fast_path_grant_looks_like_any_other() {
     for site in Site::both() {
         let (engine, other) = (site.engine(), site.engine());
         let mut first = claim("a");
-        (first.tokens, first.owner) = (8, "somebody with blanks".into());
+        (first.tokens, first.owner) = (8, "owner with blanks".into());
         site.run(async {
-            let grant = held(&engine, &first).await;
+            let grant = granted(&engine, &first).await;
             assert_eq!((grant.tokens, grant.previous, grant.ttl), (8, Previous::Clean, Some(first.ttl)));
-            // The same claim once more, as after a lost answer, by either script.
-            assert_eq!(held(&engine, &first).await.token, grant.token);
-            assert_eq!(held(&other, &first).await.token, grant.token);
+            // The same claim again, as after a lost answer, by the fast path and by the full script.
+            assert_eq!(granted(&engine, &first).await.token, grant.token);
+            assert_eq!(granted(&other, &first).await.token, grant.token);
             let view = Inspect::show(&*other, &first.name).await.unwrap();
             let [holder] = &view.holders[..] else { panic!("{view:?}") };
             assert_eq!(holder.id, first.id.to_string());
-            assert_eq!(holder.owner, "somebody with blanks");
+            assert_eq!(holder.owner, "owner with blanks");
             let second = claim("a");
-            assert!(matches!(asked(&other, &second).await, Ok(Answer::Waiting(_))));
-            freed(&engine, &first, &grant).await;
+            assert!(matches!(create(&other, &second).await, Ok(Answer::Waiting(_))));
+            must_release(&engine, &first, &grant).await;
             let Ok(Answer::Held(next)) = other.claim(&second, How::Ask).await else {
                 panic!("it was granted")
             };
             assert!(next.token.number >= grant.token.number + 8, "{next:?} after {grant:?}");
-            freed(&other, &second, &next).await;
+            must_release(&other, &second, &next).await;
         });
     }
 }
 
-/// Every obstacle to a grant counts here too, whether a claim is alone in its request or not.
+/// The fast path respects every obstacle to a grant, whether a claim is alone in its request or not.
 #[test]
-fn what_is_not_plain_is_left_to_the_whole_verb() {
+fn the_fast_path_leaves_obstacles_to_the_full_script() {
     for site in Site::both() {
-        meets_what_is_not_plain(&site, false);
+        obstacles_stop_a_fast_path_grant(&site, false);
     }
     for site in Site::both() {
-        meets_what_is_not_plain(&site, true);
+        obstacles_stop_a_fast_path_grant(&site, true);
     }
 }
 
-fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
-    // All claims are queued before any of them is sent.
+fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
+    // On one thread all claims are queued before the first one is sent.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Each claim has its own client, which knows nothing of the name.
+    // Each claim has its own client, because a client remembers contended names.
     let ask = |claim: &Claim| {
         let engine = site.engine();
         let other = crate::rig::claim_of(&format!("{{x}}{}", claim.id));
         runtime.block_on(async {
             Inspect::ping(&*engine).await.unwrap();
-            if !beside_another {
-                return asked(&engine, claim).await;
+            if !with_another_claim {
+                return create(&engine, claim).await;
             }
-            let (said, beside) = join(asked(&engine, claim), asked(&engine, &other)).await;
+            let (answer, beside) = join(create(&engine, claim), create(&engine, &other)).await;
             assert!(matches!(beside, Ok(Answer::Held(_))), "{beside:?}");
-            said
+            answer
         })
     };
 
-    site.says("{x}", &["SET", "lock:{x}foreign", "theirs"]);
-    let said = ask(&claim("{x}foreign"));
-    assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
-    assert_eq!(site.says("{x}", &["GET", "lock:{x}foreign"]).concat(), "theirs");
+    site.command("{x}", &["SET", "lock:{x}foreign", "theirs"]);
+    let answer = ask(&claim("{x}foreign"));
+    assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
+    assert_eq!(site.command("{x}", &["GET", "lock:{x}foreign"]).concat(), "theirs");
 
     let engine = site.engine();
-    let names = ["{x}line", "{x}lapsed", "{x}version", "{x}dead"];
+    let names = ["{x}queued", "{x}lapsed", "{x}version", "{x}dead"];
     let claims: Vec<_> = names.iter().map(|name| claim(name)).collect();
-    site.run(join_all(claims.iter().map(|claim| held(&engine, claim))));
-    let [line, lapsed, version, dead] = names;
+    site.run(join_all(claims.iter().map(|claim| granted(&engine, claim))));
+    let [queued, lapsed, version, dead] = names;
 
-    // Somebody deleted the lock itself: the name belongs to the head of the queue.
-    let (waiting, waiter) = (claim(line), site.engine());
-    assert!(matches!(site.run(asked(&waiter, &waiting)), Ok(Answer::Waiting(_))));
-    site.says("{x}", &["DEL", "lock:{x}line"]);
-    let said = ask(&claim(line));
-    assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
+    // An operator deleted the lock key: the name belongs to the head of the queue.
+    let (waiting, waiter) = (claim(queued), site.engine());
+    assert!(matches!(site.run(create(&waiter, &waiting)), Ok(Answer::Waiting(_))));
+    site.command("{x}", &["DEL", "lock:{x}queued"]);
+    let answer = ask(&claim(queued));
+    assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 
-    site.says("{x}", &["DEL", "lock:{x}lapsed"]);
-    let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("nobody holds it") };
+    site.command("{x}", &["DEL", "lock:{x}lapsed"]);
+    let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("the name is free") };
     assert_eq!(grant.previous, Previous::Lapsed);
 
     let record = site.side('c', version);
     let newer = "return redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))";
-    site.says("{x}", &["EVAL", newer, "1", &record]);
-    site.says("{x}", &["DEL", "lock:{x}version"]);
+    site.command("{x}", &["EVAL", newer, "1", &record]);
+    site.command("{x}", &["DEL", "lock:{x}version"]);
     let error = ask(&claim(version)).unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("another version"), "{error:?}");
 
     let late = claim(dead);
     let (record, tombs) = (site.side('c', dead), site.side('d', dead));
-    site.says("{x}", &["DEL", "lock:{x}dead", &record]);
-    site.says("{x}", &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
-    let said = ask(&late);
-    assert!(matches!(said, Ok(Answer::Gone)), "a claim that was ended stays so: {said:?}");
-    assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "others are not");
+    site.command("{x}", &["DEL", "lock:{x}dead", &record]);
+    site.command("{x}", &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
+    let answer = ask(&late);
+    assert!(
+        matches!(answer, Ok(Answer::Gone)),
+        "a late request of an ended claim is not granted: {answer:?}"
+    );
+    assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "other claims are granted");
 }
 
-/// Of releases that leave together, each has the effect that it would have alone.
+/// Each release of a batch has the same effect as alone.
 #[test]
-fn a_short_release_leaves_who_waits_to_the_whole_verb() {
+fn a_fast_path_release_leaves_waiters_to_the_full_script() {
     for site in Site::both() {
         let (engine, other) = (site.engine(), site.engine());
         let claims: Vec<_> = (0..6).map(|number| claim(&format!("{{x}}{number}"))).collect();
@@ -240,14 +242,14 @@ fn a_short_release_leaves_who_waits_to_the_whole_verb() {
         site.run(async {
             let mut grants = Vec::new();
             for claim in &claims {
-                grants.push(held(&engine, claim).await);
+                grants.push(granted(&engine, claim).await);
             }
-            assert!(matches!(asked(&other, &waiting).await, Ok(Answer::Waiting(_))));
-            // Another program took one name, and the lock of another was deleted by hand.
-            site.says("{x}", &["SET", "lock:{x}2", "theirs"]);
-            site.says("{x}", &["DEL", "lock:{x}3"]);
+            assert!(matches!(create(&other, &waiting).await, Ok(Answer::Waiting(_))));
+            // Another program took one name, and an operator deleted the lock key of another name.
+            site.command("{x}", &["SET", "lock:{x}2", "theirs"]);
+            site.command("{x}", &["DEL", "lock:{x}3"]);
             let ends: Vec<_> =
-                claims.iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+                claims.iter().zip(&grants).map(|(claim, grant)| release_of(claim, Some(grant))).collect();
             let released = engine.release(&ends).await;
             for (at, answer) in released.iter().enumerate() {
                 match at {
@@ -258,20 +260,20 @@ fn a_short_release_leaves_who_waits_to_the_whole_verb() {
             let view = Inspect::show(&*other, &waiting.name).await.unwrap();
             assert!(matches!(&view.holders[..], [holder] if holder.id == waiting.id.to_string()), "{view:?}");
         });
-        assert_eq!(site.says("{x}", &["GET", "lock:{x}2"]).concat(), "theirs");
+        assert_eq!(site.command("{x}", &["GET", "lock:{x}2"]).concat(), "theirs");
     }
 }
 
-/// Tokens grow whatever happens to their counter.
+/// The counter goes back, is deleted, runs ahead of the clock, or is no number.
 #[test]
-fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
+fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
     for site in Site::both() {
         let engine = site.engine();
         let newest = || {
             let claim = claim("a");
             site.run(async {
-                let grant = held(&engine, &claim).await;
-                freed(&engine, &claim, &grant).await;
+                let grant = granted(&engine, &claim).await;
+                must_release(&engine, &claim, &grant).await;
                 grant.token.number
             })
         };
@@ -279,34 +281,34 @@ fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
         let counter = site.counter("a");
         for words in [["SET", "1"].as_slice(), &["SET", "0"], &["DEL"]] {
             let command: Vec<&str> = [&words[..1], &[&*counter], &words[1..]].concat();
-            site.says("a", &command);
+            site.command("a", &command);
             let now = newest();
             assert!(now > before, "{now} after {before} and {words:?}");
-            let left: i64 = site.says("a", &["PTTL", &counter]).concat().parse().unwrap();
+            let left: i64 = site.command("a", &["PTTL", &counter]).concat().parse().unwrap();
             assert!(
                 (3_000_000..=3_700_000).contains(&left),
                 "the counter expires in {left} ms after {words:?}"
             );
             before = now;
         }
-        // Ahead of the clock, as after a clock that was set back: the counter is still used.
+        // A counter ahead of the clock, as after a clock step back, is still used.
         let ahead = (before + 3_600_000_000).to_string();
-        site.says("a", &["SET", &counter, &ahead, "PX", "3600000"]);
+        site.command("a", &["SET", &counter, &ahead, "PX", "3600000"]);
         assert!(newest() > before + 3_600_000_000);
-        site.says("a", &["SET", &counter, "foo"]);
-        let error = site.run(async { asked(&engine, &claim("a")).await }).unwrap_err();
+        site.command("a", &["SET", &counter, "foo"]);
+        let error = site.run(async { create(&engine, &claim("a")).await }).unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     }
 }
 
-/// R14: at no point of a migration does a short script change half of a name, on either node.
+/// R14: at no point of a migration does a script change a part of a name only, on either node.
 #[test]
-fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
+fn a_fast_path_script_does_all_or_nothing_while_a_slot_moves() {
     let rig = ClusterRig::with(3, 0, &[]);
-    let (slot, from, to) = rig.ends("{x}");
+    let (slot, from, to) = rig.slot_and_nodes("{x}");
     let engine = rig.engine();
     let claims: Vec<_> = (0..4).map(|number| claim(&format!("{{x}}{number}"))).collect();
-    let grants = rig.run(join_all(claims.iter().map(|claim| held(&engine, claim))));
+    let grants = rig.run(join_all(claims.iter().map(|claim| granted(&engine, claim))));
     let keys = |node| rig.cluster().keys_in_slot(node, slot);
     let all = || {
         let mut all = [keys(from), keys(to)].concat();
@@ -325,8 +327,11 @@ fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
     loop {
         for node in [from, to] {
             let claim = ["EVAL", texts::CLAIM_NODE, "0", "0", "tlock:", "=30000 1 }news:x owner", &free];
-            let said = rig.cluster().command(node, &claim).concat();
-            assert!(said.ends_with(" 0") && said.matches(' ').count() == 1, "nothing is granted: {said}");
+            let answer = rig.cluster().command(node, &claim).concat();
+            assert!(
+                answer.ends_with(" 0") && answer.matches(' ').count() == 1,
+                "nothing is granted: {answer}"
+            );
             let mut release = vec!["EVAL", texts::RELEASE_NODE, "0"];
             release.extend(ends.iter().map(String::as_str));
             assert_eq!(rig.cluster().command(node, &release), ["0 0 0 0 0"], "nothing is freed");
@@ -339,15 +344,15 @@ fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
     rig.cluster().close_slot(slot).unwrap();
     rig.run(async {
         for (claim, grant) in claims.iter().zip(&grants) {
-            freed(&engine, claim, grant).await;
+            must_release(&engine, claim, grant).await;
         }
-        held(&engine, &claim("{x}free")).await;
+        granted(&engine, &claim("{x}free")).await;
     });
 }
 
-/// R19: a client that knows a name to be contended does not try the short script first.
+/// R19: for a name that was contended the client sends the full script at once, not the fast path first.
 #[test]
-fn a_name_that_several_want_costs_no_second_request() {
+fn a_contended_name_skips_the_fast_path() {
     for site in Site::both() {
         let (engine, other) = (site.engine(), site.engine());
         let costs = |work: &mut dyn FnMut()| {
@@ -357,15 +362,15 @@ fn a_name_that_several_want_costs_no_second_request() {
         };
         let first = claim("a");
         site.run(async {
-            // Every server of the name has loaded all scripts, and both clients are connected to it and listen.
-            let grant = held(&other, &first).await;
-            assert!(matches!(asked(&engine, &claim("a")).await, Ok(Answer::Waiting(_))));
-            freed(&other, &first, &grant).await;
+            // Warm up: the server loads all scripts, and both clients connect and subscribe.
+            let grant = granted(&other, &first).await;
+            assert!(matches!(create(&engine, &claim("a")).await, Ok(Answer::Waiting(_))));
+            must_release(&other, &first, &grant).await;
         });
         let waits = costs(&mut || {
-            let answer = site.run(async { asked(&engine, &claim("a")).await });
+            let answer = site.run(async { create(&engine, &claim("a")).await });
             assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
         });
-        assert_eq!(waits, 1, "it was found to be contended a moment ago");
+        assert_eq!(waits, 1, "the client knows that the name is contended");
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds of connections to a server, and the names of keys there.
+//! Connections by a port or a Unix socket; databases and prefixes.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ fn databases_and_prefixes_keep_locks_apart() {
     ];
     let locks = configs.map(locks_of);
     let guards = locks.each_ref().map(|locks| acquire(locks, "a"));
-    assert_eq!(rig.says(&["EXISTS", "lock:a", "a", "x:{y}:a"]), "3");
-    assert_eq!(rig.says(&["-n", "3", "EXISTS", "lock:a", "a"]), "1");
+    assert_eq!(rig.command(&["EXISTS", "lock:a", "a", "x:{y}:a"]), "3");
+    assert_eq!(rig.command(&["-n", "3", "EXISTS", "lock:a", "a"]), "1");
     guards.into_iter().for_each(|guard| guard.release_blocking().unwrap());
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }

@@ -1,5 +1,5 @@
-//! Permits and readers on a server that stops in the middle of a script, is killed, and starts again: each whole script
-//! does what the pure machine of core does at the moment that the script read from the clock.
+//! Permits and readers on a server that stops in the middle of a script, or is killed and starts again. Each full
+//! script must do what the lock state of core does at the time that the script read from the clock.
 
 use std::{
     collections::HashMap,
@@ -27,24 +27,24 @@ const LIMIT: u32 = 4;
 const HOUR: Duration = Duration::from_secs(3600);
 const SIDE: &str = "leasehold:{t}";
 
-/// Precedes each script: after a number of commands, of which the first reads the clock, the server waits until its
-/// clock has reached `stop`. If the clock stands still in scripts, as from Redis 7.2 on, that never happens, and
-/// nothing can go wrong. A server that returns the same microsecond a thousand times is of this kind.
+/// Lua code before each script: after a number of commands (the first one reads the clock) the script waits until the
+/// clock of the server reaches `stop`. From Redis 7.2 on the clock does not advance during a script, so that no stop
+/// can do harm; the code recognises such a server by a thousand equal readings, and goes on.
 const STOP: &str = "
     local real = redis
-    local till, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
-    till, left = tonumber(till), tonumber(left)
+    local stop_at, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
+    stop_at, left = tonumber(stop_at), tonumber(left)
     local redis = { pcall = real.pcall, call = function(...)
-      local told = real.call(...)
+      local reply = real.call(...)
       left = left - 1
       local was, same = '', 0
       for _ = 1, left == 0 and 300000 or 0 do
         local now = real.call('TIME')
         same = now[2] == was and same + 1 or 0
         was = now[2]
-        if tonumber(now[1]) >= till or same > 1000 then break end
+        if tonumber(now[1]) >= stop_at or same > 1000 then break end
       end
-      return told
+      return reply
     end }
 ";
 
@@ -52,26 +52,28 @@ const STOP: &str = "
 enum Event {
     Claim(u8, How),
     Renew(u8),
-    Release { who: u8, with_token: bool, abandoned: bool, keep: Option<u64> },
+    Release { number: u8, with_token: bool, abandoned: bool, min_hold: Option<u64> },
     Break(u8, bool),
     Restart,
 }
 
-/// For how many seconds the server stops in the middle of a script, and after how many of its commands.
+/// For how many seconds the server stops in the middle of a script, and after how many commands of the script.
 type Stop = (i64, u8);
 
-/// The seconds that pass before each event, and where the server stops.
+/// Random events, each with the seconds that pass before it and the stop of the server.
 fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
-    let who = || 1..=CLAIMS;
+    let number = || 1..=CLAIMS;
     let how = prop_oneof![Just(How::Create), Just(How::Ask)];
-    let keep = prop_oneof![3 => Just(None), 1 => (500..9_000_u64).prop_map(Some)];
+    let min_hold = prop_oneof![3 => Just(None), 1 => (500..9_000_u64).prop_map(Some)];
     let event = prop_oneof![
-        24 => (who(), how).prop_map(|(who, how)| Event::Claim(who, how)),
-        8 => who().prop_map(Event::Renew),
-        16 => (who(), prop::bool::weighted(0.8), any::<bool>(), keep).prop_map(|(who, with_token, abandoned, keep)| {
-            Event::Release { who, with_token, abandoned, keep }
-        }),
-        3 => (who(), any::<bool>()).prop_map(|(who, force)| Event::Break(who, force)),
+        24 => (number(), how).prop_map(|(number, how)| Event::Claim(number, how)),
+        8 => number().prop_map(Event::Renew),
+        16 => (number(), prop::bool::weighted(0.8), any::<bool>(), min_hold).prop_map(
+            |(number, with_token, abandoned, min_hold)| {
+                Event::Release { number, with_token, abandoned, min_hold }
+            }
+        ),
+        3 => (number(), any::<bool>()).prop_map(|(number, force)| Event::Break(number, force)),
         1 => Just(Event::Restart),
     ];
     let pause = prop_oneof![6 => Just(0), 3 => 1..4_i64, 1 => 4..20_i64];
@@ -79,12 +81,12 @@ fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     prop::collection::vec((pause, stop, event), 1..80)
 }
 
-/// One server for all histories, with its own clock.
+/// One server for all histories, with a clock that the test sets.
 struct Real {
     server: RedisServer,
     seconds: i64,
     redis: Connection,
-    /// Receives the pushes. Nobody reads them.
+    /// A subscription, because the server grants only to clients that listen. The pushes are not read.
     listener: Connection,
 }
 
@@ -92,7 +94,7 @@ fn connect(server: &RedisServer) -> (Connection, Connection) {
     let client = Client::open(format!("redis://127.0.0.1:{}", server.port())).unwrap();
     let (mut redis, mut listener) = (client.get_connection().unwrap(), client.get_connection().unwrap());
     while cmd("PING").exec(&mut redis).is_err() {
-        sleep(Duration::from_millis(1)); // it loads its saved data
+        sleep(Duration::from_millis(1)); // it is loading its data
     }
     listener.send_packed_command(&cmd("SUBSCRIBE").arg("listener").get_packed_command()).unwrap();
     listener.recv_response().unwrap();
@@ -117,27 +119,28 @@ impl Real {
         self.server.set_clock(self.seconds);
     }
 
-    /// The answer of a script, after the moment that it read from the clock.
+    /// Runs a script; returns the time that it read from the clock, and its reply.
     fn run(&mut self, verb: &str, stop: Stop, lock: &str, arguments: &[String]) -> (Instant, Vec<Value>) {
         let (seconds, at) = stop;
-        let till = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
-        let till = till + self.seconds + seconds;
-        cmd("SET").arg("stop").arg(format!("{till} {at}")).exec(&mut self.redis).unwrap();
+        let stop_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let stop_at = stop_at + self.seconds + seconds;
+        cmd("SET").arg("stop").arg(format!("{stop_at} {at}")).exec(&mut self.redis).unwrap();
         let tombstones = "REQUEST_LIFE = 10000";
         assert!(!verb.contains("local s = load") || verb.contains(tombstones));
-        // Tombstones stay: their end depends on the moment at which they were written.
+        // Tombstones must not expire, because their end depends on the time of the write, not on the time of the
+        // script.
         let text = STOP.to_owned() + &verb.replace(tombstones, "REQUEST_LIFE = 36000000");
         let mut call: Cmd = cmd("EVAL");
         call.arg(text).arg(2).arg("leasehold:{}tlock:").arg(lock).arg(arguments).arg(0);
         self.redis.send_packed_command(&call.get_packed_command()).unwrap();
         if seconds > 0 {
-            // So that the script has begun: otherwise it does not stop.
+            // The script must have begun, otherwise it does not stop.
             sleep(Duration::from_millis(3));
             self.pass(seconds);
         }
-        let mut told = Vec::<Value>::from_redis_value(self.redis.recv_response().unwrap()).unwrap();
-        let us: u64 = read(told.remove(0));
-        (Instant::from_nanos(us / 1000 * 1_000_000), told)
+        let mut reply = Vec::<Value>::from_redis_value(self.redis.recv_response().unwrap()).unwrap();
+        let us: u64 = read(reply.remove(0));
+        (Instant::from_nanos(us / 1000 * 1_000_000), reply)
     }
 }
 
@@ -145,8 +148,8 @@ fn read<T: FromRedisValue>(value: Value) -> T {
     T::from_redis_value(value).unwrap()
 }
 
-/// A name on the server and in the machine.
-struct Both<'a> {
+/// One name, on the server and in the lock state of core.
+struct ServerAndModel<'a> {
     real: &'a mut Real,
     lock: String,
     run: u64,
@@ -154,20 +157,20 @@ struct Both<'a> {
     queue: LockState<()>,
     tombstones: Tombstones,
     minted: u64,
-    /// The newest tokens of each claim: on the server, and in the machine.
+    /// The newest token of each claim: on the server, and in the lock state.
     tokens: HashMap<String, (u64, Token)>,
 }
 
-impl Both<'_> {
-    fn happen(&mut self, stop: Stop, event: &Event) {
+impl ServerAndModel<'_> {
+    fn apply(&mut self, stop: Stop, event: &Event) {
         match *event {
-            Event::Claim(who, how) => self.claim(who, how, stop),
-            Event::Renew(who) => self.renew(who, stop),
-            Event::Release { who, with_token, abandoned, keep } => {
-                let keep = keep.map(Duration::from_millis);
-                self.release(who, with_token, abandoned, keep, stop);
+            Event::Claim(number, how) => self.claim(number, how, stop),
+            Event::Renew(number) => self.renew(number, stop),
+            Event::Release { number, with_token, abandoned, min_hold } => {
+                let min_hold = min_hold.map(Duration::from_millis);
+                self.release(number, with_token, abandoned, min_hold, stop);
             }
-            Event::Break(who, force) => self.break_hold(who, force, stop),
+            Event::Break(number, force) => self.break_hold(number, force, stop),
             Event::Restart => self.real.restart(),
         }
         self.compare();
@@ -190,26 +193,26 @@ impl Both<'_> {
     fn call(&mut self, verb: &str, stop: Stop, arguments: &[String]) -> (Instant, String) {
         let mut all = vec![SIDE.to_owned()];
         all.extend_from_slice(arguments);
-        let (now, mut told) = self.real.run(verb, stop, &self.lock, &all);
-        (now, read(told.remove(0)))
+        let (now, mut reply) = self.real.run(verb, stop, &self.lock, &all);
+        (now, read(reply.remove(0)))
     }
 
-    fn claim(&mut self, who: u8, how: How, stop: Stop) {
-        let claim = self.claim_of(who);
+    fn claim(&mut self, number: u8, how: How, stop: Stop) {
+        let claim = self.claim_of(number);
         let (mode, count, limit) = match claim.mode {
             Mode::Permits { count, limit } => ('p', count, limit),
             _ => ('s', 1, 0),
         };
-        let how_word = if how == How::Ask { "ask" } else { "create" };
+        let how_text = if how == How::Ask { "ask" } else { "create" };
         let asked = format!(
-            "{how_word} {mode} {count} {limit} {} {} {} {} {} listener owner",
+            "{how_text} {mode} {count} {limit} {} {} {} {} {} listener owner",
             claim.ttl.as_millis(),
             claim.claim_time.as_millis(),
             entry_life(claim.ttl).as_millis(),
             u8::from(claim.may_queue),
             claim.tokens,
         );
-        let (now, said) = self.call(CLAIM, stop, &[claim.id.to_string(), asked]);
+        let (now, reply) = self.call(CLAIM, stop, &[claim.id.to_string(), asked]);
         let wanted = match self.step(now, |queue, step| queue.claim(&claim, how, &(), step)) {
             Ok(Answer::Held(grant)) => {
                 let (tokens, ttl) = (grant.tokens, grant.ttl.unwrap().as_millis());
@@ -221,55 +224,62 @@ impl Both<'_> {
             Err(Refusal::Clash { .. }) => "clash".to_owned(),
             Err(other) => panic!("{other}"),
         };
-        let words: Vec<&str> = said.split(' ').collect();
-        let said = match words[..] {
+        let words: Vec<&str> = reply.split(' ').collect();
+        let reply = match words[..] {
             ["held", _, tokens, ttl, previous] => format!("held {tokens} {ttl} {previous}"),
             [what @ ("waiting" | "taken"), ahead, ..] => format!("{what} {ahead}"),
-            _ => said,
+            _ => reply,
         };
-        assert_eq!(said, wanted, "{how:?} of {who}");
+        assert_eq!(reply, wanted, "{how:?} of {number}");
     }
 
-    fn renew(&mut self, who: u8, stop: Stop) {
-        let claim = self.claim_of(who);
+    fn renew(&mut self, number: u8, stop: Stop) {
+        let claim = self.claim_of(number);
         let Some(&(there, here)) = self.tokens.get(&claim.id.to_string()) else { return };
         let arguments = [format!("{}.{there}", claim.id), claim.ttl.as_millis().to_string()];
-        let (now, said) = self.call(RENEW, stop, &arguments);
+        let (now, reply) = self.call(RENEW, stop, &arguments);
         let wanted = match self.step(now, |queue, step| queue.renew(claim.id, here, claim.ttl, step)) {
             Ok(()) => "extended",
             Err(Loss::Broken) => "broken",
             Err(_) => "gone",
         };
-        assert_eq!(said, wanted, "the renewal of {who}");
+        assert_eq!(reply, wanted, "the renewal of {number}");
     }
 
-    fn release(&mut self, who: u8, with_token: bool, abandoned: bool, keep: Option<Duration>, stop: Stop) {
-        let Claim { id, name, mode, .. } = self.claim_of(who);
+    fn release(
+        &mut self,
+        number: u8,
+        with_token: bool,
+        abandoned: bool,
+        min_hold: Option<Duration>,
+        stop: Stop,
+    ) {
+        let Claim { id, name, mode, .. } = self.claim_of(number);
         let (there, token) = self.tokens.get(&id.to_string()).filter(|_| with_token).copied().unzip();
-        let keep = keep.filter(|_| with_token);
+        let min_hold = min_hold.filter(|_| with_token);
         let ended = if abandoned { Previous::Abandoned } else { Previous::Clean };
         let there = there.map(|number| number.to_string()).unwrap_or_default();
-        let kept = keep.unwrap_or_default().as_millis();
-        let arguments = [format!("{id}.{there}"), format!("{} {kept} 1 0", letter(ended))];
-        let (now, said) = self.call(RELEASE, stop, &arguments);
-        let order = Release { id, name, mode, token, ended, keep };
-        let freed = self.step(now, |queue, step| queue.release(&order, step));
-        assert_eq!(said, if freed { "freed" } else { "absent" }, "the release of {who}");
+        let min_hold_ms = min_hold.unwrap_or_default().as_millis();
+        let arguments = [format!("{id}.{there}"), format!("{} {min_hold_ms} 1 0", letter(ended))];
+        let (now, reply) = self.call(RELEASE, stop, &arguments);
+        let release = Release { id, name, mode, token, ended, keep: min_hold };
+        let freed = self.step(now, |queue, step| queue.release(&release, step));
+        assert_eq!(reply, if freed { "freed" } else { "absent" }, "the release of {number}");
     }
 
-    fn break_hold(&mut self, who: u8, force: bool, stop: Stop) {
-        let Some(&(there, here)) = self.tokens.get(&id(self.run, who).to_string()) else { return };
-        let (now, said) = self.call(BREAK, stop, &[there.to_string(), u8::from(force).to_string()]);
+    fn break_hold(&mut self, number: u8, force: bool, stop: Stop) {
+        let Some(&(there, here)) = self.tokens.get(&id(self.run, number).to_string()) else { return };
+        let (now, reply) = self.call(BREAK, stop, &[there.to_string(), u8::from(force).to_string()]);
         let broken = self.step(now, |queue, step| queue.break_hold(here.number, force, step));
-        assert_eq!(said, if broken.is_some() { "done" } else { "absent" }, "the break of {who}");
+        assert_eq!(reply, if broken.is_some() { "done" } else { "absent" }, "the break of {number}");
     }
 
-    /// The same state, for the same time, and the same queue.
+    /// Asserts that both sides have the same holds with the same remaining times, and the same waiters.
     fn compare(&mut self) {
-        let (now, mut told) = self.real.run(LOOK, (0, 0), &self.lock, &[SIDE.to_owned()]);
+        let (now, mut reply) = self.real.run(LOOK, (0, 0), &self.lock, &[SIDE.to_owned()]);
         let view = self.queue.view(&name(self.run), "", now);
-        let waiters: Vec<(String, String, u64)> = read(told.pop().unwrap());
-        let holders: Vec<[String; 9]> = read(told.pop().unwrap());
+        let waiters: Vec<(String, String, u64)> = read(reply.pop().unwrap());
+        let holders: Vec<[String; 9]> = read(reply.pop().unwrap());
         let mut there: Vec<(String, u64)> = Vec::new();
         for [id, _, _, _, token, _, remaining, _, state] in holders {
             if let Some(holder) = view.holders.iter().find(|holder| holder.id == id) {
@@ -287,33 +297,33 @@ impl Both<'_> {
         there.sort();
         here.sort();
         if there != here {
-            let heard: Value =
+            let subscribed: Value =
                 cmd("PUBSUB").arg("NUMSUB").arg("listener").query(&mut self.real.redis).unwrap();
             let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
-            // Without a listener no waiter is granted.
-            eprintln!("the server is heard by {heard:?}; its clients:\n{clients}");
+            // A possible cause: without a subscription no waiter is granted.
+            eprintln!("subscriptions: {subscribed:?}; clients:\n{clients}");
         }
-        assert_eq!(there, here, "who holds");
+        assert_eq!(there, here, "the holders");
         let mut there: Vec<String> = waiters.into_iter().map(|(id, ..)| id).collect();
         let mut here: Vec<String> = view.waiters.into_iter().map(|waiter| waiter.id).collect();
         there.sort();
         here.sort();
-        assert_eq!(there, here, "who waits");
+        assert_eq!(there, here, "the waiters");
     }
 
-    /// A claim whose count, ttl, claim time, block and patience differ from those of others.
-    fn claim_of(&self, who: u8) -> Claim {
-        let number = u64::from(who);
-        let permits = Mode::Permits { count: 1 + u32::from(who % 3), limit: LIMIT };
-        let ttl = Duration::from_millis(1_500 + 2_500 * number);
+    /// A claim whose count, ttl, claim time and number of tokens depend on its number.
+    fn claim_of(&self, number: u8) -> Claim {
+        let factor = u64::from(number);
+        let permits = Mode::Permits { count: 1 + u32::from(number % 3), limit: LIMIT };
+        let ttl = Duration::from_millis(1_500 + 2_500 * factor);
         Claim {
-            id: id(self.run, who),
+            id: id(self.run, number),
             name: name(self.run),
             mode: if self.shared { Mode::Shared } else { permits },
             ttl,
-            claim_time: Duration::from_millis(700 * number).min(ttl),
-            may_queue: who % 5 != 4,
-            tokens: 1 + u32::from(who % 4),
+            claim_time: Duration::from_millis(700 * factor).min(ttl),
+            may_queue: number % 5 != 4,
+            tokens: 1 + u32::from(number % 4),
             owner: "owner".into(),
             stops_on_term: false,
         }
@@ -330,45 +340,54 @@ fn letter(previous: Previous) -> char {
     }
 }
 
-fn id(run: u64, who: u8) -> ClaimId {
-    ClaimId((u128::from(run) << 64 | u128::from(who)).to_be_bytes())
+fn id(run: u64, number: u8) -> ClaimId {
+    ClaimId((u128::from(run) << 64 | u128::from(number)).to_be_bytes())
 }
 
 fn name(run: u64) -> Name {
     Name::new(&format!("run-{run}")).unwrap()
 }
 
-impl Both<'_> {
-    fn live(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
+impl ServerAndModel<'_> {
+    fn run_history(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let (queue, tombstones, tokens) = (LockState::new(), Tombstones::default(), HashMap::new());
-        let mut both =
-            Both { real, lock: format!("lock:run-{run}"), run, shared, queue, tombstones, minted: 0, tokens };
+        let mut names = ServerAndModel {
+            real,
+            lock: format!("lock:run-{run}"),
+            run,
+            shared,
+            queue,
+            tombstones,
+            minted: 0,
+            tokens,
+        };
         for (pause, stop, event) in history {
-            both.real.pass(*pause);
-            both.happen(*stop, event);
+            names.real.pass(*pause);
+            names.apply(*stop, event);
         }
     }
 }
 
 #[test]
-fn wherever_the_server_stops_the_scripts_do_what_the_machine_does() {
+fn scripts_agree_with_the_lock_state_wherever_the_server_stops() {
     let real = std::cell::RefCell::new(Real::new());
     let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(shared in prop::bool::weighted(0.2), history in history())| {
-        Both::live(&mut real.borrow_mut(), shared, &history);
+        ServerAndModel::run_history(&mut real.borrow_mut(), shared, &history);
     });
 }
 
-/// With limit 4, claim 3 holds 1 for 9 s, and claim 5 holds 3 and releases after 8 s, for claim 8, which waits for 3.
-/// Meanwhile the server stops until claim 3 has expired. The sentinel of all of them must last as long as claim 3.
+/// With limit 4, claim 3 holds 1 permit for 9 s. Claim 5 holds 3 permits and releases them after 8 s; claim 8 waits for
+/// 3 permits. During that release the server stops until claim 3 has expired. The new hold of claim 8 must not end with
+/// claim 3.
 #[test]
-fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
+fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
     let mut real = Real::new();
-    let release = Event::Release { who: 5, with_token: true, abandoned: false, keep: None };
-    let create = |who| Event::Claim(who, How::Create);
-    // Sometimes the server is too late to stop.
+    let release = Event::Release { number: 5, with_token: true, abandoned: false, min_hold: None };
+    let create = |number| Event::Claim(number, How::Create);
+    // Repeated, because the stop sometimes comes too late.
     for _ in 0..5 {
         let history = [
             (0, (0, 0), create(3)),
@@ -378,16 +397,16 @@ fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
             (0, (0, 0), create(1)),
             (0, (0, 0), Event::Claim(8, How::Ask)),
         ];
-        Both::live(&mut real, false, &history);
+        ServerAndModel::run_history(&mut real, false, &history);
     }
 }
 
-/// Of the holds that expired since the last look, each ended at its own time: a broken hold is not reported after a
-/// later one that only expired, whatever held beside both.
+/// Each hold that expired since the last request ended at its own time: the end of a broken hold is not reported after
+/// a later hold that only expired.
 #[test]
-fn holds_that_lapse_between_two_looks_end_in_their_order() {
+fn holds_that_expired_between_two_requests_end_in_order() {
     let mut real = Real::new();
-    let create = |who| Event::Claim(who, How::Create);
+    let create = |number| Event::Claim(number, How::Create);
     let history = [
         (0, (0, 0), create(1)),
         (0, (0, 0), create(9)),
@@ -395,19 +414,19 @@ fn holds_that_lapse_between_two_looks_end_in_their_order() {
         (3, (0, 0), create(2)),
         (20, (0, 0), create(3)),
     ];
-    Both::live(&mut real, false, &history);
+    ServerAndModel::run_history(&mut real, false, &history);
 }
 
-/// A renewal that finds others expired grants to waiters, whether it is kept itself or not.
+/// A renewal that finds expired holds grants to waiters, whether the renewal itself succeeds or not.
 #[test]
-fn a_renewal_that_finds_room_grants_it() {
+fn a_renewal_grants_freed_permits_to_waiters() {
     let mut real = Real::new();
-    let create = |who| Event::Claim(who, How::Create);
+    let create = |number| Event::Claim(number, How::Create);
     let history = [
         (0, (0, 0), create(1)),
         (0, (0, 0), create(6)),
         (0, (0, 0), create(7)),
         (5, (0, 0), Event::Renew(6)),
     ];
-    Both::live(&mut real, false, &history);
+    ServerAndModel::run_history(&mut real, false, &history);
 }

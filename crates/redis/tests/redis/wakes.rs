@@ -1,5 +1,5 @@
-//! Our releases wake programs that sleep until they get a wake-up: here by the commands that they send. The programs
-//! themselves are in `tests/neighbours`.
+//! The option `wake=`: a release wakes the waiters of another lock program. These tests send the commands of such
+//! programs; the programs themselves run in `e2e/tests/neighbours`.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,8 +15,8 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// The timeout of `BLPOP`, in seconds. A release of the lock adds an item to the list before it ends.
-const ASLEEP: &str = "30";
+/// The timeout of `BLPOP` in seconds, longer than it takes until the release adds an item to the list.
+const BLOCK_SECONDS: &str = "30";
 
 fn with(wake: Wake) -> Rig {
     let mut rig = Rig::new();
@@ -24,25 +24,25 @@ fn with(wake: Wake) -> Rig {
     rig
 }
 
-/// A program that sleeps on a list, and the item that wakes it.
-fn sleeper(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
+/// Starts a program that blocks on a list; it returns the list and the item that wakes it.
+fn blocked_program(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
     let port = rig.server.port();
-    let sleeps = spawn(move || {
-        let heard = leasehold_testkit::server::redis_command(port, &["BLPOP", list, ASLEEP]);
-        String::from_utf8(heard.stdout).unwrap().lines().map(ToOwned::to_owned).collect()
+    let blocked = spawn(move || {
+        let message = leasehold_testkit::server::redis_command(port, &["BLPOP", list, BLOCK_SECONDS]);
+        String::from_utf8(message.stdout).unwrap().lines().map(ToOwned::to_owned).collect()
     });
-    rig.until("it sleeps", || rig.says(&["CLIENT", "LIST"]).contains("cmd=blpop"));
-    sleeps
+    rig.until("it blocks", || rig.command(&["CLIENT", "LIST"]).contains("cmd=blpop"));
+    blocked
 }
 
-/// The woken program takes the lock, as those programs do.
+/// Asserts that the woken program can take the lock.
 fn is_free(rig: &Rig) {
-    assert_eq!(rig.says(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
-    rig.says(&["DEL", "lock:a"]);
+    assert_eq!(rig.command(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
+    rig.command(&["DEL", "lock:a"]);
 }
 
 #[test]
-fn a_release_rings_for_programs_that_sleep_on_a_list() {
+fn a_release_wakes_programs_that_block_on_a_list() {
     for (wake, list, life) in
         [(Wake::PythonRedisLock, "lock-signal:a", 1000), (Wake::Walrus, "lock.event:a", 3_600_000)]
     {
@@ -50,65 +50,65 @@ fn a_release_rings_for_programs_that_sleep_on_a_list() {
         let locks = rig.locks();
         for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
             let guard = request.blocking().acquire().unwrap();
-            let sleeps = sleeper(&rig, list);
+            let blocked = blocked_program(&rig, list);
             guard.release_blocking().unwrap();
-            assert_eq!(sleeps.join().unwrap(), [list, "1"]);
+            assert_eq!(blocked.join().unwrap(), [list, "1"]);
             is_free(&rig);
         }
-        // An item that nobody takes expires, and items do not pile up.
+        // An item that no program takes expires, and items do not pile up.
         for _ in 0..2 {
             acquire(&locks, "a").release_blocking().unwrap();
         }
-        let left: i64 = rig.says(&["PTTL", list]).parse().unwrap();
-        assert!(left <= life && matches!(&*rig.says(&["LLEN", list]), "0" | "1"), "{left}");
-        assert!(left != -1, "for ever");
+        let left: i64 = rig.command(&["PTTL", list]).parse().unwrap();
+        assert!(left <= life && matches!(&*rig.command(&["LLEN", list]), "0" | "1"), "{left}");
+        assert!(left != -1, "the item expires");
     }
 }
 
 #[test]
-fn a_release_rings_for_spring() {
+fn a_release_wakes_spring() {
     let mut rig = Rig::new();
     rig.config = rig.config.prefix("registry:").unwrap().wake(Wake::Spring).unwrap();
     let mut listener = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
     listener.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
-    rig.until("it listens", || rig.says(&["PUBSUB", "NUMPAT"]) == "1");
+    rig.until("it listens", || rig.command(&["PUBSUB", "NUMPAT"]) == "1");
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     let mut lines = BufReader::new(listener).lines().map(Result::unwrap);
     lines.find(|line| line == "pmessage").unwrap();
-    let heard: Vec<_> = lines.filter(|line| !line.starts_with('$')).take(3).collect();
-    assert_eq!(heard, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
+    let message: Vec<_> = lines.filter(|line| !line.starts_with('$')).take(3).collect();
+    assert_eq!(message, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
 }
 
-/// Releases of holds for which nobody else need wake.
+/// A hand-over, and a minimum hold time.
 #[test]
-fn what_does_not_free_the_lock_rings_no_wake() {
+fn a_release_that_does_not_free_the_lock_wakes_no_program() {
     let rig = with(Wake::PythonRedisLock);
     let (locks, other) = (rig.locks(), rig.locks());
-    let rings = || rig.says(&["LLEN", "lock-signal:a"]);
+    let wakes = || rig.command(&["LLEN", "lock-signal:a"]);
     let guard = acquire(&locks, "a");
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
     guard.release_blocking().unwrap();
     let guard = waiting.join().unwrap().unwrap();
-    assert_eq!(rings(), "0", "it was handed on");
+    assert_eq!(wakes(), "0", "the hold was handed over");
     rig.run(guard.release_at_least(PATIENCE)).unwrap();
-    assert_eq!(rings(), "0", "it is kept");
+    assert_eq!(wakes(), "0", "the name is taken for the minimum hold time");
 }
 
 #[test]
-fn a_hold_that_is_broken_by_force_rings() {
+fn a_forced_break_wakes_programs() {
     let rig = with(Wake::PythonRedisLock);
     let guard = acquire(&rig.locks(), "a");
-    let sleeps = sleeper(&rig, "lock-signal:a");
+    let blocked = blocked_program(&rig, "lock-signal:a");
     let (engine, name) = (rig.engine(), Name::new("a").unwrap());
     rig.run(engine.break_hold(&name, guard.token().number, true)).unwrap();
-    assert_eq!(sleeps.join().unwrap(), ["lock-signal:a", "1"]);
+    assert_eq!(blocked.join().unwrap(), ["lock-signal:a", "1"]);
 }
 
 #[test]
-fn a_wake_that_may_not_ring_does_not_stop_a_release() {
+fn a_forbidden_wake_does_not_stop_a_release() {
     let (_directory, mut rig) = as_user("leasehold");
     rig.config = rig.config.wake(Wake::PythonRedisLock).unwrap();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    assert_eq!(rig.says(&["EXISTS", "lock:a", "lock-signal:a"]), "0");
+    assert_eq!(rig.command(&["EXISTS", "lock:a", "lock-signal:a"]), "0");
 }

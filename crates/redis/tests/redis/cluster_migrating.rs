@@ -1,27 +1,27 @@
-//! Renewals and releases by the lock alone while a slot of a Redis Cluster is migrating, and notifications that nobody
-//! asked for.
+//! A slot of a Redis Cluster migrates: renewals and releases then use the lock key alone, and the server sends
+//! notifications that are no replies.
 
 use leasehold_core::{
     Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, Token,
 };
 
 use crate::{
-    cluster_rig::{ClusterRig, end, held, hold},
+    cluster_rig::{ClusterRig, granted, hold_of, release_of},
     rig::PATIENCE,
 };
 
-/// Renewals and releases compare id and token; neither changes another claim's lock, nor creates one.
+/// Renewals and releases compare id and token. They neither change the lock of another claim nor create one.
 #[test]
-fn a_release_by_the_lock_alone_touches_nothing_of_another() {
+fn a_release_in_a_migrating_slot_affects_no_other_claim() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
     let claim = |name: &str, mode| Claim { mode, ..rig.claim(name) };
     rig.run(async {
         let mut cases = Vec::new();
         for (name, mode) in [("{x}1", Mode::Exclusive), ("{x}2", Mode::Shared)] {
             let claim = claim(name, mode);
-            cases.push((claim.clone(), held(&engine, &claim).await));
+            cases.push((claim.clone(), granted(&engine, &claim).await));
         }
         rig.cluster().open_slot(slot, to).unwrap();
         for moved in [false, true] {
@@ -29,91 +29,91 @@ fn a_release_by_the_lock_alone_touches_nothing_of_another() {
                 while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
             }
             for (claim, grant) in &cases {
-                // Another claim with a token that may be right, and a claim that never held.
-                let stranger = self::claim_like(&rig, claim);
+                // Another claim with the token of the holder, and a claim that never held.
+                let other_claim = self::new_claim_like(&rig, claim);
                 assert!(matches!(
-                    other.renew(&[hold(&stranger, grant)]).await[..],
+                    other.renew(&[hold_of(&other_claim, grant)]).await[..],
                     [Renewed::Lost(Loss::Gone)]
                 ));
                 assert!(matches!(
-                    other.release(&[end(&stranger, Some(grant))]).await[..],
+                    other.release(&[release_of(&other_claim, Some(grant))]).await[..],
                     [Released::Unknown(_)]
                 ));
                 assert!(matches!(
-                    other.release(&[end(&self::claim_like(&rig, claim), None)]).await[..],
+                    other.release(&[release_of(&self::new_claim_like(&rig, claim), None)]).await[..],
                     [Released::Unknown(_)]
                 ));
                 if claim.mode == Mode::Exclusive {
-                    let mut older = hold(claim, grant);
+                    let mut older = hold_of(claim, grant);
                     older.token = Token { number: older.token.number - 1, ..older.token };
                     assert!(matches!(engine.renew(&[older]).await[..], [Renewed::Lost(Loss::Gone)]));
-                    let mut ended = end(claim, Some(grant));
+                    let mut ended = release_of(claim, Some(grant));
                     ended.token = ended.token.map(|token| Token { number: token.number - 1, ..token });
                     assert!(matches!(other.release(&[ended]).await[..], [Released::Unknown(_)]));
                 }
-                assert!(matches!(engine.renew(&[hold(claim, grant)]).await[..], [Renewed::Kept { .. }]));
+                assert!(matches!(engine.renew(&[hold_of(claim, grant)]).await[..], [Renewed::Kept { .. }]));
             }
         }
         rig.cluster().close_slot(slot).unwrap();
         for (claim, grant) in &cases {
-            assert!(matches!(engine.release(&[end(claim, Some(grant))]).await[..], [Released::Freed]));
+            assert!(matches!(engine.release(&[release_of(claim, Some(grant))]).await[..], [Released::Freed]));
         }
     });
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-fn claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
+fn new_claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
     Claim { mode: claim.mode, ..rig.claim(claim.name.as_str()) }
 }
 
-/// The next holder sees a release by the lock alone as an expired hold, because the record still says so; permits are
-/// counted off.
+/// A release by the lock key alone leaves the record. The next holder therefore sees an expired hold, and a released
+/// permit no longer counts.
 #[test]
-fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
+fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
     let permits = Mode::Permits { count: 1, limit: 2 };
     rig.run(async {
         let alone = rig.claim("{x}m");
-        let grant = held(&engine, &alone).await;
+        let grant = granted(&engine, &alone).await;
         let mut two = Vec::new();
         for _ in 0..2 {
             let claim = Claim { mode: permits, ..rig.claim("{x}s") };
-            two.push((claim.clone(), held(&engine, &claim).await));
+            two.push((claim.clone(), granted(&engine, &claim).await));
         }
         rig.cluster().open_slot(slot, to).unwrap();
-        let ends = [end(&alone, Some(&grant)), end(&two[0].0, Some(&two[0].1))];
+        let ends = [release_of(&alone, Some(&grant)), release_of(&two[0].0, Some(&two[0].1))];
         let released = engine.release(&ends).await;
         assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
         while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
         rig.cluster().close_slot(slot).unwrap();
-        assert_eq!(held(&other, &rig.claim("{x}m")).await.previous, Previous::Lapsed);
-        held(&other, &Claim { mode: permits, ..rig.claim("{x}s") }).await;
+        assert_eq!(granted(&other, &rig.claim("{x}m")).await.previous, Previous::Lapsed);
+        granted(&other, &Claim { mode: permits, ..rig.claim("{x}s") }).await;
         let full =
             other.claim(&Claim { mode: permits, may_queue: false, ..rig.claim("{x}s") }, How::Create).await;
         assert!(matches!(full, Ok(Answer::Taken(_))), "{full:?}");
     });
 }
 
-/// The notification arrives beside the answer to a request in flight on the same connection: waiters in a slot that
-/// stays still get their notifications, and waiters in the slot that left listen at its new node.
-/// all the same, and who waits in the one that left listens at its new node.
+/// A server unsubscribes the clients of a slot that leaves it, and sends a notification of that between replies to
+/// requests in flight. Waiters of slots that stay still get their notifications, and waiters of the slot that left
+/// subscribe at its new node.
 #[test]
-fn notifications_that_a_slot_left_answer_no_request() {
+fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, _, to) = rig.ends("{x}");
+    let (slot, _, to) = rig.slot_and_nodes("{x}");
     let names: Vec<String> = (0..200).map(|number| format!("n{number}")).collect();
-    let from_names: Vec<&String> = names.iter().filter(|name| rig.ends(name).1 != to).collect();
+    let from_names: Vec<&String> = names.iter().filter(|name| rig.slot_and_nodes(name).1 != to).collect();
     let (holder, engine) = (rig.engine(), rig.engine());
     rig.run(async {
         let (first, second) = (rig.claim("{x}"), rig.claim("{x}"));
-        let grant = held(&holder, &first).await;
+        let grant = granted(&holder, &first).await;
         assert!(matches!(engine.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
         let mut pairs = Vec::new();
         for name in &from_names {
             let claim = rig.claim(name);
-            let grant = held(&holder, &claim).await;
+            let grant = granted(&holder, &claim).await;
             pairs.push((claim, grant, rig.claim(name)));
         }
         // Subscriptions of a hundred slots are in flight while one slot leaves.
@@ -125,13 +125,13 @@ fn notifications_that_a_slot_left_answer_no_request() {
         .await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))), "{answers:?}");
         pairs.push((first, grant, second));
-        let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| end(claim, Some(grant))).collect();
-        // A claim that listens again only now is notified to ask.
+        let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| release_of(claim, Some(grant))).collect();
+        // The claim may have missed a notification before it subscribed again, so it asks.
         let ask = engine.claim(&pairs[pairs.len() - 1].2, How::Ask).await;
         assert!(matches!(ask, Ok(Answer::Waiting(_))), "{ask:?}");
         assert!(holder.release(&ends).await.iter().all(|one| matches!(one, Released::Freed)));
         let mut missing: std::collections::HashSet<_> = pairs.iter().map(|(_, _, next)| next.id).collect();
-        let heard = async {
+        let all_granted = async {
             while !missing.is_empty() {
                 for notification in engine.notifications().await {
                     if let Notification::Granted { id, .. } = notification {
@@ -140,6 +140,6 @@ fn notifications_that_a_slot_left_answer_no_request() {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, heard).await.expect("all grants are pushed");
+        tokio::time::timeout(PATIENCE, all_granted).await.expect("all grants are pushed");
     });
 }

@@ -9,49 +9,49 @@ use crate::{
 };
 
 /// A cluster, and the server that is under a fault.
-pub struct Struck<C> {
+pub struct ClusterUnderFault<C> {
     pub(crate) servers: C,
     /// The index of the server under a fault.
-    struck: usize,
+    target: usize,
     rng: Rng,
 }
 
-impl<N: ClusterNode + 'static> Struck<Cluster<N>> {
+impl<N: ClusterNode + 'static> ClusterUnderFault<Cluster<N>> {
     pub(crate) const fn new(servers: Cluster<N>, rng: Rng) -> Self {
-        Self { servers, struck: 0, rng }
+        Self { servers, target: 0, rng }
     }
 
-    fn strike_leader(&mut self, act: fn(&mut Cluster<N>, usize)) {
-        self.struck = self.servers.leader();
-        act(&mut self.servers, self.struck);
+    fn apply_to_leader(&mut self, act: fn(&mut Cluster<N>, usize)) {
+        self.target = self.servers.leader();
+        act(&mut self.servers, self.target);
     }
 
-    fn strike_any(&mut self, act: fn(&mut Cluster<N>, usize)) {
-        self.struck = self.rng.below(self.servers.ports().len() as u64) as usize;
-        act(&mut self.servers, self.struck);
+    fn apply_to_any(&mut self, act: fn(&mut Cluster<N>, usize)) {
+        self.target = self.rng.below(self.servers.ports().len() as u64) as usize;
+        act(&mut self.servers, self.target);
     }
 
     fn end(&mut self, act: fn(&mut Cluster<N>, usize)) {
-        act(&mut self.servers, self.struck);
+        act(&mut self.servers, self.target);
     }
 }
 
 /// The faults of one server. Times are in milliseconds.
-impl<N: ClusterNode + 'static> Struck<Cluster<N>>
+impl<N: ClusterNode + 'static> ClusterUnderFault<Cluster<N>>
 where
     Self: System,
 {
     pub(crate) const LEADER_KILLED: Fault<Served<Self>> = Fault {
         name: "leader killed",
         lasts: 5..2500,
-        begin: |w, _| w.system.strike_leader(Cluster::kill),
+        begin: |w, _| w.system.apply_to_leader(Cluster::kill),
         end: |w, _| w.system.end(Cluster::restart),
     };
 
     pub(crate) const LEADER_STOPS: Fault<Served<Self>> = Fault {
         name: "leader stops",
         lasts: 100..4500,
-        begin: |w, _| w.system.strike_leader(Cluster::pause),
+        begin: |w, _| w.system.apply_to_leader(Cluster::pause),
         end: |w, _| w.system.end(Cluster::resume),
     };
 
@@ -59,7 +59,7 @@ where
         Fault {
             name: "leader cut off",
             lasts: 100..longest,
-            begin: |w, _| w.system.strike_leader(Cluster::cut),
+            begin: |w, _| w.system.apply_to_leader(Cluster::cut),
             end: |w, _| w.system.end(Cluster::heal),
         }
     }
@@ -68,7 +68,7 @@ where
         Fault {
             name,
             lasts: 100..longest,
-            begin: |w, _| w.system.strike_any(Cluster::cut),
+            begin: |w, _| w.system.apply_to_any(Cluster::cut),
             end: |w, _| w.system.end(Cluster::heal),
         }
     }
@@ -77,7 +77,7 @@ where
         Fault {
             name,
             lasts: 100..4500,
-            begin: |w, _| w.system.strike_any(Cluster::pause),
+            begin: |w, _| w.system.apply_to_any(Cluster::pause),
             end: |w, _| w.system.end(Cluster::resume),
         }
     }

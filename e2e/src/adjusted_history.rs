@@ -1,4 +1,4 @@
-//! Prepares a history for the checker: events of a storm that the checker cannot know about are changed or left out.
+//! Prepares a history for the checker: changes events whose cause the checker cannot know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,37 +8,36 @@ use leasehold_testkit::history::{AttemptId, Event, History, Phase, What};
 use crate::{doubts::Doubts, world::Promise};
 
 /// The fault in which another program holds the lock.
-const STRANGER: &str = "foreign flock";
+const FOREIGN_LOCK: &str = "foreign flock";
 
 /// A changed history.
-pub struct Retold {
-    /// All events: the checker requires a complete record.
+pub struct AdjustedHistory {
+    /// All events, because the checker requires a complete record.
     pub history: History,
-    /// The number of `check()`s that failed for a moment.
+    /// The number of failed `check()`s of holds that were in doubt.
     pub doubts: u64,
 }
 
-impl Retold {
-    /// Changes the history. Where exclusion is promised, only faults of the kinds `doubted_after` are a reason to doubt
-    /// a hold.
+impl AdjustedHistory {
+    /// Changes the history. With a promise of exclusion, only faults of the kinds `doubted_after` explain a doubt.
     #[must_use]
     pub fn of(history: &History, promise: Promise, doubted_after: &[&str]) -> Self {
         let events = history.events();
         let doubts = doubts(events);
         let count = doubts.len() as u64;
-        let mut anew: BTreeMap<usize, What> = BTreeMap::new();
-        anew.extend(inner_stops(events).into_iter().map(|at| (at, nothing(&events[at]))));
-        let stranger = || What::AcqFail { err: "a stranger held it".to_owned() };
-        anew.extend(refusals_for_strangers(events).into_iter().map(|at| (at, stranger())));
-        anew.extend(keeps_of_readers(events));
-        // A clock has stepped, or another server may have the locks now: holds are unconfirmed until they are renewed.
+        let mut changes: BTreeMap<usize, What> = BTreeMap::new();
+        changes.extend(inner_stops(events).into_iter().map(|at| (at, neutral(&events[at]))));
+        let taken_by_foreign = || What::AcqFail { err: "a foreign lock held it".to_owned() };
+        changes.extend(taken_by_foreign_lock(events).into_iter().map(|at| (at, taken_by_foreign())));
+        changes.extend(min_holds_of_readers(events));
+        // After a clock step or a replaced server, holds are in doubt until they are renewed.
         let excused = match promise {
             Promise::Exclusion => Doubts::explained(events, doubted_after),
-            _ => Doubts { denials: doubts, arrivals: doubted_on_arrival(events) },
+            _ => Doubts { denials: doubts, arrivals: doubtful_grants(events) },
         };
-        anew.extend(excused.denials.into_iter().map(|at| (at, nothing(&events[at]))));
-        anew.extend(uncertain(events, &excused.arrivals));
-        let events = events.iter().enumerate().map(|(at, event)| match anew.remove(&at) {
+        changes.extend(excused.denials.into_iter().map(|at| (at, neutral(&events[at]))));
+        changes.extend(uncertain(events, &excused.arrivals));
+        let events = events.iter().enumerate().map(|(at, event)| match changes.remove(&at) {
             Some(what) => Event { what, ..event.clone() },
             None => event.clone(),
         });
@@ -46,15 +45,15 @@ impl Retold {
     }
 }
 
-/// An event without meaning, in the place of `event`.
-fn nothing(event: &Event) -> What {
+/// An event without a meaning that replaces `event`.
+fn neutral(event: &Event) -> What {
     match event.attempt {
         0 => What::Probe { phase: Phase::Running, found: BTreeMap::new() },
         _ => What::RenewInv,
     }
 }
 
-/// Failed `check()`s of holds that were renewed, found to be lost, or released after that.
+/// Failed `check()`s of holds that were later found valid or lost, or released.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
     let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
@@ -70,8 +69,8 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
     doubts
 }
 
-/// The attempts whose holds were in doubt when their users got them, and may not have been over.
-fn doubted_on_arrival(events: &[Event]) -> BTreeSet<AttemptId> {
+/// The attempts whose holds were in doubt at the grant.
+fn doubtful_grants(events: &[Event]) -> BTreeSet<AttemptId> {
     let arrivals = events.iter().filter_map(|event| match event.what {
         What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t => Some(event.attempt),
         _ => None,
@@ -79,20 +78,20 @@ fn doubted_on_arrival(events: &[Event]) -> BTreeSet<AttemptId> {
     arrivals.collect()
 }
 
-/// The changed events of these attempts: it is unknown whether they were granted.
+/// Changes the events of these attempts: it becomes unknown whether they were granted.
 fn uncertain(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize, What> {
-    let (mut granted, mut told) = (BTreeSet::new(), BTreeMap::new());
+    let (mut granted, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (at, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
         if matches!(event.what, What::AcqOk { .. }) && granted.insert(event.attempt) {
-            told.insert(at, What::AcqUnknown { err: "in doubt".to_owned() });
+            changed.insert(at, What::AcqUnknown { err: "in doubt".to_owned() });
         } else if granted.contains(&event.attempt) {
-            told.insert(at, nothing(event));
+            changed.insert(at, neutral(event));
         }
     }
-    told
+    changed
 }
 
-/// Stops within stops, and their ends: the checker would take the first end for the end of all.
+/// Nested stops of a process and their ends. The checker would take the first end for the end of all.
 fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
     let mut inner = BTreeSet::new();
@@ -118,41 +117,41 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     inner
 }
 
-/// Releases of readers that keep the name for a time: the hold may have other guards in its process, and end with them,
-/// or with the process.
-fn keeps_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
-    let (mut readers, mut keeps) = (BTreeSet::new(), BTreeMap::new());
+/// Changes releases of readers with a minimum hold time: the hold may have other guards in its process, and ends with
+/// them or with the process.
+fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
+    let (mut readers, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (at, event) in events.iter().enumerate() {
         match event.what {
             What::AcqInv { mode, .. } if mode.0 == Mode::Shared => drop(readers.insert(event.attempt)),
             What::RelInv { keep: Some(keep), .. } if readers.contains(&event.attempt) => {
-                keeps.insert(at, What::RelInv { keep: Some(keep), sure: Some(0) });
+                changed.insert(at, What::RelInv { keep: Some(keep), sure: Some(0) });
             }
             _ => {}
         }
     }
-    keeps
+    changed
 }
 
-/// Answers of "taken" while a foreign program, which is in no history, may have held the lock.
-fn refusals_for_strangers(events: &[Event]) -> BTreeSet<usize> {
-    let (mut since, mut begins, mut told) = (None, BTreeMap::new(), BTreeSet::new());
-    // When the foreign program released last.
+/// Answers of "taken" while a foreign program may have held the lock, which no history records.
+fn taken_by_foreign_lock(events: &[Event]) -> BTreeSet<usize> {
+    let (mut since, mut begins, mut changed) = (None, BTreeMap::new(), BTreeSet::new());
+    // The last release by the foreign program.
     let mut gone = 0;
     for (at, event) in events.iter().enumerate() {
         match &event.what {
-            What::NemesisBegin { kind } if kind == STRANGER => since = Some(event.t),
-            What::NemesisEnd { kind } if kind == STRANGER => (since, gone) = (None, event.t),
+            What::NemesisBegin { kind } if kind == FOREIGN_LOCK => since = Some(event.t),
+            What::NemesisEnd { kind } if kind == FOREIGN_LOCK => (since, gone) = (None, event.t),
             What::AcqInv { .. } => drop(begins.insert(event.attempt, event.t)),
             What::AcqTaken
                 if since.is_some() || begins.get(&event.attempt).is_some_and(|begin| *begin < gone) =>
             {
-                told.insert(at);
+                changed.insert(at);
             }
             _ => {}
         }
     }
-    told
+    changed
 }
 
 #[cfg(test)]
@@ -164,16 +163,15 @@ mod tests {
         Event { run: 1, proc: 1, seq, t: seq, task: 1, lock, attempt: 7, what }
     }
 
-    /// Where another server may have replaced the master, every hold is unconfirmed until the new master has renewed
-    /// it.
+    /// After a fail-over every hold is in doubt until the new master has renewed it.
     #[test]
-    fn a_hold_that_was_unconfirmed_for_a_moment_was_not_called_lost() {
+    fn a_moment_of_doubt_is_not_reported_as_a_loss() {
         let history = History::from_events(vec![check(1, true), check(2, false), check(3, true)]);
         for (promise, left) in [(Promise::Exclusion, 1), (Promise::Fence, 0), (Promise::Doubt, 0)] {
-            let retold = Retold::of(&history, promise, &[]);
+            let adjusted_history = AdjustedHistory::of(&history, promise, &[]);
             let denies = |event: &&Event| matches!(event.what, What::Check { valid: false, .. });
-            assert_eq!(retold.history.events().iter().filter(denies).count(), left, "{promise:?}");
-            assert_eq!(retold.doubts, 1);
+            assert_eq!(adjusted_history.history.events().iter().filter(denies).count(), left, "{promise:?}");
+            assert_eq!(adjusted_history.doubts, 1);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The addresses of the nodes of a Redis Cluster, the addresses that they announce, and servers that are no Redis
-//! Cluster.
+//! Addresses of the nodes of a Redis Cluster: seeds, announced addresses, address maps, and servers of another kind.
 
 use std::time::Duration;
 
@@ -8,12 +7,12 @@ use leasehold_redis::{AddressMap, Config, RedisEngine};
 use leasehold_testkit::server::{Proxy, RedisServer};
 
 use crate::{
-    cluster_rig::{ClusterRig, held},
+    cluster_rig::{ClusterRig, granted},
     rig::{PATIENCE, Rig, acquire, local},
 };
 
 #[test]
-fn a_server_alone_is_refused_with_the_url_that_it_wants() {
+fn a_standalone_server_is_refused_with_its_correct_url() {
     let server = RedisServer::start(&[]);
     let config = Config::cluster(vec![local(server.port())]);
     let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
@@ -24,24 +23,24 @@ fn a_server_alone_is_refused_with_the_url_that_it_wants() {
 }
 
 #[test]
-fn one_seed_of_several_is_enough() {
+fn one_reachable_seed_is_enough() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let port = rig.cluster().ports()[1];
     // Nothing listens at the other addresses.
     rig.config = Config::cluster(vec![local(1), local(port), local(2)]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    let mut nobody = ClusterRig::with(1, 0, &[]);
-    nobody.config = Config::cluster(vec![local(1), local(2)]).connect_timeout(Duration::from_secs(1));
-    let error = nobody.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+    let mut unreachable = ClusterRig::with(1, 0, &[]);
+    unreachable.config = Config::cluster(vec![local(1), local(2)]).connect_timeout(Duration::from_secs(1));
+    let error = unreachable.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("cannot connect to 127.0.0.1"), "{error}");
 }
 
-/// Each node is asked about its own slots, on one connection.
+/// A client connects to the nodes that own slots, and uses one connection for each.
 #[test]
-fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
+fn each_needed_node_gets_exactly_one_connection() {
     let rig = ClusterRig::with(3, 3, &[]);
     let locks = rig.locks();
-    let ours = |node: usize| {
+    let our_connections = |node: usize| {
         let clients = rig.cluster().command(node, &["CLIENT", "LIST"]);
         clients.iter().filter(|line| line.contains("lib-name=leasehold")).count()
     };
@@ -60,13 +59,13 @@ fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
     for node in 0..6 {
         let wanted = usize::from(node < 3);
         assert_eq!(subscribed(node), wanted, "node {node}");
-        assert!(!names_libraries || ours(node) == wanted, "node {node}");
+        assert!(!names_libraries || our_connections(node) == wanted, "node {node}");
     }
 }
 
-/// One channel for each slot with a waiter, and none before.
+/// A client subscribes to one channel for each slot with a waiter, and to none before.
 #[test]
-fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
+fn a_slot_is_subscribed_to_once_and_only_for_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
     let channels = || {
         let masters = rig.masters();
@@ -89,63 +88,63 @@ fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
         rig.run(waited).unwrap().unwrap().release_blocking().unwrap();
     }
     drop((locks, other));
-    rig.until("nobody listens any more", || channels() == 0);
+    rig.until("no client is subscribed any more", || channels() == 0);
 }
 
-/// A host name, no name, and an unknown name.
+/// A node may announce a host name, no name, or an unknown endpoint.
 #[test]
-fn nodes_are_found_by_name_and_where_nothing_is_announced() {
+fn nodes_are_found_with_and_without_announced_host_names() {
     let mut rig = ClusterRig::with(2, 0, &[]);
     let first = rig.cluster().ports()[0];
     rig.config = Config::cluster(vec![local(first)]);
     rig.cluster().announce_name(1, "localhost");
     let names: Vec<_> = (0..40).map(|number| format!("n{number}")).collect();
-    let of_node = |node: usize| names.iter().find(|name| rig.ends(name).1 == node).unwrap();
-    // Node 1 is called localhost; node 0 has no name, so others announce it as "?".
+    let of_node = |node: usize| names.iter().find(|name| rig.slot_and_nodes(name).1 == node).unwrap();
+    // Node 1 has the name localhost; node 0 has no name, so other nodes announce it as "?".
     acquire(&rig.locks(), of_node(1)).release_blocking().unwrap();
-    let asks_one = Config::cluster(vec![local(rig.cluster().ports()[1])]);
+    let second_node_only = Config::cluster(vec![local(rig.cluster().ports()[1])]);
     let locks = |config: Config| {
         let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
         leasehold_core::Locks::builder(engine).build()
     };
-    acquire(&locks(asks_one.clone()), of_node(1)).release_blocking().unwrap();
-    let error = locks(asks_one.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
+    acquire(&locks(second_node_only.clone()), of_node(1)).release_blocking().unwrap();
+    let error = locks(second_node_only.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("cluster-announce-hostname"), "{error}");
-    // No node announces an endpoint: clients use the host of the node that they asked.
+    // No node announces an endpoint: clients use the host of the node that answered.
     for node in 0..2 {
         rig.cluster()
             .command(node, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
     }
     for node in 0..2 {
-        acquire(&locks(asks_one.clone()), of_node(node)).release_blocking().unwrap();
+        acquire(&locks(second_node_only.clone()), of_node(node)).release_blocking().unwrap();
     }
-    // The same holds for the target of a redirection.
+    // The target of a redirection has no endpoint either.
     let engine = rig.engine();
     rig.run(async {
         let name = of_node(0);
-        let (slot, _, to) = rig.ends(name);
-        let grant = held(&engine, &rig.claim(name)).await;
+        let (slot, _, to) = rig.slot_and_nodes(name);
+        let grant = granted(&engine, &rig.claim(name)).await;
         rig.cluster().migrate_slot(slot, to).unwrap();
-        let said = engine.claim(&rig.claim(name), How::Create).await.unwrap();
-        assert!(matches!(said, leasehold_core::Answer::Waiting(_)), "{said:?} beside {grant:?}");
+        let answer = engine.claim(&rig.claim(name), How::Create).await.unwrap();
+        assert!(matches!(answer, leasehold_core::Answer::Waiting(_)), "{answer:?} beside {grant:?}");
     });
 }
 
-/// Behind address translation: the announced addresses are not reachable from here.
+/// As behind address translation: the announced addresses are unreachable from the client.
 #[test]
-fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
+fn an_address_map_replaces_unreachable_announced_addresses() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let ports = rig.cluster().ports();
-    let doors: Vec<_> = ports.iter().map(|&port| Proxy::start(port)).collect();
-    for (node, door) in doors.iter().enumerate() {
+    let proxies: Vec<_> = ports.iter().map(|&port| Proxy::start(port)).collect();
+    for (node, proxy) in proxies.iter().enumerate() {
         rig.cluster().announce_address(node, "127.9.9.9");
-        rig.cluster().announce_port(node, door.port());
+        rig.cluster().announce_port(node, proxy.port());
     }
     let seeds = vec![local(ports[0])];
     rig.config = Config::cluster(seeds.clone()).connect_timeout(Duration::from_secs(2));
     let error = rig.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
     assert!(error.to_string().contains("127.9.9.9") && error.to_string().contains("map"), "{error}");
-    let pairs = doors.iter().map(|door| format!("127.9.9.9:{}=127.0.0.1:{}", door.port(), door.port()));
+    let pairs = proxies.iter().map(|proxy| format!("127.9.9.9:{}=127.0.0.1:{}", proxy.port(), proxy.port()));
     let map = AddressMap::parse(&pairs.collect::<Vec<_>>().join(",")).unwrap();
     rig.config = Config::cluster(seeds).map(map);
     let locks = rig.locks();
@@ -155,9 +154,9 @@ fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
 }
 
 #[test]
-fn a_slot_without_an_owner_is_told_and_served_again_once_it_has_one() {
+fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, owner, _) = rig.ends("a");
+    let (slot, owner, _) = rig.slot_and_nodes("a");
     let engine = rig.engine();
     rig.run(async {
         Inspect::ping(&*engine).await.unwrap();
@@ -169,22 +168,23 @@ fn a_slot_without_an_owner_is_told_and_served_again_once_it_has_one() {
         }
         rig.cluster().own_slot(slot, 1 - owner);
         rig.cluster().settle();
-        held(&engine, &rig.claim("a")).await;
+        granted(&engine, &rig.claim("a")).await;
     });
 }
 
-/// Half of the nodes are gone, so the rest is no majority.
+/// Half of the nodes are dead, so the others are no majority.
 #[test]
-fn a_cluster_without_a_majority_grants_nothing_and_says_so() {
+fn a_cluster_without_a_majority_refuses_claims() {
     let rig = ClusterRig::with(4, 0, &[]);
     let engine = rig.engine();
-    let name = (0..40).map(|number| format!("n{number}")).find(|name| rig.ends(name).1 == 3).unwrap();
+    let name =
+        (0..40).map(|number| format!("n{number}")).find(|name| rig.slot_and_nodes(name).1 == 3).unwrap();
     rig.run(async {
-        held(&engine, &rig.claim(&name)).await;
+        granted(&engine, &rig.claim(&name)).await;
         rig.cluster().kill(0);
         rig.cluster().kill(1);
-        rig.until("the others know", || {
-            rig.cluster().answer(3, &["GET", "lock:x"]).is_err_and(|said| said.starts_with("CLUSTERDOWN"))
+        rig.until("the other nodes report CLUSTERDOWN", || {
+            rig.cluster().answer(3, &["GET", "lock:x"]).is_err_and(|answer| answer.starts_with("CLUSTERDOWN"))
         });
         let error = engine.claim(&rig.claim(&name), How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Retry, "{error:?}");
@@ -198,21 +198,21 @@ fn a_cluster_without_a_majority_grants_nothing_and_says_so() {
 #[test]
 fn nodes_come_and_go() {
     let rig = ClusterRig::with(2, 0, &[]);
-    let (slot, from, _) = rig.ends("{x}");
+    let (slot, from, _) = rig.slot_and_nodes("{x}");
     let engine = rig.engine();
     let locks = rig.locks();
     let guard = acquire(&locks, "{x}held");
     rig.run(async {
-        let grant = held(&engine, &rig.claim("{x}")).await;
+        let grant = granted(&engine, &rig.claim("{x}")).await;
         let new = rig.cluster().add();
         rig.cluster().migrate_slot(slot, new).unwrap();
-        let said = engine.claim(&rig.claim("{x}"), How::Create).await;
-        assert!(matches!(said, Ok(leasehold_core::Answer::Waiting(_))), "{said:?} beside {grant:?}");
+        let answer = engine.claim(&rig.claim("{x}"), How::Create).await;
+        assert!(matches!(answer, Ok(leasehold_core::Answer::Waiting(_))), "{answer:?} beside {grant:?}");
         rig.cluster().migrate_slot(slot, from).unwrap();
         rig.cluster().forget(new);
         rig.cluster().settle();
-        let said = engine.claim(&rig.claim("{x}"), How::Create).await;
-        assert!(matches!(said, Ok(leasehold_core::Answer::Waiting(_))), "{said:?}");
+        let answer = engine.claim(&rig.claim("{x}"), How::Create).await;
+        assert!(matches!(answer, Ok(leasehold_core::Answer::Waiting(_))), "{answer:?}");
         Inspect::list(&*engine, "").await.unwrap();
     });
     assert!(guard.check());
@@ -220,7 +220,7 @@ fn nodes_come_and_go() {
 }
 
 #[test]
-fn operators_see_and_break_what_all_nodes_have() {
+fn operators_can_list_and_break_holds_of_all_nodes() {
     let rig = ClusterRig::with(3, 0, &[]);
     let locks = rig.locks();
     let guards: Vec<_> = (0..30).map(|number| acquire(&locks, &format!("n{number}"))).collect();
@@ -242,7 +242,7 @@ fn operators_see_and_break_what_all_nodes_have() {
 }
 
 #[test]
-fn a_node_of_a_cluster_is_refused_by_the_url_of_a_server_alone() {
+fn a_cluster_node_is_refused_by_a_plain_url() {
     let rig = ClusterRig::with(2, 0, &[]);
     let port = rig.cluster().ports()[0];
     let mut one = Rig::new();

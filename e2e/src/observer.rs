@@ -1,0 +1,91 @@
+//! The holders and waiters as the server reports them: an admin client polls the server, and the answers are added to
+//! the history at the end.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{JoinHandle, sleep, spawn},
+    time::Duration,
+};
+
+use leasehold_core::{Locks, View};
+use leasehold_testkit::history::{AttemptId, Held, Recorder, What, now_nanos};
+use tokio::runtime::Runtime;
+
+use crate::task::LOCKS;
+
+/// The pause between two polls of all names.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// An owner text with the attempt id, so that a report of the server can be attributed to its attempt. Requests with
+/// different owners share no hold.
+#[must_use]
+pub fn owner_of(attempt: AttemptId) -> String {
+    format!("attempt {attempt:x}")
+}
+
+fn attempt_of(owner: &str) -> Option<AttemptId> {
+    AttemptId::from_str_radix(owner.strip_prefix("attempt ")?, 16).ok()
+}
+
+/// A thread with an admin client that polls the server.
+pub struct Observer {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Observation>>,
+}
+
+/// One answer, with the times of the request and of the reply.
+struct Observation {
+    at: u64,
+    until: u64,
+    lock: &'static str,
+    view: View,
+}
+
+impl Observer {
+    /// Starts the thread.
+    #[must_use]
+    pub fn begin(locks: Locks, runtime: Runtime) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&ends);
+        let thread = spawn(move || {
+            let mut observations = Vec::new();
+            while !ended.load(Relaxed) {
+                for lock in LOCKS {
+                    let at = now_nanos();
+                    // An unreachable server gives no answer.
+                    if let Ok(view) = runtime.block_on(locks.show(lock)) {
+                        observations.push(Observation { at, until: now_nanos(), lock, view });
+                    }
+                }
+                sleep(INTERVAL);
+            }
+            observations
+        });
+        Self { ends, thread }
+    }
+
+    /// Stops, and records the answers: the holders with their tokens, and the waiters whose requests carry attempt ids.
+    ///
+    /// # Panics
+    /// When the thread panicked.
+    pub fn record(self, recorder: &Recorder) {
+        self.ends.store(true, Relaxed);
+        let observations = self.thread.join().expect("the observer does not panic");
+        for observation in observations {
+            let mut holders = Vec::new();
+            for holder in &observation.view.holders {
+                // The latest possible end, because it is counted from the reply.
+                let expires = holder.remaining.map(|left| observation.until + left.as_nanos() as u64);
+                let attempt = attempt_of(&holder.owner).unwrap_or(0);
+                holders.extend(holder.token.map(|token| Held { attempt, token: Some(token), expires }));
+            }
+            let waiters =
+                observation.view.waiters.iter().filter_map(|waiter| attempt_of(&waiter.owner)).collect();
+            let what = What::Truth { until: observation.until, holders, waiters };
+            recorder.note_lock(observation.at, observation.lock, what);
+        }
+    }
+}
