@@ -10,7 +10,7 @@ use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Line
 use crate::{
     row::ClientId,
     slots::Slots,
-    step::{Changes, Outgoing, Snapshot, Verb},
+    step::{Changes, PeerNotification, Snapshot, Verb},
 };
 
 /// A note in the guarantee of every server: the server's own clock ends the leases.
@@ -50,11 +50,11 @@ pub(crate) struct QueueEntry {
 
 /// The state of waiting claims.
 #[derive(Debug, Default)]
-pub(crate) struct Spoken {
+pub(crate) struct Refreshed {
     /// For each claim: its current state, if its row still exists.
-    pub(crate) stands: Vec<Option<Timed<i16>>>,
-    /// Where the database notifies clients: the result of [`lapses`](Database::lapses).
-    pub(crate) lapses: Vec<(Name, i64)>,
+    pub(crate) states: Vec<Option<Timed<i16>>>,
+    /// Where the database notifies clients: the result of [`expiries`](Database::expiries).
+    pub(crate) expiries: Vec<(Name, i64)>,
     /// How many claims wait ahead of the first of them.
     pub(crate) ahead: u32,
 }
@@ -138,7 +138,7 @@ pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
 }
 
 /// The error for a row with values that leasehold does not write: somebody changed the tables or their rows.
-pub(crate) fn unlike(column: &str, why: &str) -> Failed {
+pub(crate) fn bad_value(column: &str, why: &str) -> Failed {
     Failed::new(
         Fault::Misconfigured,
         format!(
@@ -190,26 +190,26 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>>;
 
     /// Extends the queue entries of waiting claims, and returns their state.
-    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken>;
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed>;
 
     /// For each of these names that is held: in how many microseconds the first of its holds ends, unless it is
     /// extended. Not called where the database notifies clients.
-    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
+    fn expiries<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
 
     /// Whether the database notifies clients of their grants. Otherwise they poll.
-    fn tells(&self) -> bool {
+    fn notifies(&self) -> bool {
         false
     }
 
     /// Whether notifications arrive at present. Otherwise waiting claims are polled more often.
-    fn hears(&self) -> bool {
+    fn is_listening(&self) -> bool {
         true
     }
 
     /// The unconfirmed grants to waiting claims of this client, and the times at which names held by nobody become
     /// free, where one of its claims is the head of the queue. Cheap, because it is called several times a second.
     /// Not called where the database notifies clients.
-    fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>>;
+    fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>>;
 
     /// Returns when something changed since the last return, where the database can report changes.
     fn changed(&self) -> BoxFuture<'_, ()> {
@@ -224,18 +224,18 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// Stops notifications to this client, which then polls for its claims from time to time (`asleep`), or starts
     /// them again.
-    fn doze(&self, asleep: bool) {
+    fn set_asleep(&self, asleep: bool) {
         let _ = asleep;
     }
 
     /// Closes all idle connections.
-    fn let_go(&self) -> BoxFuture<'_, ()> {
+    fn close_idle(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
     /// Called every second: releases what is not needed, such as the subscription to notifications while no claim of
     /// this client `waits`.
-    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+    fn close_unused(&self, waits: bool) -> BoxFuture<'_, ()> {
         let _ = waits;
         Box::pin(std::future::ready(()))
     }

@@ -82,33 +82,33 @@ mod tests {
     use super::*;
 
     /// The level and the text of the guarantee, with all other settings as recommended.
-    fn judged(said: &[(&str, &str)]) -> (Level, String) {
+    fn judged(settings: &[(&str, &str)]) -> (Level, String) {
         let durable = [(FLUSH, "1"), (DOUBLEWRITE, "ON"), ("log_bin", "ON"), (SYNC_LOG, "1")];
-        let guarantee = guarantee(&Server::of(&[&durable, said].concat()));
+        let guarantee = guarantee(&Server::of(&[&durable, settings].concat()));
         (guarantee.level, guarantee.to_string())
     }
 
     #[test]
     fn who_sees_no_replica_is_believed_only_where_it_would_see_them() {
         let counted = |seen, sees| judged(&[("binlog_dumps", seen), ("sees_processes", sees)]);
-        let (level, said) = counted("0", "0");
-        assert!(level == Level::LeaseBounded && said.contains("the right PROCESS"), "{said}");
-        let (level, said) = counted("0", "1");
-        assert!(level == Level::LeaseBounded && !said.contains("replica"), "{said}");
+        let (level, notes) = counted("0", "0");
+        assert!(level == Level::LeaseBounded && notes.contains("the right PROCESS"), "{notes}");
+        let (level, notes) = counted("0", "1");
+        assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");
         for sees in ["0", "1"] {
-            let (level, said) = counted("1", sees);
-            assert!(level == Level::BestEffort && said.contains("not waited for"), "{said}");
+            let (level, notes) = counted("1", sees);
+            assert!(level == Level::BestEffort && notes.contains("not waited for"), "{notes}");
         }
         // MariaDB reports the number itself.
-        let (level, said) =
+        let (level, notes) =
             judged(&[("slaves_connected", "0"), ("binlog_dumps", "0"), ("sees_processes", "0")]);
-        assert!(level == Level::LeaseBounded && !said.contains("replica"), "{said}");
+        assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");
     }
 
     #[test]
     fn a_member_of_a_group_promises_what_another_may_not_know() {
         assert_eq!(judged(&[(GROUP, ""), ("slaves_connected", "0")]).0, Level::LeaseBounded);
-        let (level, said) = judged(&[(GROUP, "3e11fa47"), ("slaves_connected", "0")]);
-        assert!(level == Level::BestEffort && said.contains(GROUP), "{said}");
+        let (level, notes) = judged(&[(GROUP, "3e11fa47"), ("slaves_connected", "0")]);
+        assert!(level == Level::BestEffort && notes.contains(GROUP), "{notes}");
     }
 }

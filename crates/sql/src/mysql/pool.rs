@@ -74,18 +74,18 @@ impl Pool {
             let now = self.clock.now();
             let idle = {
                 let mut idle = lock_of(&self.idle);
-                idle.retain(|conn| now < conn.spoke.after(IDLE));
+                idle.retain(|conn| now < conn.last_answer.after(IDLE));
                 // The one used last: the others may stay silent, and be closed.
                 idle.pop()
             };
             let mut conn = match idle {
                 Some(conn) => conn,
                 None => match self.open(absent).await {
-                    Err(full) if full.fault == Fault::Full => self.one_of_ours().await.ok_or(full)?,
+                    Err(full) if full.fault == Fault::Full => self.wait_for_idle().await.ok_or(full)?,
                     opened => opened?,
                 },
             };
-            if now < conn.spoke.after(TRUSTED) || conn.answers_soon().await {
+            if now < conn.last_answer.after(TRUSTED) || conn.answers_soon().await {
                 return Ok(Lent { conn, pool: self, _room: room });
             }
         }
@@ -109,7 +109,7 @@ impl Pool {
 
     /// Where the server accepts no more connections, waits for one that another request of ours uses right now: a
     /// missing connection must not let a hold expire or a release fail.
-    async fn one_of_ours(&self) -> Option<Conn> {
+    async fn wait_for_idle(&self) -> Option<Conn> {
         if CONNECTIONS - 1 == self.room.available_permits() {
             return None;
         }
@@ -126,7 +126,7 @@ impl Pool {
     }
 
     /// Closes all idle connections.
-    pub(super) fn let_go(&self) {
+    pub(super) fn close_idle(&self) {
         lock_of(&self.idle).clear();
     }
 
@@ -162,7 +162,7 @@ impl Lent<'_> {
             return Err(replaced());
         }
         if !conn.is_closed() {
-            conn.spoke = pool.clock.now();
+            conn.last_answer = pool.clock.now();
             lock_of(&pool.idle).push(conn);
             pool.returned.notify_one();
         }

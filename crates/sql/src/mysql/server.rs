@@ -18,8 +18,8 @@ impl Server {
     }
 
     #[cfg(test)]
-    pub(super) fn of(said: &[(&str, &str)]) -> Self {
-        Self(said.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
+    pub(super) fn of(values: &[(&str, &str)]) -> Self {
+        Self(values.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
@@ -73,8 +73,8 @@ pub(super) fn replica() -> Failed {
 mod tests {
     use super::*;
 
-    fn server(said: &[(&str, &str)]) -> Server {
-        Server::of(said)
+    fn server(values: &[(&str, &str)]) -> Server {
+        Server::of(values)
     }
 
     #[test]
@@ -86,8 +86,9 @@ mod tests {
         assert_ne!(mysql("62"), mysql("63"));
         let uuid = uuid("62");
         let member = |number, on| {
-            let said = [("server_id", number), ("wsrep_on", on), ("wsrep_cluster_state_uuid", uuid.as_str())];
-            server(&said).identity()
+            let values =
+                [("server_id", number), ("wsrep_on", on), ("wsrep_cluster_state_uuid", uuid.as_str())];
+            server(&values).identity()
         };
         assert_eq!(member("1", "ON"), member("2", "ON"));
         assert_ne!(member("1", "OFF"), member("2", "OFF"));
@@ -96,8 +97,8 @@ mod tests {
     #[test]
     fn what_is_only_read_is_refused() {
         assert!(server(&[("read_only", "OFF")]).writable().is_ok());
-        for said in [("read_only", "ON"), ("innodb_read_only", "ON"), ("read_only", "1")] {
-            assert_eq!(server(&[said]).writable().unwrap_err().fault, Fault::Refused);
+        for value in [("read_only", "ON"), ("innodb_read_only", "ON"), ("read_only", "1")] {
+            assert_eq!(server(&[value]).writable().unwrap_err().fault, Fault::Refused);
         }
     }
 }

@@ -6,9 +6,9 @@ use tokio_postgres::{Error, Row, types::ToSql};
 use super::{
     conn::Conn,
     error::{At, is_busy, sort},
+    notification_text,
     rows::{claim_row, client_number, column, lock_row},
     statements::{CLAIMS, LOCK, LOCK_NEW, Sql, WRITE},
-    told,
 };
 use crate::{
     database::{Failed, Timed},
@@ -34,9 +34,9 @@ const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
     let before = |error: Error| sort(&error, At::Before);
     conn.prepare(&STATEMENTS).await.map_err(before)?;
-    let begin = if conn.keeps() { BEGIN } else { BEGIN_ANYWHERE };
+    let begin = if conn.keeps_session() { BEGIN } else { BEGIN_ANYWHERE };
     let mut snapshot = read_or_make(conn, name.as_str(), begin).await;
-    if conn.keeps() && snapshot.as_ref().is_err_and(is_busy) {
+    if conn.keeps_session() && snapshot.as_ref().is_err_and(is_busy) {
         conn.run("ROLLBACK").await.map_err(before)?;
         snapshot = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
     }
@@ -90,7 +90,7 @@ async fn write(conn: &Conn, name: &str, done: &Changes) -> Result<(), Failed> {
         return conn.run("COMMIT").await.map_err(|error| sort(&error, At::Before));
     }
     // A commit with notifications waits for a lock that is shared by the whole server.
-    let waits = conn.keeps() && !done.told.is_empty();
+    let waits = conn.keeps_session() && !done.notifications.is_empty();
     let patient = async { if waits { conn.run(PATIENCE).await } else { Ok(()) } };
     let (patient, wrote, ended) = tokio::join!(biased; patient, put(conn, name, done), conn.run("COMMIT"));
     patient.and(wrote).and(ended).map_err(|error| sort(&error, At::Commit))
@@ -112,8 +112,12 @@ async fn put(conn: &Conn, name: &str, done: &Changes) -> Result<(), Error> {
     }
     let put = &done.put;
     let dropped: Vec<&[u8]> = done.drop.iter().map(|id| id.0.as_slice()).collect();
-    let channels: Vec<String> = done.told.iter().map(|told| told::channel(told.client)).collect();
-    let said: Vec<String> = done.told.iter().map(told::write).collect();
+    let channels: Vec<String> = done
+        .notifications
+        .iter()
+        .map(|notification| notification_text::channel(notification.client))
+        .collect();
+    let payloads: Vec<String> = done.notifications.iter().map(notification_text::write).collect();
     let given: [&(dyn ToSql + Sync); 32] = [
         &name,
         &token,
@@ -146,7 +150,7 @@ async fn put(conn: &Conn, name: &str, done: &Changes) -> Result<(), Error> {
         &all(put, |row| client_number(row.client)),
         &dropped,
         &channels,
-        &said,
+        &payloads,
     ];
     conn.query(&WRITE, &given).await.map(drop)
 }

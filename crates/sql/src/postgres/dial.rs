@@ -83,12 +83,12 @@ async fn serves(
     let (client, mut link) = driver.connect_raw(stream, NoEncryption).await.map_err(failed)?;
     if server.writes {
         let asked = pin!(client.simple_query("SHOW transaction_read_only"));
-        let said = match select(asked, &mut link).await {
-            Either::Left((said, _)) => said.map_err(failed)?,
+        let reply = match select(asked, &mut link).await {
+            Either::Left((reply, _)) => reply.map_err(failed)?,
             Either::Right(_) => return Err(Failed::new(Fault::Retry, "it closed the connection")),
         };
-        let only = |said: &SimpleQueryMessage| matches!(said, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
-        if said.iter().any(only) {
+        let only = |reply: &SimpleQueryMessage| matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
+        if reply.iter().any(only) {
             return Err(Failed::new(Fault::Retry, "it is only read, as a replica is: name the primary"));
         }
     }
@@ -118,7 +118,7 @@ async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Fa
             // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| by_tls(&error.to_string()))?;
-                tracing::debug!("{} is connected to without TLS: {}", server.place, failed.message);
+                tracing::debug!("{} is connected to without TLS: {}", server.address, failed.message);
                 let (stream, near) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
                 Ok(plain(stream, near))
             }

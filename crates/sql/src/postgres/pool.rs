@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long a connection stays idle before it is closed, unless it is the only one.
-const REST: Duration = Duration::from_secs(4);
+const IDLE: Duration = Duration::from_secs(4);
 
 pub(crate) struct Pool {
     pub(crate) config: Config,
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     /// Notified when a connection becomes idle or is closed.
     returned: Notify,
     /// Receives the notifications of all connections.
-    hears: Weak<dyn NotificationHandler>,
+    handler: Weak<dyn NotificationHandler>,
 }
 
 /// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
@@ -46,7 +46,7 @@ pub(crate) struct Lent<'a> {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config, hears: Weak<dyn NotificationHandler>) -> Arc<Self> {
+    pub(crate) fn new(config: Config, handler: Weak<dyn NotificationHandler>) -> Arc<Self> {
         let (contact, idle, lineage, slots, returned) = Default::default();
         Arc::new(Self {
             config,
@@ -56,7 +56,7 @@ impl Pool {
             lineage,
             slots,
             returned,
-            hears,
+            handler,
         })
     }
 
@@ -67,12 +67,12 @@ impl Pool {
 
     pub(crate) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
         // The listening connection only where no other one is idle.
-        self.lend(absent, |idle| deaf(idle).or(idle.len().checked_sub(1))).await
+        self.lend(absent, |idle| not_listening(idle).or(idle.len().checked_sub(1))).await
     }
 
     /// A connection that does not listen: notifications do not arrive during a transaction.
-    pub(crate) async fn deaf(&self) -> Result<Lent<'_>, Failed> {
-        self.lend(Absent::Make, deaf).await
+    pub(crate) async fn not_listening(&self) -> Result<Lent<'_>, Failed> {
+        self.lend(Absent::Make, not_listening).await
     }
 
     /// The listening connection, if it is idle.
@@ -104,7 +104,7 @@ impl Pool {
             }
             Some((conn, _)) => conn,
             None => match self.open(absent).await {
-                Err(full) if full.fault == Fault::Full => self.any_of_ours().await.ok_or(full)?,
+                Err(full) if full.fault == Fault::Full => self.any_existing().await.ok_or(full)?,
                 opened => opened?,
             },
         };
@@ -112,7 +112,7 @@ impl Pool {
     }
 
     async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
-        let opened = Conn::open(&self.config, absent, Weak::clone(&self.hears)).await;
+        let opened = Conn::open(&self.config, absent, Weak::clone(&self.handler)).await;
         let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
         self.contact.made();
         self.leads_to(&conn);
@@ -121,7 +121,7 @@ impl Pool {
 
     /// Where the server accepts no more connections, any existing one has to do, whatever else it is kept for: a
     /// missing connection must not let a hold expire or a release fail.
-    async fn any_of_ours(&self) -> Option<Conn> {
+    async fn any_existing(&self) -> Option<Conn> {
         let free = || lock_of(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_differ());
         if let Some(conn) = free() {
             return Some(conn);
@@ -143,19 +143,19 @@ impl Pool {
     }
 
     /// Closes all idle connections, without a report to the listener.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn close_idle(&self) {
         for (conn, _) in lock_of(&self.idle).drain(..) {
-            conn.hush();
+            conn.suppress_report();
         }
     }
 
     /// Closes connections that were idle for long, except for one: the listening one, or the one used last.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn close_unused(&self) {
         let mut idle = lock_of(&self.idle);
         let now = runtime::now();
         let stays = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
         let mut at = 0..;
-        idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < REST);
+        idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < IDLE);
     }
 
     /// Where another server answers now, connections to its predecessor are useless.
@@ -179,7 +179,7 @@ impl Pool {
 }
 
 /// The connection used last among those that do not listen.
-fn deaf(idle: &[(Conn, Instant)]) -> Option<usize> {
+fn not_listening(idle: &[(Conn, Instant)]) -> Option<usize> {
     idle.iter().rposition(|(conn, _)| !conn.listens())
 }
 
@@ -199,7 +199,7 @@ impl Lent<'_> {
         }
         lock_of(&pool.idle).push((conn, runtime::now()));
         pool.returned.notify_one();
-        pool.rest();
+        pool.close_unused();
         Ok(())
     }
 }

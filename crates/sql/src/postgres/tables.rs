@@ -36,11 +36,11 @@ pub(crate) const OWN_PATH_ONCE: &str = "SET LOCAL search_path = pg_catalog, pg_t
 
 /// Asks for the schema of the tables, the schema in which they would be created, and one setting of ours, to detect a
 /// pooler that drops it.
-const PLACE: &str = include_str!("sql/place.sql");
+const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
 /// Asks for what the tables say about themselves, and for the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
 /// Asks for the definition of the tables.
-const MADE: &str = include_str!("sql/made.sql");
+const DEFINITIONS: &str = include_str!("sql/definitions.sql");
 
 /// The columns that are read and written, per table.
 const COLUMNS: [(&str, Columns); 3] = [
@@ -81,51 +81,52 @@ pub(crate) struct Tables {
 impl Tables {
     /// Finds the tables; creates missing ones if `absent` says so.
     pub(crate) async fn find(conn: &Conn, config: &Config, absent: Absent) -> Result<Option<Self>, Failed> {
-        let begin = if conn.keeps() { "SELECT 1" } else { "BEGIN" };
-        let path = if conn.keeps() { OWN_PATH } else { OWN_PATH_ONCE };
+        let begin = if conn.keeps_session() { "SELECT 1" } else { "BEGIN" };
+        let path = if conn.keeps_session() { OWN_PATH } else { OWN_PATH_ONCE };
         let given: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
-        let (begun, place, own) =
-            tokio::join!(biased; conn.run(begin), conn.ask(PLACE, &given), conn.run(path));
+        let (begun, found, own) =
+            tokio::join!(biased; conn.run(begin), conn.ask(FIND_SCHEMA, &given), conn.run(path));
         let before = |error| sort(&error, At::Before);
         begun.map_err(before)?;
-        let place = place.map_err(before)?;
+        let found = found.map_err(before)?;
         own.map_err(before)?;
-        let found = Self::in_place(conn, place.first(), config.table_owner.as_deref(), absent).await;
-        if !conn.keeps() {
-            let end = if found.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let tables = Self::in_schema(conn, found.first(), config.table_owner.as_deref(), absent).await;
+        if !conn.keeps_session() {
+            let end = if tables.is_ok() { "COMMIT" } else { "ROLLBACK" };
             conn.run(end).await.map_err(before)?;
         }
-        found
+        tables
     }
 
-    async fn in_place(
+    async fn in_schema(
         conn: &Conn,
-        place: Option<&Row>,
+        found: Option<&Row>,
         owner: Option<&str>,
         absent: Absent,
     ) -> Result<Option<Self>, Failed> {
-        let place = place.ok_or_else(foreign)?;
-        let (there, here): (Option<&str>, Option<&str>) = (text(place, 0)?, text(place, 1)?);
-        if conn.keeps() && text(place, 2)? != Some(super::conn::LOCK_LIMIT) {
+        let found = found.ok_or_else(foreign)?;
+        let (existing, default): (Option<&str>, Option<&str>) = (text(found, 0)?, text(found, 1)?);
+        if conn.keeps_session() && text(found, 2)? != Some(super::conn::LOCK_LIMIT) {
             return Err(pooler());
         }
-        let Some(schema) = there.or(here) else {
+        let Some(schema) = existing.or(default) else {
             return Err(Failed::new(
                 Fault::Misconfigured,
                 "its tables are not there, and no schema is there to make them in: name one with schema=",
             ));
         };
         let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
-        if there.is_none() {
+        if existing.is_none() {
             if absent == Absent::Leave {
                 return Ok(None);
             }
             make(conn, &quoted).await?;
         }
         let before = |error| sort(&error, At::Before);
-        let made = conn.ask(MADE, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
+        let definitions =
+            conn.ask(DEFINITIONS, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
         // Reading a view would execute code of another user.
-        check_trust(&made)?;
+        check_trust(&definitions)?;
         let meta = about(&quoted, META);
         let (meta, left) = tokio::join!(biased; conn.ask(&meta, &[]), conn.ask(SLOTS.text, &[]));
         // A user without the right to read this does without.
@@ -138,7 +139,7 @@ impl Tables {
         if lineage.is_none() && absent == Absent::Make {
             return Err(replica());
         }
-        check_columns(&made)?;
+        check_columns(&definitions)?;
         Ok(Some(Self { lineage, slots, texts: texts(|text| about(&quoted, text)) }))
     }
 }
@@ -166,7 +167,7 @@ fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
 /// Creates the tables. Several clients may do so at once; they wait for each other for longer than for a row.
 async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     let schema = about(quoted, SCHEMA);
-    let (begin, end) = if conn.keeps() { ("BEGIN;", "COMMIT;") } else { ("", "") };
+    let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };
     let text = format!(
         "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock(7810210); {schema} {end}"
     );
@@ -183,8 +184,8 @@ async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
 }
 
 /// Checks that the tables do only what leasehold writes to them, whatever rights other users of this database have.
-fn check_trust(made: &[Row]) -> Result<(), Failed> {
-    for row in made {
+fn check_trust(definitions: &[Row]) -> Result<(), Failed> {
+    for row in definitions {
         let table = text(row, 0)?.unwrap_or_default();
         let flag = |at| row.try_get::<_, bool>(at).map_err(|_| foreign());
         if !flag(1)? {
@@ -208,10 +209,10 @@ fn check_trust(made: &[Row]) -> Result<(), Failed> {
 }
 
 /// Checks that the tables have exactly the columns that are read and written.
-fn check_columns(made: &[Row]) -> Result<(), Failed> {
+fn check_columns(definitions: &[Row]) -> Result<(), Failed> {
     for (table, columns) in COLUMNS {
         let is_it = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
-        let Some(row) = made.iter().find(is_it) else {
+        let Some(row) = definitions.iter().find(is_it) else {
             return Err(wrong(table, "is not there: run what `leasehold schema` prints"));
         };
         let mut has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;

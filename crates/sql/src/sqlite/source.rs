@@ -44,8 +44,8 @@ impl Source for File {
         begun.map(|()| micros(self.clock.now()))
     }
 
-    fn ring(&self) {
-        file_watch::ring(&self.path);
+    fn wake_others(&self) {
+        file_watch::wake_others(&self.path);
     }
 }
 

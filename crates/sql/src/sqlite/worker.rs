@@ -40,13 +40,13 @@ pub(super) trait Source: Send + 'static {
     fn begin(&mut self, file: &mut Option<Opened>, need: Need) -> Result<i64, Failed>;
 
     /// Signals other processes to check for grants to their claims.
-    fn ring(&self);
+    fn wake_others(&self);
 }
 
 impl Worker {
     pub(super) fn start(source: impl Source) -> io::Result<Self> {
         let (jobs, orders) = channel();
-        runtime::thread("leasehold-sqlite", move || keep_on(&orders, source))?;
+        runtime::thread("leasehold-sqlite", move || run_restarting(&orders, source))?;
         Ok(Self { jobs })
     }
 
@@ -64,10 +64,10 @@ impl Worker {
             }
             let done = scope.map_err(Clone::clone).and_then(work);
             let failed = done.as_ref().err().cloned();
-            let tell = Box::new(move |committed: &Result<(), Failed>| {
+            let report = Box::new(move |committed: &Result<(), Failed>| {
                 let _ = tx.send(committed.clone().and(done));
             });
-            After { failed, tell }
+            After { failed, report }
         });
         let ended = || {
             Failed::new(Fault::Unknown, "the thread of the database met a bug, and nobody knows what it did")
@@ -86,7 +86,7 @@ fn late(need: Need) -> Failed {
 }
 
 /// Restarts after a panic, with the database opened again; the callers of the affected jobs get no answer.
-fn keep_on(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
+fn run_restarting(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
     while catch_unwind(AssertUnwindSafe(|| run(orders, &mut source))).is_err() {
         tracing::error!("the thread of the database met a bug and goes on: please report what it said");
     }
@@ -106,7 +106,7 @@ fn run(orders: &Receiver<(Need, Job)>, source: &mut impl Source) {
             let begun = source.begin(&mut file, need);
             match (begun, &file) {
                 (Ok(now), Some(opened)) => {
-                    if !together(opened, now, jobs, || source.ring()) {
+                    if !together(opened, now, jobs, || source.wake_others()) {
                         file = None;
                     }
                 }
@@ -124,6 +124,6 @@ fn run(orders: &Receiver<(Need, Job)>, source: &mut impl Source) {
 
 fn refuse(jobs: impl Iterator<Item = Job>, failed: &Failed) {
     for job in jobs {
-        (job(Err(failed)).tell)(&Ok(()));
+        (job(Err(failed)).report)(&Ok(()));
     }
 }

@@ -23,9 +23,9 @@ struct Thing {
 }
 
 /// The objects with the names of our tables, and those attached to our tables.
-pub(super) struct Made(Vec<Thing>);
+pub(super) struct Definitions(Vec<Thing>);
 
-impl Made {
+impl Definitions {
     pub(super) fn read(connection: &Connection) -> Result<Self, Error> {
         let mut found = connection.prepare(FOUND)?;
         let thing = |row: &rusqlite::Row<'_>| {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_we_make_is_ours_and_comments_do_not_count() {
-        Made::ours().unwrap().check_words().unwrap();
+        Definitions::ours().unwrap().check_words().unwrap();
         assert_eq!(words("a -- b\n (c/*, d*/,\te)"), ["a", "(", "c", ",", "e", ")"]);
     }
 

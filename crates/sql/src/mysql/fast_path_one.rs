@@ -6,7 +6,7 @@ use super::{
     conn::Set,
     database::Mysql,
     error::Commits,
-    quick::first,
+    fast_path::first,
     statements::{CLAIM_ONE, RELEASE_ONE},
     text::{bytes, words},
 };

@@ -41,7 +41,7 @@ const TABLES: [(&str, Columns, &str); 3] = [
 ];
 
 /// The definitions found under the names of our tables.
-pub(super) struct Made {
+pub(super) struct Definitions {
     /// Per table: its kind.
     tables: Vec<(String, String)>,
     /// Per column: its table, its name, its type.
@@ -51,7 +51,7 @@ pub(super) struct Made {
     triggers: Vec<(String, String)>,
 }
 
-impl Made {
+impl Definitions {
     /// How many statements read it.
     pub(super) const ASKED: usize = 4;
 
