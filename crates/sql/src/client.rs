@@ -368,7 +368,7 @@ impl Client {
     pub(crate) async fn end_expired(&self, names: impl Iterator<Item = &Name>) {
         let all = names.map(|name| self.apply(name, &Verb::Settle));
         for failed in futures_util::future::join_all(all).await.into_iter().filter_map(Result::err) {
-            tracing::debug!(%failed, "what is over could not be ended");
+            tracing::debug!(%failed, "expired claims and holds could not be ended");
         }
     }
 
@@ -384,7 +384,10 @@ pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) ->
 }
 
 fn slow() -> Renewed {
-    Renewed::Unknown(EngineError::new(Fault::Unknown, "the row of the name is locked by others for long"))
+    Renewed::Unknown(EngineError::new(
+        Fault::Unknown,
+        "other clients have locked the row of the name for long",
+    ))
 }
 
 /// A claim whose statement has no answer may have been granted.
@@ -402,7 +405,7 @@ fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
 }
 
 pub(crate) fn unreadable() -> EngineError {
-    EngineError::new(Fault::Internal, "the answer of the database is of another kind than the question")
+    EngineError::new(Fault::Internal, "the reply of the database does not match the request")
 }
 
 pub(crate) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

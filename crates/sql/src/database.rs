@@ -16,7 +16,7 @@ use crate::{
 /// A note in the guarantee of every server: the server's own clock ends the leases.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) const CLOCK: &str =
-    "set the clock of the database forward and leases end early: holders are told at their next renewal";
+    "setting the clock of the database forward ends leases early: holders are notified at their next renewal";
 
 /// A result, and the time of the database when it was produced, in microseconds.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ pub(crate) fn promised_by_replica(setting: &str, found: &str, wanted: &str) -> G
 /// The server was replaced; grants of its predecessor are void.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn replaced() -> Failed {
-    Failed::new(Fault::Unknown, "another server took the place of the one that answered")
+    Failed::new(Fault::Unknown, "the server was replaced by another one")
 }
 
 /// The error for unusable tables. It is a single line, even if names that other users chose contain control
@@ -131,19 +131,18 @@ pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
     wrong(
         table,
         format!(
-            "was not made by leasehold, or altered: {how}; alter it back, or drop the tables leasehold_* while nobody \
-        holds a lock"
+            "was not made by leasehold, or altered: {how}; undo that, or drop the tables leasehold_* while no lock is held"
         ),
     )
 }
 
-/// The error for a row with values that leasehold does not write: somebody changed the tables or their rows.
+/// The error for a row with values that leasehold does not write: another program changed the tables or their rows.
 pub(crate) fn bad_value(column: &str, why: &str) -> Failed {
     Failed::new(
         Fault::Misconfigured,
         format!(
-            "a row of its tables is not as leasehold writes it (column {column}: {why}): undo what was changed in the tables \
-             leasehold_*, or make them anew while nobody holds a lock"
+            "a row of its tables is not as leasehold writes it (column {column}: {why}): undo the change of the tables leasehold_*, or \
+             create them again while no lock is held"
         ),
     )
 }

@@ -95,7 +95,7 @@ impl Maintenance {
             self.sweep = self.now.after(SWEEP);
             match client.sweep(&self.swept_to, SWEPT).await {
                 Ok(last) => self.swept_to = last.unwrap_or_default(),
-                Err(failed) => tracing::debug!(%failed, "what is over could not be ended"),
+                Err(failed) => tracing::debug!(%failed, "expired claims and holds could not be ended"),
             }
         }
         client.database.close_unused(waits).await;
@@ -106,7 +106,7 @@ impl Maintenance {
             }
             (self.settle, self.ahead) = (client.next_check(), client.ahead());
             if let Err(failed) = &maintained {
-                tracing::debug!(%failed, "claims in line could not be minded");
+                tracing::debug!(%failed, "waiting claims could not be maintained");
             }
             // Once more when the database answers again; and at once when it does not, so that callers that give up
             // meanwhile learn that.
@@ -170,7 +170,7 @@ impl Maintenance {
     }
 
     fn set_asleep(&mut self, client: &Client, asleep: bool) {
-        tracing::debug!(asleep, "whether it waits without a connection, for the server has few left");
+        tracing::debug!(asleep, "changed whether this client waits without a connection: the server has few");
         self.asleep = asleep;
         client.database.set_asleep(asleep);
     }

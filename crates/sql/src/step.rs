@@ -133,7 +133,7 @@ impl Snapshot {
     /// If the token numbers might run out: no grant is better than two grants with one token.
     pub(crate) fn apply(&self, verb: &Verb) -> Result<Changes, Failed> {
         if self.lock.token.max(self.floor) > LAST_TOKEN {
-            return Err(bad_value("token", "hardly any number is larger"));
+            return Err(bad_value("token", "it is close to the largest number"));
         }
         Ok(self.step(verb))
     }

@@ -28,7 +28,7 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
             let text = format!("{}; {read}", LOCK_NEW.with(&named));
             let sets = conn.execute(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
             let made = snapshot(conn, sets.get(2..).unwrap_or_default())?;
-            made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?
+            made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?
         }
     };
     let done = snapshot.apply(verb)?;
@@ -39,13 +39,16 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
 /// Decodes the rows of a name; `None` where it has no row.
 fn snapshot(conn: &Conn, sets: &[Set]) -> Result<Option<Snapshot>, Failed> {
     let [lock, claims, time] = sets else {
-        return Err(Failed::new(Fault::Internal, "the answers are not as many as the questions"));
+        return Err(Failed::new(Fault::Internal, "the number of results is not that of the statements"));
     };
     let Some(lock) = lock.rows.first() else { return Ok(None) };
     let lock = Columns::of(lock).lock()?;
     let claims: Result<Vec<_>, _> = claims.rows.iter().map(|row| Columns::of(row).claim()).collect();
     let claims = claims?.into_iter().flatten().collect();
-    let time = time.rows.first().ok_or_else(|| Failed::new(Fault::Internal, "the database tells no time"))?;
+    let time = time
+        .rows
+        .first()
+        .ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
     let now = Columns::of(time).next()?;
     Ok(Some(Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }))
 }

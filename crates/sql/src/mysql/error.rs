@@ -66,7 +66,7 @@ impl Stopped {
     pub(super) fn failed(self) -> Failed {
         match self {
             Self::Busy | Self::Deadlock => {
-                Failed::new(Fault::Retry, "others keep the rows of the name locked")
+                Failed::new(Fault::Retry, "other transactions keep the rows of the name locked")
             }
             Self::Gone(failed) | Self::Failed(failed) => failed,
         }
@@ -187,8 +187,8 @@ fn asks_otherwise(error: &Error) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "it asks for the password by {plugin:?}, which is not used here: give the user another plugin, as caching_sha2_password or \
-         mysql_native_password (ALTER USER)"
+        "it asks for the password by the plugin {plugin:?}, which leasehold does not support: give the user another plugin, such as \
+         caching_sha2_password or mysql_native_password (ALTER USER)"
     ))
 }
 

@@ -35,25 +35,24 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
         Some(some) => {
             let (what, wanted) = ("the number of replicas", "0");
             let risk = if is_awaited(server) {
-                "they are waited for up to a time limit only, and one that is promoted after that may not know of locks that are held"
+                "commits wait for them only up to a time limit, and a replica that is promoted after that may not know of locks that are held"
             } else {
-                "they are not waited for, and one that is promoted may not know of locks that are held"
+                "commits do not wait for them, and a replica that is promoted may not know of locks that are held"
             };
             judged.lower(what, &some.to_string(), wanted, risk);
         }
         None if logs => judged.note(
-            "whether replicas follow is seen by who has the right PROCESS only: one that is promoted may not know of locks that are held",
+            "only a user with the right PROCESS sees whether there are replicas: one that is promoted may not know of locks that are held",
         ),
         None => {}
     }
     if let Some(group) = server.get(GROUP).filter(|group| !group.is_empty()) {
-        let risk = "another member of a group that takes over may not have applied yet what was just granted";
+        let risk = "a member of the group that takes over may not have applied the latest grants";
         judged.lower(GROUP, group, "none", risk);
     }
     if server.is_galera() {
         judged.note(
-            "Galera: what two nodes do to one name at once is decided at commit, and the one that was second tries again: let all \
-             clients use one node",
+            "Galera: when two nodes change one name at once, the second fails at its commit and tries again: let all clients use one node",
         );
     }
     judged
@@ -97,7 +96,7 @@ mod tests {
         assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");
         for sees in ["0", "1"] {
             let (level, notes) = counted("1", sees);
-            assert!(level == Level::BestEffort && notes.contains("not waited for"), "{notes}");
+            assert!(level == Level::BestEffort && notes.contains("do not wait for them"), "{notes}");
         }
         // MariaDB reports the number itself.
         let (level, notes) =

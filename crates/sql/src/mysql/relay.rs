@@ -24,7 +24,7 @@ const WHOLE_PASSWORD: [u8; 2] = [1, 4];
 const OK: u8 = 0;
 const ERROR: u8 = 0xff;
 const REFUSAL: &str =
-    "it asks for the password in a way that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
+    "it asks for the password in a form that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
 
 /// Connects to a server, and opens a local port for one connection to it.
 pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {

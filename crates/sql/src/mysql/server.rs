@@ -66,7 +66,7 @@ impl Server {
 
 /// The error for a replica where a primary was expected.
 pub(super) fn replica() -> Failed {
-    Failed::new(Fault::Refused, "it is only read, as a replica is: name the primary")
+    Failed::new(Fault::Refused, "it is read-only, as a replica is: name the primary")
 }
 
 #[cfg(test)]

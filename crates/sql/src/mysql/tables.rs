@@ -19,7 +19,7 @@ use crate::{
 
 /// The version of the tables.
 const VERSION: i32 = 1;
-const MAKE: &str = "let somebody who may run what `leasehold schema` prints";
+const MAKE: &str = "let a user who may create tables run the output of `leasehold schema`";
 
 /// The tables that a new connection leads to.
 pub(super) struct Known {
@@ -94,7 +94,7 @@ async fn make(conn: &mut Conn) -> Result<(), Failed> {
     conn.execute(SCHEMA).await.map(drop).map_err(|broke| {
         let failed = broke.sort(Commits::Never);
         let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
-        Failed::new(fault, format!("its tables are not there, and making them failed: {failed}; {MAKE}"))
+        Failed::new(fault, format!("its tables do not exist, and creating them failed: {failed}; {MAKE}"))
     })
 }
 
@@ -105,7 +105,7 @@ fn other(broke: &Broke) -> Failed {
     let failed = broke.sort(Commits::Never);
     if broke.is_hidden() {
         // The server does not tell a user without rights whether the table exists.
-        let message = format!("{failed}; if its tables are not there, {MAKE}");
+        let message = format!("{failed}; if its tables do not exist, {MAKE}");
         return Failed::new(failed.fault, message);
     }
     failed

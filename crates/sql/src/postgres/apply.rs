@@ -41,7 +41,7 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
         snapshot = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
     }
     let (lock, claims, now) = of(&snapshot.map_err(before)?)?;
-    let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?;
+    let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?;
     let done = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
     write(conn, name.as_str(), &done).await?;
     Ok(Timed { now, it: done })
@@ -59,7 +59,7 @@ fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Fa
         now = now.or(column(row, 16)?);
         known.extend(claim_row(row, 0)?);
     }
-    let now = now.ok_or_else(|| Failed::new(Fault::Internal, "the database tells no time"))?;
+    let now = now.ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
     Ok((lock, known, now))
 }
 

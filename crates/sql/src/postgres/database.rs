@@ -100,7 +100,7 @@ impl Postgres {
                 return Ok((rows, by_replica));
             }
         }
-        Err(Failed::new(Fault::Retry, "others keep its tables locked"))
+        Err(Failed::new(Fault::Retry, "other sessions keep its tables locked"))
     }
 }
 

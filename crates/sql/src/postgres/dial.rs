@@ -89,7 +89,7 @@ async fn serves(
         };
         let only = |reply: &SimpleQueryMessage| matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
         if reply.iter().any(only) {
-            return Err(Failed::new(Fault::Retry, "it is only read, as a replica is: name the primary"));
+            return Err(Failed::new(Fault::Retry, "it is read-only, as a replica is: name the primary"));
         }
     }
     Ok((client, link))

@@ -47,7 +47,9 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
             return Failed::new(Fault::Misconfigured, words);
         }
         // Another program wrote a token that is nearly the largest number.
-        &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => return bad_value("token", "hardly any number is larger"),
+        &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
+            return bad_value("token", "it is close to the largest number");
+        }
         code if is_pooler(code, db_error.message()) => return pooler(),
         code => match code.code().get(..2) {
             Some("28") => Fault::Denied,

@@ -110,7 +110,7 @@ impl Listener {
                 Ok(())
             }
             Err(failed) => {
-                tracing::debug!(%failed, "grants cannot be heard of");
+                tracing::debug!(%failed, "cannot listen for grants");
                 let result = fatal(&failed);
                 state.failed = Some((failed, runtime::now()));
                 result

@@ -26,7 +26,7 @@ pub(crate) enum Login {
     )]
     Md5,
     #[error(
-        "it asks for the password in clear, and is not known to be the server: add sslmode=verify-full to the URL"
+        "it asks for the password in cleartext, and its identity is not verified: add sslmode=verify-full to the URL"
     )]
     Cleartext,
 }

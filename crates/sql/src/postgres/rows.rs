@@ -81,7 +81,7 @@ pub(crate) fn claim_row(row: &Row, at: usize) -> Result<Option<ClaimRow>, Failed
 /// The id in a column, if there is one.
 pub(crate) fn id(row: &Row, at: usize) -> Result<Option<ClaimId>, Failed> {
     let Some(bytes) = column::<Option<&[u8]>>(row, at)? else { return Ok(None) };
-    let id = bytes.try_into().map_err(|_| bad_value("id", "it has not 16 bytes"))?;
+    let id = bytes.try_into().map_err(|_| bad_value("id", "it is not 16 bytes long"))?;
     Ok(Some(ClaimId(id)))
 }
 

@@ -141,7 +141,7 @@ impl Server {
                 "read-write" | "primary" => self.writes = true,
                 "any" => self.writes = false,
                 "read-only" | "standby" | "prefer-standby" => {
-                    return Err(unknown("a lock is written, so read-write, primary and any are known"));
+                    return Err(unknown("a lock must be written, so read-write, primary and any are known"));
                 }
                 _ => return Err(unknown("read-write, primary and any are known")),
             },
@@ -160,7 +160,7 @@ impl Server {
             }
             "gssencmode" => {
                 if !["disable", "prefer"].contains(&value) {
-                    return Err(unknown("GSSAPI is not spoken, so disable and prefer are known"));
+                    return Err(unknown("GSSAPI is not supported, so disable and prefer are known"));
                 }
             }
             // Our own keepalives stay, as short as leases need them.

@@ -112,7 +112,7 @@ impl Tables {
         let Some(schema) = existing.or(default) else {
             return Err(Failed::new(
                 Fault::Misconfigured,
-                "its tables are not there, and no schema is there to make them in: name one with schema=",
+                "its tables do not exist, and there is no schema to create them in: name one with schema=",
             ));
         };
         let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
@@ -157,7 +157,7 @@ fn foreign() -> Failed {
 
 /// The error for a replica where a primary was expected.
 pub(crate) fn replica() -> Failed {
-    Failed::new(Fault::Retry, "it is a replica, which is only read: name the primary")
+    Failed::new(Fault::Retry, "it is a replica, which is read-only: name the primary")
 }
 
 fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
@@ -177,7 +177,7 @@ async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
         Failed::new(
             fault,
             format!(
-                "its tables are not there, and making them failed: {failed}; let somebody who may run what `leasehold schema` prints"
+                "its tables do not exist, and creating them failed: {failed}; let a user who may create tables run the output of `leasehold schema`"
             ),
         )
     })
@@ -189,15 +189,18 @@ fn check_trust(definitions: &[Row]) -> Result<(), Failed> {
         let table = text(row, 0)?.unwrap_or_default();
         let flag = |at| row.try_get::<_, bool>(at).map_err(|_| foreign());
         if !flag(1)? {
-            return Err(wrong(table, "was not made by leasehold: it is a view, or divided, or foreign"));
+            return Err(wrong(
+                table,
+                "was not made by leasehold: it is a view, or a partitioned or foreign table",
+            ));
         }
         if !flag(3)? {
             let owner = text(row, 2)?.unwrap_or_default();
             return Err(wrong(
                 table,
                 format!(
-                    "belongs to {owner}, who owns neither its schema nor the database and could change what it does: let the owner \
-                     of one own it, or say table_owner={owner} in the URL"
+                    "belongs to {owner}, who owns neither its schema nor the database and could change what it does: give it to the \
+                     owner of one of them, or add table_owner={owner} to the URL"
                 ),
             ));
         }
@@ -213,19 +216,19 @@ fn check_columns(definitions: &[Row]) -> Result<(), Failed> {
     for (table, columns) in COLUMNS {
         let is_it = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
         let Some(row) = definitions.iter().find(is_it) else {
-            return Err(wrong(table, "is not there: run what `leasehold schema` prints"));
+            return Err(wrong(table, "does not exist: run the output of `leasehold schema`"));
         };
         let mut has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
         for (kind, names) in columns {
             for name in *names {
                 let column = has.iter().position(|has| *has == format!("{name} {kind}"));
                 has.swap_remove(
-                    column.ok_or_else(|| altered(table, format!("its column {name} is to be a {kind}")))?,
+                    column.ok_or_else(|| altered(table, format!("its column {name} must be a {kind}")))?,
                 );
             }
         }
         if let Some(more) = has.first() {
-            return Err(altered(table, format!("its column {more} is none of leasehold's")));
+            return Err(altered(table, format!("its column {more} is not one of leasehold's")));
         }
     }
     Ok(())

@@ -86,7 +86,7 @@ impl Definitions {
             }
         }
         match ours.0.iter().find(|other| !self.0.iter().any(|thing| named(thing) == named(other))) {
-            Some(missing) => Err(wrong(&format!("its {} {} is not there", missing.kind, missing.name))),
+            Some(missing) => Err(wrong(&format!("its {} {} is missing", missing.kind, missing.name))),
             None => Ok(()),
         }
     }
@@ -99,7 +99,7 @@ impl Definitions {
 }
 
 fn wrong(what: &str) -> Failed {
-    let or = "or use another file, or drop all that is called leasehold_* while nobody holds a lock";
+    let or = "or use another file, or drop everything that is named leasehold_* while no lock is held";
     misconfigured(&format!("{what}; {or}"))
 }
 

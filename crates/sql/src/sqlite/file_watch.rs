@@ -104,7 +104,7 @@ impl FileWatch {
                 Some((made, true))
             }
             Err(errno) => {
-                tracing::debug!(%errno, "no watch on the database (see fs.inotify.max_user_instances): who waits looks at a pace");
+                tracing::debug!(%errno, "cannot watch the database (see fs.inotify.max_user_instances): waiters poll");
                 None
             }
         }
@@ -126,7 +126,7 @@ impl FileWatch {
 pub(super) fn wake_others(path: &Path) {
     let now = TimeSpec::UTIME_NOW;
     if let Err(errno) = utimensat(AT_FDCWD, path, &now, &now, UtimensatFlags::FollowSymlink) {
-        tracing::debug!(%errno, "the times of the database cannot be set: others look at a pace what was granted to them");
+        tracing::debug!(%errno, "the times of the database cannot be set: other processes find their grants by polling");
     }
 }
 

@@ -66,7 +66,7 @@ impl Opened {
         if mode != "wal" {
             return Err(Failed::new(
                 Fault::Misconfigured,
-                format!("it has to have a write-ahead log, and SQLite keeps it in journal mode {mode:?}"),
+                format!("it must have a write-ahead log, but SQLite keeps it in journal mode {mode:?}"),
             ));
         }
         // A granted lock is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
@@ -177,7 +177,7 @@ fn not_ours(error: rusqlite::Error) -> Failed {
         Fault::Misconfigured => Failed::new(
             failed.fault,
             format!(
-                "{}: give the path of an SQLite database, or of a file that is not there yet",
+                "{}: give the path of an SQLite database, or of a file that does not exist yet",
                 failed.message
             ),
         ),

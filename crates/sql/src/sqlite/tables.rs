@@ -82,7 +82,7 @@ pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Fai
     if version == VERSION && u128::from_str_radix(&stored, 16).is_ok_and(|stored| stored == lineage.get()) {
         return Ok(());
     }
-    Err(not_ours("it was made anew meanwhile"))
+    Err(not_ours("it was created again meanwhile"))
 }
 
 fn make(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
@@ -123,8 +123,6 @@ pub(super) fn foreign(error: &rusqlite::Error) -> Failed {
 fn not_ours(why: &str) -> Failed {
     Failed::new(
         Fault::Misconfigured,
-        format!(
-            "a table of it whose name begins with leasehold_ was not made by leasehold ({why}): use another file"
-        ),
+        format!("one of its tables named leasehold_* was not made by leasehold ({why}): use another file"),
     )
 }

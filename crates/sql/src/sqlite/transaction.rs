@@ -114,7 +114,7 @@ fn commit(file: &Opened) -> Result<(), Failed> {
 }
 
 fn rolled_back(why: &str) -> Failed {
-    Failed::new(Fault::Unknown, format!("the transaction of the database came to nothing: {why}"))
+    Failed::new(Fault::Unknown, format!("the transaction has no effect: {why}"))
 }
 
 #[cfg(test)]

@@ -69,9 +69,8 @@ impl Worker {
             });
             After { failed, report }
         });
-        let ended = || {
-            Failed::new(Fault::Unknown, "the thread of the database met a bug, and nobody knows what it did")
-        };
+        let ended =
+            || Failed::new(Fault::Unknown, "the database thread met a bug, and it is unknown what it did");
         self.jobs.send((need, job)).map_err(|_| ended())?;
         match runtime::within(REQUEST_TIMEOUT, rx).await {
             Some(answer) => answer.map_err(|_| ended())?,
@@ -88,7 +87,9 @@ fn late(need: Need) -> Failed {
 /// Restarts after a panic, with the database opened again; the callers of the affected jobs get no answer.
 fn run_restarting(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
     while catch_unwind(AssertUnwindSafe(|| run(orders, &mut source))).is_err() {
-        tracing::error!("the thread of the database met a bug and goes on: please report what it said");
+        tracing::error!(
+            "the database thread met a bug and continues: please report the message of its panic"
+        );
     }
 }
 

@@ -45,7 +45,7 @@ async fn replicas_that_are_not_waited_for_are_told_of() {
         .await;
     let (follows, notes) = level(&rig).await;
     assert_eq!(follows, Level::BestEffort);
-    assert!(notes.contains("they are not waited for"), "{notes}");
+    assert!(notes.contains("commits do not wait for them"), "{notes}");
     rig.server.says(
         "SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'",
     );
@@ -84,7 +84,7 @@ async fn of_mysql_are_told_of_to_who_may_see_them() {
     let connected = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
     until("it follows", || rig.server.says(connected) == ["1"]).await;
     let (follows, notes) = level(&rig).await;
-    assert!(follows == Level::BestEffort && notes.contains("they are not waited for"), "{notes}");
+    assert!(follows == Level::BestEffort && notes.contains("commits do not wait for them"), "{notes}");
     assert!(by_locker().await.contains(UNSEEN), "it sees no more than before");
     replica.says(
         "SET GLOBAL rpl_semi_sync_replica_enabled = 1; STOP REPLICA IO_THREAD; START REPLICA IO_THREAD",

@@ -140,7 +140,7 @@ const CHANGED: &[(&str, &str, &str)] = &[
     (
         "ALTER TABLE leasehold_lock ADD colour int NOT NULL",
         "ALTER TABLE leasehold_lock DROP colour",
-        "its column colour is none of leasehold's",
+        "its column colour is not one of leasehold's",
     ),
     (
         "CREATE TRIGGER t BEFORE INSERT ON leasehold_lock FOR EACH ROW SET NEW.token = 1",
@@ -155,75 +155,75 @@ const CHANGED: &[(&str, &str, &str)] = &[
     (
         "RENAME TABLE leasehold_meta TO m; CREATE VIEW leasehold_meta AS SELECT * FROM m",
         "DROP VIEW leasehold_meta; RENAME TABLE m TO leasehold_meta",
-        "leasehold_meta is no table of InnoDB but a view",
+        "leasehold_meta is not a table of InnoDB but a view",
     ),
     (
         "RENAME TABLE leasehold_lock TO l; CREATE VIEW leasehold_lock AS SELECT * FROM l",
         "DROP VIEW leasehold_lock; RENAME TABLE l TO leasehold_lock",
-        "leasehold_lock is no table of InnoDB but a view",
+        "leasehold_lock is not a table of InnoDB but a view",
     ),
     (
         "ALTER TABLE leasehold_lock ENGINE = MyISAM",
         "ALTER TABLE leasehold_lock ENGINE = InnoDB",
-        "leasehold_lock is no table of InnoDB but a base table of MyISAM",
+        "leasehold_lock is not a table of InnoDB but a base table of MyISAM",
     ),
     (
         "RENAME TABLE leasehold_claim TO c",
         "RENAME TABLE c TO leasehold_claim",
-        "its table leasehold_claim is not there",
+        "its table leasehold_claim does not exist",
     ),
     (
         "ALTER TABLE leasehold_lock MODIFY since bigint unsigned NOT NULL DEFAULT 0",
         "ALTER TABLE leasehold_lock MODIFY since bigint NOT NULL DEFAULT 0",
-        "its column since is to be bigint and is bigint",
+        "its column since must be bigint but is bigint",
     ),
     (
         "ALTER TABLE leasehold_claim MODIFY name varchar(512) NOT NULL",
         "ALTER TABLE leasehold_claim MODIFY name varbinary(512) NOT NULL",
-        "its column name is to be varbinary(512) and is varchar(512)",
+        "its column name must be varbinary(512) but is varchar(512)",
     ),
     (
         "ALTER TABLE leasehold_lock DROP stamp",
         "ALTER TABLE leasehold_lock ADD stamp bigint NOT NULL DEFAULT 0",
-        "its column stamp is to be bigint and is not there",
+        "its column stamp must be bigint but is missing",
     ),
     (
         "ALTER TABLE leasehold_lock DROP tokens, ADD tokens int AS (1) VIRTUAL",
         "ALTER TABLE leasehold_lock DROP tokens, ADD tokens int NOT NULL DEFAULT 0 AFTER holder",
-        "its column tokens is to be int and is int",
+        "its column tokens must be int but is int",
     ),
     (
         "ALTER TABLE leasehold_lock DROP PRIMARY KEY",
         "ALTER TABLE leasehold_lock ADD PRIMARY KEY (name)",
-        "its unique keys are to be (name) and are none",
+        "its unique keys must be (name) but are none",
     ),
     (
         "ALTER TABLE leasehold_lock DROP PRIMARY KEY, ADD PRIMARY KEY (name(4))",
         "ALTER TABLE leasehold_lock DROP PRIMARY KEY, ADD PRIMARY KEY (name)",
-        "its unique keys are to be (name) and are (name(4))",
+        "its unique keys must be (name) but are (name(4))",
     ),
     (
         "ALTER TABLE leasehold_claim ADD UNIQUE (place)",
         "ALTER TABLE leasehold_claim DROP KEY place",
-        "its unique keys are to be (name, id) and are (name, id), (place)",
+        "its unique keys must be (name, id) but are (name, id), (place)",
     ),
 ];
 
 const CHANGED_ON_MARIADB: &[(&str, &str, &str)] = &[(
     "ALTER TABLE leasehold_claim ADD SYSTEM VERSIONING",
     "ALTER TABLE leasehold_claim DROP SYSTEM VERSIONING",
-    "leasehold_claim is no table of InnoDB but a system versioned",
+    "leasehold_claim is not a table of InnoDB but a system versioned",
 )];
 const CHANGED_ON_MYSQL: &[(&str, &str, &str)] = &[
     (
         "ALTER TABLE leasehold_lock ADD colour int NOT NULL DEFAULT 0 INVISIBLE",
         "ALTER TABLE leasehold_lock DROP colour",
-        "its column colour is none of leasehold's",
+        "its column colour is not one of leasehold's",
     ),
     (
         "ALTER TABLE leasehold_lock ADD UNIQUE odd ((token + 1))",
         "ALTER TABLE leasehold_lock DROP KEY odd",
-        "its unique keys are to be (name) and are (name), (an expression)",
+        "its unique keys must be (name) but are (name), (an expression)",
     ),
 ];
 

@@ -170,17 +170,17 @@ fn what_would_run_with_our_rights_is_refused() {
         (
             "ALTER TABLE leasehold_lock ALTER COLUMN since TYPE text",
             "ALTER TABLE leasehold_lock ALTER COLUMN since DROP DEFAULT, ALTER COLUMN since TYPE bigint USING 0, ALTER COLUMN since SET DEFAULT 0",
-            "its column since is to be a bigint",
+            "its column since must be a bigint",
         ),
         (
             "ALTER TABLE leasehold_claim ADD COLUMN colour integer NOT NULL",
             "ALTER TABLE leasehold_claim DROP COLUMN colour",
-            "its column colour integer is none of leasehold's",
+            "its column colour integer is not one of leasehold's",
         ),
         (
             "ALTER TABLE leasehold_claim RENAME TO c",
             "ALTER TABLE c RENAME TO leasehold_claim",
-            "is not there",
+            "does not exist",
         ),
     ] {
         rig.server.says(make);

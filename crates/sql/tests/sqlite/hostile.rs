@@ -32,7 +32,7 @@ const CHANGED: [(&str, &str); 12] = [
         "DROP TABLE leasehold_meta; CREATE VIRTUAL TABLE leasehold_meta USING fts5(version, lineage, boot, floor)",
         "leasehold_meta was not made by leasehold: it is a virtual table",
     ),
-    ("DROP TABLE leasehold_claim", "its table leasehold_claim is not there"),
+    ("DROP TABLE leasehold_claim", "its table leasehold_claim is missing"),
     (
         "ALTER TABLE leasehold_lock ADD COLUMN colour AS (name || 'x')",
         "its table leasehold_lock was not made by leasehold, or altered: it says \", colour AS (\" where leasehold says \") WITHOUT ROWID\"",

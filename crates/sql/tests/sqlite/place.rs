@@ -31,7 +31,7 @@ fn a_path_that_depends_on_where_one_stands() {
 #[test]
 fn a_directory_that_is_not_there() {
     let rig = Rig::new();
-    refuses(&rig.dir().join("no/locks.db"), Fault::Misconfigured, &["does not exist", "make it"]);
+    refuses(&rig.dir().join("no/locks.db"), Fault::Misconfigured, &["does not exist", "create it"]);
 }
 
 #[test]
