@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_no_code() {
+    fn only_plain_names_are_accepted() {
         assert!(Fence::new("shop.stock", "fence_2").is_ok());
         for (table, column) in [
             ("", "a"),

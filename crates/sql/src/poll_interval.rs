@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longer_nothing_moves_the_more_seldom_it_looks() {
+    fn the_interval_grows_with_the_time_without_changes() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let mut poll_interval = PollInterval::new(at(1000));
         let mut next = |millis: u64| {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_farther_from_its_turn_the_more_seldom_it_looks() {
+    fn the_interval_grows_with_the_claims_ahead() {
         let mut poll_interval = PollInterval::new(Instant::from_nanos(0));
         poll_interval.set_now(Instant::from_nanos(60_000_000_000));
         assert_eq!([0, 2].map(|ahead| poll_interval.next(ahead)), [SLOWEST; 2]);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_leaves_a_part_to_others_and_the_first_leave_less() {
+    fn waiters_leave_slots_free_and_near_waiters_fewer() {
         for (limit, far, near) in
             [(97, 73, 85), (200, 150, 175), (9, 7, 8), (4, 3, 3), (2, 1, 1), (1, 0, 0), (0, -1, -1)]
         {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_let_go_takes_one_again_only_when_there_are_more() {
+    fn a_sleeping_client_reconnects_only_with_a_margin() {
         for (limit, far, near) in [(97, 61, 73), (200, 125, 150), (9, 6, 7), (4, 2, 2)] {
             assert_eq!(most(limit, LATER, true), far, "{limit}");
             assert_eq!(most(limit, FIRST, true), near, "{limit}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_farther_from_its_turn_the_longer_it_sleeps_and_a_grant_outlives_each_pause() {
+    fn the_pause_grows_with_the_claims_ahead_and_grants_outlive_it() {
         let seconds = [0, 1, 2, 9, 39, 40, u32::MAX].map(|ahead| pause(ahead).as_millis());
         assert_eq!(seconds, [1000, 1000, 1500, 5000, 20_000, 20_000, 20_000]);
         for ahead in 0..100 {

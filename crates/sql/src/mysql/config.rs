@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_read() {
+    fn urls_are_parsed() {
         let all = Config::from_url("//u%40x:p%2Fw:d@[::1]:7/data%20base").unwrap();
         assert_eq!(all.endpoint, Endpoint { host: "::1".to_owned(), port: 7 });
         let password = all.password.as_ref().unwrap().read().now_or_never().unwrap().unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_without_the_password() {
+    fn parse_errors_do_not_show_the_password() {
         for rest in [
             "h/d",
             "//h",

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_what_may_be_committed_and_nothing_else() {
+    fn only_a_possible_commit_is_unknown() {
         let fault = |broke: Broke, commits| broke.sort(commits).fault;
         assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::Never), Fault::Retry);
         assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
@@ -247,7 +247,7 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn an_authority_as_the_certificate_of_a_server_is_told_of_in_words() {
+    fn a_ca_as_server_certificate_is_explained() {
         use leasehold_tls::rustls::{CertificateError, Error::InvalidCertificate, OtherError};
 
         /// As the client library defines it.
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_is_only_what_was_not_done() {
+    fn busy_means_that_nothing_was_done() {
         let of = |broke: Broke, commits| Stopped::of(&broke, commits);
         assert!(matches!(of(server_error(1205, 1), Commits::At(1)), Stopped::Busy));
         assert!(matches!(of(server_error(1213, 1), Commits::Never), Stopped::Deadlock));

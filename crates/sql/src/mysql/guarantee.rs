@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_no_replica_is_believed_only_where_it_would_see_them() {
+    fn zero_visible_replicas_count_only_with_the_right_to_see_them() {
         let counted = |seen, sees| judged(&[("binlog_dumps", seen), ("sees_processes", sees)]);
         let (level, notes) = counted("0", "0");
         assert!(level == Level::LeaseBounded && notes.contains("the right PROCESS"), "{notes}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_a_group_promises_what_another_may_not_know() {
+    fn group_membership_lowers_the_guarantee() {
         assert_eq!(judged(&[(GROUP, ""), ("slaves_connected", "0")]).0, Level::LeaseBounded);
         let (level, notes) = judged(&[(GROUP, "3e11fa47"), ("slaves_connected", "0")]);
         assert!(level == Level::BestEffort && notes.contains(GROUP), "{notes}");

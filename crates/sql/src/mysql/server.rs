@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promoted_copy_is_another_server_and_a_member_of_the_same_cluster_is_not() {
+    fn a_promoted_copy_is_another_server_but_a_cluster_member_is_not() {
         let one = server(&[("server_id", "1")]);
         assert_ne!(one.identity(), server(&[("server_id", "2")]).identity());
         let uuid = |last: &str| format!("3e11fa47-71ca-11e1-9e33-c80aa94295{last}");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_read_is_refused() {
+    fn a_read_only_server_is_refused() {
         assert!(server(&[("read_only", "OFF")]).writable().is_ok());
         for value in [("read_only", "ON"), ("innodb_read_only", "ON"), ("read_only", "1")] {
             assert_eq!(server(&[value]).writable().unwrap_err().fault, Fault::Refused);

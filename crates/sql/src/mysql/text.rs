@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_stands_in_the_places_of_the_words() {
+    fn values_replace_their_words() {
         let sql = Sql::new("-- About :names.\nSELECT :now, ':00' WHERE name IN (:names) AND n = :n AND :nn");
         let text = sql.with(&[("names", "x'61:n'"), ("n", "7")]);
         assert_eq!(text, format!("SELECT {NOW}, ':00' WHERE name IN (x'61:n') AND n = 7 AND :nn"));
     }
 
     #[test]
-    fn nothing_that_is_given_is_more_than_digits() {
+    fn values_are_written_as_digits_only() {
         assert_eq!(bytes("a'\\ä".as_bytes()), "x'61275cc3a4'");
         assert_eq!(words(""), "_utf8mb4 x''");
         let id = ClaimId([255; 16]);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_read_wherever_they_stand() {
+    fn hosts_are_parsed_from_url_and_parameters() {
         for (rest, parameters, hosts, address) in [
             ("//u@h/d", &[][..], "h 5432", "h"),
             ("//u:p@h:6543/d", &[], "h 6543", "h:6543"),

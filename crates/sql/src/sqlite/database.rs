@@ -116,7 +116,7 @@ fn store(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result
         write(scope, name, done).map_err(before)?;
     }
     if done.notifications.iter().any(|notification| notification.client != me) {
-        scope.ring();
+        scope.wake_others();
     }
     Ok(())
 }

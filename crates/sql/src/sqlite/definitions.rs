@@ -133,14 +133,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_we_make_is_ours_and_comments_do_not_count() {
+    fn our_schema_is_accepted_and_comments_are_ignored() {
         Definitions::ours().unwrap().check_words().unwrap();
         assert_eq!(words("a -- b\n (c/*, d*/,\te)"), ["a", "(", "c", ",", "e", ")"]);
     }
 
     /// Otherwise a string literal could hide words that SQLite takes for a part of the table.
     #[test]
-    fn a_comment_in_a_text_is_text() {
+    fn a_comment_in_a_string_is_text() {
         assert_eq!(words("x '--' CHECK (1) '\n',"), ["x", "'--'", "CHECK", "(", "1", ")", "'\n'", ","]);
         assert_eq!(words("\"/*\" y [--] z '/*"), ["\"/*\"", "y", "[--]", "z", "'/*"]);
         assert_eq!(words("a /* it's */ b -- it's\n c /* open"), ["a", "b", "c"]);

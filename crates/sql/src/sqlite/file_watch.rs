@@ -163,7 +163,7 @@ mod tests {
     const LATE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn it_is_heard_and_commits_and_other_files_are_not() {
+    fn only_wakes_are_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         fs::write(&path, "x").unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_only_what_is_for_others_looks_less_often() {
+    fn wakes_for_others_slow_down_the_checks() {
         let file_watch = FileWatch::new(PathBuf::from("/"), Env::system().clock);
         for _ in 0..=PATIENCE {
             file_watch.woken_since_check.store(true, Ordering::Relaxed);

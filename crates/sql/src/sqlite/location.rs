@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_file_system_is_refused_before_anything_is_made_on_it() {
+    fn a_network_file_system_is_refused_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         let failed = judge_as(&path, |_| Ok(Some("NFS"))).expect_err("it is refused");

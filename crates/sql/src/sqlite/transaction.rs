@@ -167,14 +167,14 @@ mod tests {
     const ALL: &[&str] = &["INSERT INTO t VALUES (5)", "INSERT OR ROLLBACK INTO t VALUES (5)"];
 
     #[test]
-    fn a_job_that_fails_leaves_nothing_and_takes_nobody_with_it() {
+    fn a_failed_job_is_undone_alone() {
         assert_eq!(run(&[ONE, HALF, TWO]), (vec![Ok(()), Err(Fault::Misconfigured), Ok(())], "1 2".into()));
         assert_eq!(run(&[HALF]), (vec![Err(Fault::Misconfigured)], String::new()));
         assert_eq!(run(&[ONE]), (vec![Ok(())], "1".into()));
     }
 
     #[test]
-    fn when_all_is_undone_nobody_is_told_otherwise_and_nothing_is_done_outside() {
+    fn a_rollback_is_reported_to_all_jobs() {
         for jobs in [&[ONE, ALL, TWO][..], &[ALL, ONE], &[ONE, ALL], &[ALL]] {
             let (results, left) = run(jobs);
             assert!(results.len() == jobs.len() && results.iter().all(Result::is_err), "{results:?}");

@@ -6,7 +6,7 @@ use crate::rig::{PATIENCE, Rig, until};
 
 /// R24: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
 #[test]
-fn whoever_claims_is_told_of_altered_columns() {
+fn a_claim_reports_altered_columns() {
     for (column, kind) in
         [("token", "decimal(20, 2)"), ("expires", "decimal(20, 2)"), ("holder", "varbinary(20)")]
     {
@@ -30,7 +30,7 @@ fn whoever_claims_is_told_of_altered_columns() {
 
 /// R12: the reason is told, and not only that no renewal was acknowledged.
 #[test]
-fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
+fn a_lapsed_hold_reports_altered_columns() {
     let rig = Rig::new();
     let locks = Locks::builder(rig.engine()).build();
     let held = locks.mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
@@ -44,7 +44,7 @@ fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
 
 /// R24: a connection that knew the tables before finds them altered at the next look for its waiting claim.
 #[test]
-fn whoever_waits_is_told_of_altered_columns() {
+fn a_waiter_reports_altered_columns() {
     let rig = Rig::new();
     let locks = || Locks::builder(rig.engine()).build();
     let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
@@ -63,7 +63,7 @@ fn whoever_waits_is_told_of_altered_columns() {
 
 /// R24: the check of the tables at connect does not read their rows, so the error comes when the row is read.
 #[test]
-fn whoever_claims_is_told_of_a_column_that_says_nothing() {
+fn a_claim_reports_a_null_column() {
     let rig = Rig::new();
     let locks = || Locks::builder(rig.engine()).build();
     let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
@@ -77,7 +77,7 @@ fn whoever_claims_is_told_of_a_column_that_says_nothing() {
 
 /// R24.
 #[test]
-fn a_row_that_cannot_be_read_hides_no_other_name() {
+fn an_unreadable_row_hides_no_other_name() {
     let rig = Rig::new();
     let locks = Locks::builder(rig.engine()).build();
     let held = ["held", "bad"].map(|name| locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap());
@@ -91,7 +91,7 @@ fn a_row_that_cannot_be_read_hides_no_other_name() {
 }
 
 #[test]
-fn the_page_tells_each_column() {
+fn the_page_lists_each_column() {
     let rig = Rig::new();
     rig.server.says(leasehold_sql::mysql::SCHEMA);
     // MariaDB shows numbers with a width, which means nothing.

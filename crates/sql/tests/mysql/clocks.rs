@@ -14,7 +14,7 @@ const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
 /// From when the row was had, not from when the statement or its transaction began.
 #[tokio::test]
-async fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
+async fn a_lease_starts_after_the_wait_for_its_row() {
     let rig = Rig::new();
     // By one statement, and by a transaction.
     for mode in [Mode::Exclusive, Mode::Shared] {
@@ -58,7 +58,7 @@ async fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
 
 /// R10: what is known of a token goes with the row of its name, an hour after its time by the clock of the server, whatever that is.
 #[tokio::test]
-async fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong() {
+async fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     const HOURS: i64 = 3600;
     let names = ["one", "line", "three", "four"];
     let rig = Rig::of(MariadbServer::with_clock());
@@ -91,7 +91,7 @@ async fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong()
 
 /// Whatever size numbers have: a floor far beyond any clock, and every way in which a token is minted, told, extended and ended.
 #[tokio::test]
-async fn tokens_are_as_large_as_their_columns() {
+async fn tokens_may_be_as_large_as_their_columns() {
     const FLOOR: u64 = 1 << 62;
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
@@ -124,7 +124,7 @@ async fn tokens_are_as_large_as_their_columns() {
 
 /// There is no larger one: rather nobody holds than two with one token.
 #[tokio::test]
-async fn the_largest_number_is_no_token_twice() {
+async fn a_used_up_token_counter_grants_nothing() {
     let rig = Rig::new();
     let engine = rig.engine();
     for (name, mode) in [("row", Mode::Exclusive), ("claims", Mode::Shared)] {

@@ -15,7 +15,7 @@ const FIRST_PER_SECOND: u64 = 5;
 
 /// Nobody can be told of a grant: who is far from its turn looks for it seldom all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_far_from_their_turn_look_seldom() {
+async fn waiters_far_back_poll_seldom() {
     let rig = Rig::new();
     let (holder, hold) = (rig.engine(), claim("n"));
     let grant = take(&*holder, &hold).await;

@@ -11,7 +11,7 @@ async fn level(rig: &Rig) -> (Level, String) {
 }
 
 #[tokio::test]
-async fn the_label_follows_what_reaches_the_disk() {
+async fn the_guarantee_follows_durability_settings() {
     let cases: [(&[&str], Level, &str); 6] = [
         (&[], Level::LeaseBounded, "the clock"),
         (&["--innodb-flush-log-at-trx-commit=2"], Level::BestEffort, "innodb_flush_log_at_trx_commit"),
@@ -28,9 +28,9 @@ async fn the_label_follows_what_reaches_the_disk() {
 }
 
 #[tokio::test]
-async fn replicas_that_are_not_waited_for_are_told_of() {
+async fn replicas_lower_the_guarantee() {
     if is_mysql() {
-        return of_mysql_are_told_of_to_who_may_see_them().await;
+        return mysql_replicas_lower_the_guarantee().await;
     }
     let mut rig = Rig::of(MariadbServer::durable(&["--log-bin", "--sync-binlog=1", "--server-id=1"]));
     rig.server.stop();
@@ -61,7 +61,7 @@ async fn replicas_that_are_not_waited_for_are_told_of() {
 }
 
 /// On MySQL, which logs by default and has no figure for it.
-async fn of_mysql_are_told_of_to_who_may_see_them() {
+async fn mysql_replicas_lower_the_guarantee() {
     const UNSEEN: &str = "the right PROCESS";
     let rig = Rig::of(MariadbServer::durable(&["--server-id=1"]));
     let replica = MariadbServer::durable(&["--server-id=2", "--read-only=1"]);
@@ -98,9 +98,9 @@ async fn of_mysql_are_told_of_to_who_may_see_them() {
 
 /// A cluster of one: it is known for what it is, and locks.
 #[tokio::test]
-async fn a_cluster_is_told_of() {
+async fn a_cluster_is_noted_in_the_guarantee() {
     if is_mysql() {
-        return a_group_is_told_of().await;
+        return a_group_lowers_the_guarantee().await;
     }
     let rig = Rig::of(MariadbServer::durable(&[
         "--wsrep-on=ON",
@@ -123,7 +123,7 @@ async fn a_cluster_is_told_of() {
 }
 
 /// MySQL's own: what another member applied is not known here.
-async fn a_group_is_told_of() {
+async fn a_group_lowers_the_guarantee() {
     let rig = Rig::of(MariadbServer::durable(&[
         "--server-id=1",
         "--gtid-mode=ON",

@@ -83,7 +83,7 @@ const SETTINGS_OF_MYSQL: &[(&str, &str, &str)] = &[
 
 /// Each of them changes what some statement means, or what comes of it, for whoever does not set it himself.
 #[tokio::test]
-async fn what_the_server_is_set_to_changes_nothing() {
+async fn server_settings_change_nothing() {
     let rig = Rig::new();
     let was = rig.server.says("SELECT @@GLOBAL.sql_mode").remove(0);
     let modes = if is_mysql() { MODES_OF_MYSQL } else { MODES_OF_MARIADB };
@@ -228,7 +228,7 @@ const CHANGED_ON_MYSQL: &[(&str, &str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn what_would_change_what_we_say_is_refused() {
+async fn altered_tables_are_refused() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     let more = if is_mysql() { CHANGED_ON_MYSQL } else { CHANGED_ON_MARIADB };
@@ -246,7 +246,7 @@ async fn what_would_change_what_we_say_is_refused() {
 
 /// Tables that are there before we come are not made, and not read, if reading them would run what somebody wrote.
 #[tokio::test]
-async fn a_view_is_not_even_read() {
+async fn a_view_is_not_read() {
     let rig = Rig::new();
     lay_traps(&rig);
     rig.server.says(SCHEMA);
@@ -265,7 +265,7 @@ async fn a_view_is_not_even_read() {
 /// Also by who has the least rights: MariaDB shows triggers to whoever may write the table. MySQL shows them to who may make some,
 /// and the page says what that means.
 #[tokio::test]
-async fn a_trigger_is_seen_by_who_may_only_lock() {
+async fn a_user_with_minimal_rights_sees_a_trigger() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(USER);

@@ -47,7 +47,7 @@ fn lets_in(talk: &mut Talk, answer: &[u8]) -> io::Result<()> {
 
 /// R24: the driver reserves room for as many columns as the server says, and panics where no address is as large.
 #[test]
-fn an_answer_that_the_driver_panics_at_is_an_error_and_the_client_goes_on() {
+fn a_panic_of_the_driver_is_an_error() {
     let rig = Rig::new();
     let column = packet(2, b"\x03def\0\0\0\x01c\0\x0c\x2d\0\xff\0\0\0\xfd\0\0\0\0\0");
     for (what, answer) in [

@@ -7,7 +7,7 @@ use crate::rig::{Rig, claim, hold, renewed, take};
 
 /// F60: the copy on a replica may be older than what its primary granted.
 #[tokio::test]
-async fn a_hold_is_lost_on_a_promoted_copy_and_kept_on_the_same_server() {
+async fn a_hold_is_lost_on_a_promoted_copy_but_not_on_a_moved_server() {
     let mut rig = Rig::of(MariadbServer::start(&["--server-id=1"]));
     let engine = rig.proxied();
     let claim = claim("a");

@@ -5,7 +5,7 @@ use leasehold_core::{Engine, Fault, How, Inspect, Level, Name};
 use crate::rig::{Rig, USER, as_user, at, claim, is_mysql, take};
 
 #[tokio::test]
-async fn a_look_makes_no_tables() {
+async fn a_look_creates_no_tables() {
     let rig = Rig::new();
     let looks = rig.engine();
     let name = Name::new("a").unwrap();
@@ -27,7 +27,7 @@ async fn a_look_makes_no_tables() {
 
 /// Who may not see the tables is not told that names are free.
 #[tokio::test]
-async fn a_look_without_the_right_to_it_is_denied() {
+async fn a_look_without_rights_is_denied() {
     let rig = Rig::new();
     take(&*rig.engine(), &claim("a")).await;
     rig.server.says(USER);
@@ -44,7 +44,7 @@ const VIEWER: &str = "GRANT SELECT ON leasehold_meta TO locker@'%'; GRANT SELECT
 
 /// It does so at a replica, too, which refuses claims, whoever looked before.
 #[tokio::test]
-async fn who_may_only_read_sees_what_is_held_also_where_nobody_may_write() {
+async fn a_read_only_user_sees_holds_also_on_a_replica() {
     let rig = Rig::new();
     let held = claim("a");
     let grant = take(&*rig.engine(), &held).await;

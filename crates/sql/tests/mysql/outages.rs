@@ -23,7 +23,7 @@ use crate::{
 
 /// A panic of who looks whether claims in line were granted, which nobody else does.
 #[test]
-fn a_maintenance_that_died_is_begun_anew() {
+fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_sql::maintenance::run");
     let url = format!("//root@127.0.0.1:{}/locks", rig.server.port());
@@ -93,7 +93,7 @@ async fn a_hold_outlives_a_restart() {
 
 /// What was granted before a server died is there when it is back, and so are all tokens.
 #[tokio::test]
-async fn a_server_that_is_killed_forgets_nothing_that_it_said() {
+async fn a_killed_server_keeps_all_acknowledged_grants() {
     let mut rig = Rig::of(MariadbServer::durable(&[]));
     let one = rig.engine();
     // The tables are there.
@@ -154,7 +154,7 @@ async fn a_half_open_connection_ends_in_time() {
 
 /// The same where nothing was said for a while: the next connection is asked, and the request is still in time.
 #[tokio::test]
-async fn a_connection_that_was_silent_is_asked_first() {
+async fn a_silent_connection_is_pinged_before_use() {
     let rig = Rig::new();
     let engine = rig.proxied();
     let before = claim("before");
@@ -169,7 +169,7 @@ async fn a_connection_that_was_silent_is_asked_first() {
 
 /// Who stops in the midst of a transaction keeps the rest waiting for a bounded time only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_stops_halfway_is_given_up() {
+async fn a_client_stopped_in_a_transaction_is_rolled_back() {
     let rig = Rig::new();
     let (one, other) = (rig.proxied(), rig.engine());
     let shared = || Claim { mode: Mode::Shared, ..claim("a") };

@@ -51,7 +51,7 @@ fn told(host: IpAddr, encryption: Encryption, limit: Duration) -> (Vec<u8>, leas
 }
 
 #[test]
-fn a_server_on_another_machine_without_tls_is_not_asked_for_its_key() {
+fn a_remote_server_without_tls_is_not_asked_for_its_key() {
     for encryption in [Encryption::Off, preferred()] {
         let (told, error) = told(outer_address(), encryption, PATIENCE);
         assert_eq!(told, b"", "{error}");
@@ -62,7 +62,7 @@ fn a_server_on_another_machine_without_tls_is_not_asked_for_its_key() {
 
 /// Nobody is between there.
 #[test]
-fn a_server_on_this_machine_is_asked_for_its_key() {
+fn a_local_server_is_asked_for_its_key() {
     let (told, _) = told(Ipv4Addr::LOCALHOST.into(), Encryption::Off, Duration::from_millis(100));
     assert_eq!(told, packet(3, &[2]));
 }
@@ -78,7 +78,7 @@ fn asking_by(plugin: &str, talk: &mut Talk) -> io::Result<()> {
 
 /// No better the next time, so it is not waited for.
 #[test]
-fn a_way_to_ask_for_the_password_that_is_not_known_is_named() {
+fn an_unknown_password_plugin_is_named() {
     for plugin in ["mysql_clear_password", "mysql_old_password", "dialog"] {
         let liar = Liar::at(Ipv4Addr::LOCALHOST.into(), move |talk| asking_by(plugin, talk));
         let locks = locks(Ipv4Addr::LOCALHOST.into(), liar.port(), Encryption::Off);
@@ -94,7 +94,7 @@ fn user(server: &MariadbServer) {
 }
 
 #[test]
-fn a_server_on_another_machine_that_keeps_the_password_to_itself_is_used() {
+fn a_remote_server_that_does_not_ask_for_the_password_is_used() {
     let server = MariadbServer::unencrypted(&["--bind-address=*"]);
     user(&server);
     if is_mysql() {
@@ -113,7 +113,7 @@ fn a_server_on_another_machine_that_keeps_the_password_to_itself_is_used() {
 }
 
 #[test]
-fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
+fn a_tls_server_is_used_as_the_mode_says() {
     let server = MariadbServer::encrypted();
     user(&server);
     let tls = |verify| Tls::system().roots(server.certificate("ca.pem")).verify(verify);

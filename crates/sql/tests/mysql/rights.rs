@@ -12,7 +12,7 @@ async fn refusal(engine: &dyn Engine) -> leasehold_core::EngineError {
 }
 
 #[tokio::test]
-async fn the_rights_that_the_file_gives_are_enough() {
+async fn the_rights_of_the_grants_file_suffice() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(USER);
@@ -28,7 +28,7 @@ async fn the_rights_that_the_file_gives_are_enough() {
 }
 
 #[tokio::test]
-async fn who_may_not_make_the_tables_is_told_what_to_run() {
+async fn missing_create_rights_are_reported_with_the_remedy() {
     let rig = Rig::new();
     rig.server.says(USER);
     rig.server.says("GRANT SELECT ON locks.* TO locker@'%'");
@@ -43,7 +43,7 @@ async fn who_may_not_make_the_tables_is_told_what_to_run() {
 }
 
 #[tokio::test]
-async fn a_password_that_is_wrong_is_denied_and_not_shown() {
+async fn a_wrong_password_is_denied_and_not_shown() {
     let rig = Rig::new();
     rig.server.says(USER);
     let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
@@ -54,7 +54,7 @@ async fn a_password_that_is_wrong_is_denied_and_not_shown() {
 
 /// What MariaDB advises in place of passwords that are hashed once, and what MySQL has in their place.
 #[tokio::test]
-async fn a_user_may_prove_itself_by_what_the_server_advises() {
+async fn recommended_login_plugins_work() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     if is_mysql() {
@@ -72,7 +72,7 @@ async fn a_user_may_prove_itself_by_what_the_server_advises() {
 }
 
 #[tokio::test]
-async fn tables_of_others_are_refused() {
+async fn foreign_tables_are_refused() {
     let rig = Rig::new();
     rig.server.says("CREATE TABLE leasehold_meta (x int)");
     let error = refusal(&*rig.engine()).await;
@@ -91,7 +91,7 @@ async fn tables_of_others_are_refused() {
 
 /// Several clients that come first at once make one set of tables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_clients_make_the_tables_together() {
+async fn first_clients_create_the_tables_together() {
     let rig = Rig::new();
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..12 {
@@ -103,7 +103,7 @@ async fn the_first_clients_make_the_tables_together() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_only_read_says_so() {
+async fn a_read_only_server_is_reported() {
     let mut rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(USER);
@@ -126,7 +126,7 @@ async fn a_server_that_is_only_read_says_so() {
 
 /// Who made the tables was killed before their row, or has not come to it yet.
 #[tokio::test]
-async fn tables_without_their_row_are_finished() {
+async fn tables_without_their_row_are_completed() {
     let rig = Rig::new();
     take(&*rig.engine(), &claim("a")).await;
     rig.server.says("DELETE FROM leasehold_meta");

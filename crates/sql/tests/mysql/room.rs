@@ -25,7 +25,7 @@ async fn fill(engine: &dyn Engine, of: impl Fn(usize) -> Claim) -> (Vec<(Claim, 
 }
 
 #[tokio::test]
-async fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+async fn a_full_disk_is_refused_and_holds_stay() {
     let rig = Rig::of(MariadbServer::start(&[
         "--innodb-file-per-table=0",
         "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M",

@@ -45,7 +45,7 @@ fn dammed(rig: &Rig) -> usize {
 
 /// F73: in one statement, and in a transaction.
 #[tokio::test]
-async fn a_grant_whose_answer_got_lost_is_read_back_by_its_claim() {
+async fn a_grant_with_a_lost_reply_is_found_again() {
     let rig = Rig::new();
     for mode in [Mode::Exclusive, Mode::Shared] {
         let engine = rig.proxied();
@@ -77,7 +77,7 @@ async fn a_grant_whose_answer_got_lost_is_read_back_by_its_claim() {
 
 /// Taken once and asked for again, it is believed in for no longer than its row says.
 #[tokio::test]
-async fn a_grant_that_is_read_back_is_extended() {
+async fn a_grant_found_again_is_extended() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = claim("a");
@@ -92,7 +92,7 @@ async fn a_grant_that_is_read_back_is_extended() {
 
 /// I10: many are ended at once, and each is told by itself whether it was there.
 #[tokio::test]
-async fn of_many_releases_each_is_told_the_truth() {
+async fn each_of_many_releases_gets_its_own_answer() {
     let rig = Rig::new();
     let engine = rig.engine();
     let mut held = Vec::new();

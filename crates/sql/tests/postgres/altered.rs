@@ -6,7 +6,7 @@ use crate::rig::{PATIENCE, Rig, acquire, until};
 
 /// R24: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
 #[test]
-fn whoever_claims_is_told_of_altered_columns() {
+fn a_claim_reports_altered_columns() {
     for (table, column, kind) in [
         ("lock", "token", "numeric"),
         ("lock", "tokens", "bigint"),
@@ -28,7 +28,7 @@ fn whoever_claims_is_told_of_altered_columns() {
 
 /// R25: the task that looks after waiting claims died of this, and its claims slept beside a free lock.
 #[test]
-fn whoever_waits_is_told_of_altered_columns() {
+fn a_waiter_reports_altered_columns() {
     let rig = Rig::new();
     let held = acquire(&rig.locks(), "x");
     let waiting = std::thread::spawn({
@@ -44,7 +44,7 @@ fn whoever_waits_is_told_of_altered_columns() {
 
 /// R12: the reason is told, and not only that no renewal was acknowledged.
 #[test]
-fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
+fn a_lapsed_hold_reports_altered_columns() {
     let rig = Rig::new();
     let held = rig.locks().mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
     rig.server.says("ALTER TABLE leasehold_lock RENAME COLUMN expires TO ends");
@@ -56,7 +56,7 @@ fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
 
 /// R24: the server does not mind this, so that it is met where the row is read.
 #[test]
-fn whoever_claims_is_told_of_a_column_that_says_nothing() {
+fn a_claim_reports_a_null_column() {
     let rig = Rig::new();
     let held = acquire(&rig.locks(), "x");
     rig.server.says("ALTER TABLE leasehold_lock ALTER COLUMN owner DROP NOT NULL");
@@ -70,7 +70,7 @@ fn whoever_claims_is_told_of_a_column_that_says_nothing() {
 
 /// R24: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
 #[test]
-fn rows_that_others_wrote_hide_no_other_name() {
+fn foreign_rows_hide_no_other_name() {
     let rig = Rig::new();
     let locks = rig.locks();
     let _held = acquire(&locks, "held");
@@ -89,7 +89,7 @@ fn rows_that_others_wrote_hide_no_other_name() {
 }
 
 #[test]
-fn the_page_tells_each_column() {
+fn the_page_lists_each_column() {
     let rig = Rig::new();
     rig.server.says(leasehold_sql::postgres::SCHEMA);
     let columns = "SELECT concat_ws(' ', c.relname, a.attname, format_type(a.atttypid, a.atttypmod)) \

@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(600);
 const HELD: Duration = Duration::from_secs(15);
 
 #[test]
-fn a_clock_set_forward_ends_the_hold_and_the_holder_is_told_at_once() {
+fn a_clock_step_forward_ends_a_hold_and_notifies_its_holder() {
     let rig = Rig::of(PostgresServer::with_clock());
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
@@ -29,7 +29,7 @@ fn a_clock_set_forward_ends_the_hold_and_the_holder_is_told_at_once() {
 
 /// R10: what is known of a token goes with the row of its name, an hour after its time by the clock of the server, whatever that is.
 #[test]
-fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong() {
+fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     const HOURS: i64 = 3600;
     let rig = Rig::of(PostgresServer::with_clock());
     rig.server.set_clock(9 * HOURS);
@@ -54,7 +54,7 @@ fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong() {
 
 /// There is no larger one: rather nobody holds than two with one token.
 #[test]
-fn the_largest_number_is_no_token_twice() {
+fn a_used_up_token_counter_grants_nothing() {
     let rig = Rig::new();
     for name in ["row", "claims"] {
         acquire(&rig.locks(), name).release_blocking().unwrap();
@@ -70,7 +70,7 @@ fn the_largest_number_is_no_token_twice() {
 }
 
 #[test]
-fn a_clock_set_back_keeps_holds_and_tokens_in_order_and_a_dead_holder_can_be_broken() {
+fn a_clock_step_back_keeps_holds_and_token_order() {
     let rig = Rig::of(PostgresServer::with_clock());
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("a").ttl(HELD).blocking().acquire().unwrap();
@@ -98,7 +98,7 @@ fn a_clock_set_back_keeps_holds_and_tokens_in_order_and_a_dead_holder_can_be_bro
 }
 
 #[test]
-fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
+fn a_lapsed_hold_does_not_release_its_successor() {
     let rig = Rig::of(PostgresServer::with_clock());
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
@@ -122,7 +122,7 @@ fn patient(rig: &Rig) -> Arc<SqlEngine> {
 
 /// F59: from when the row was had, not from when the statement or its transaction began.
 #[test]
-fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
+fn a_lease_starts_after_the_wait_for_its_row() {
     let rig = Rig::new();
     let ways =
         [(patient(&rig), Mode::Exclusive), (rig.engine(), Mode::Exclusive), (rig.engine(), Mode::Shared)];

@@ -60,7 +60,7 @@ fn a_thousand_waiters_cost_few_connections_and_statements() {
 
 /// Who waits asks seldom, and yet the turns of the dead before it pass as soon as nobody speaks for them.
 #[test]
-fn waiters_that_died_one_after_the_other_are_passed_over() {
+fn dead_waiters_are_passed_over() {
     let rig = Rig::new();
     let (holder, waiter) = (rig.engine(), rig.engine());
     let hold = rig.claim("n");
@@ -91,7 +91,7 @@ fn waiters_that_died_one_after_the_other_are_passed_over() {
 
 /// The connection that listens works, too, but waits for nobody's row: nothing would be heard meanwhile.
 #[test]
-fn a_grant_is_heard_while_the_row_of_another_name_is_locked() {
+fn a_grant_arrives_while_another_row_is_locked() {
     let rig = Rig::new();
     let (holder, waiter) = (rig.engine(), rig.engine());
     let told = rig.run(async {

@@ -9,7 +9,7 @@ use leasehold_testkit::server::PostgresServer;
 use crate::rig::{Rig, acquire, until};
 
 #[test]
-fn a_replica_that_is_promoted_is_another_lineage_and_holders_are_told() {
+fn a_promoted_replica_has_another_lineage() {
     let mut rig = Rig::of(PostgresServer::durable(&["synchronous_standby_names=", "wal_level=replica"]));
     acquire(&rig.locks(), "warm").release_blocking().unwrap();
     let replica = rig.server.replica();
@@ -45,7 +45,7 @@ fn a_replica_that_is_promoted_is_another_lineage_and_holders_are_told() {
 }
 
 #[test]
-fn a_subscriber_to_changes_is_no_replica() {
+fn a_logical_subscriber_is_no_replica() {
     let rig = Rig::of(PostgresServer::durable(&["wal_level=logical"]));
     acquire(&rig.locks(), "warm").release_blocking().unwrap();
     let _subscriber = rig.server.subscriber();
@@ -61,7 +61,7 @@ fn engine_of(config: Config) -> leasehold_sql::SqlEngine {
 
 /// F63: tokens are no sequence, which may repeat after a crash.
 #[test]
-fn tokens_grow_over_crashes() {
+fn tokens_grow_across_crashes() {
     let mut rig = Rig::of(PostgresServer::durable(&[]));
     let mut newest = 0;
     for _ in 0..3 {

@@ -107,7 +107,7 @@ fn no_function_operator_or_type_of_others_is_used() {
 }
 
 #[test]
-fn nor_behind_a_pooler() {
+fn no_function_of_others_is_used_behind_a_pooler() {
     let hostile = Hostile::new(true);
     assert_traps_work(&hostile);
     let report = suite::engine(&hostile);
@@ -119,7 +119,7 @@ fn nor_behind_a_pooler() {
 
 /// Who makes the tables first decides what they do.
 #[test]
-fn tables_of_a_stranger_are_refused_unless_the_url_trusts_their_owner() {
+fn foreign_tables_need_a_trusted_owner() {
     let rig = Rig::new();
     rig.server.says("CREATE ROLE mallory LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO mallory; CREATE ROLE victim LOGIN");
     let said = psql(rig.server.port(), &["-U", "mallory", "-v", "ON_ERROR_STOP=1", "-c", SCHEMA]);
@@ -142,7 +142,7 @@ fn tables_of_a_stranger_are_refused_unless_the_url_trusts_their_owner() {
 }
 
 #[test]
-fn what_would_run_with_our_rights_is_refused() {
+fn altered_tables_are_refused() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'");
@@ -192,7 +192,7 @@ fn what_would_run_with_our_rights_is_refused() {
 }
 
 #[test]
-fn tables_are_found_where_the_user_or_the_url_says() {
+fn tables_are_found_by_search_path_or_url() {
     let rig = Rig::new();
     rig.server.says("CREATE SCHEMA \"o\"\"dd\"; CREATE SCHEMA mine; CREATE SCHEMA leasehold_lock");
     rig.server.says("CREATE ROLE someone SUPERUSER LOGIN");
@@ -220,7 +220,7 @@ fn tables_are_found_where_the_user_or_the_url_says() {
 }
 
 #[test]
-fn a_database_that_cannot_hold_every_name_is_refused() {
+fn a_database_without_utf8_is_refused() {
     let rig = Rig::new();
     rig.server
         .says("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");

@@ -25,7 +25,7 @@ fn pair() -> (Rig, PostgresServer) {
 }
 
 #[test]
-fn a_replica_is_skipped_unless_any_server_will_do() {
+fn a_replica_is_skipped_unless_the_url_accepts_any() {
     let (rig, replica) = pair();
     let ports = [replica.port(), rig.server.port()];
     let (first, second) = (locks(&ports, &[]), locks(&ports, &[]));
@@ -42,7 +42,7 @@ fn a_replica_is_skipped_unless_any_server_will_do() {
 }
 
 #[test]
-fn a_host_that_is_dead_or_silent_is_skipped() {
+fn dead_and_silent_hosts_are_skipped() {
     let rig = Rig::new();
     let silent = Liar::start(|talk| talk.hear_out().map(drop));
     for first in [1, silent.port()] {
@@ -53,7 +53,7 @@ fn a_host_that_is_dead_or_silent_is_skipped() {
 
 /// Two that are both written to are two sets of locks: whoever comes from one to the other is told that its holds are lost.
 #[test]
-fn the_next_primary_is_found_by_itself_and_holders_are_told() {
+fn a_new_primary_is_found_and_holders_are_notified() {
     let (mut rig, replica) = pair();
     let locks = locks(&[rig.server.port(), replica.port()], &[]);
     let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
@@ -73,7 +73,7 @@ fn the_next_primary_is_found_by_itself_and_holders_are_told() {
 
 /// Whoever comes to an old primary that is there again stays with the new one.
 #[test]
-fn the_host_that_served_last_is_asked_first() {
+fn the_last_used_host_is_tried_first() {
     let (mut first, second) = (Rig::new(), Rig::new());
     let locks = locks(&[first.server.port(), second.server.port()], &[]);
     first.server.kill();

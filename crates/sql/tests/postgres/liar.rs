@@ -16,7 +16,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
+fn a_reply_is_bounded() {
     let welcome = message(b'R', &[0; 4]);
     let notice = message(b'N', &[b"SWARNING\0M".as_slice(), &[b'x'; 1000], b"\0\0"].concat());
     let lies: [(&str, Vec<u8>, &[u8], usize); 3] = [

@@ -7,7 +7,7 @@ use leasehold_testkit::server::{PgBouncer, PostgresServer, psql};
 use crate::rig::{Rig, acquire, engine_of, until};
 
 #[test]
-fn a_look_makes_no_tables() {
+fn a_look_creates_no_tables() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let name = Name::new("a").unwrap();
@@ -33,7 +33,7 @@ fn a_look_makes_no_tables() {
 
 /// Who may not see the tables is not told that names are free.
 #[test]
-fn a_look_without_the_right_to_it_is_denied() {
+fn a_look_without_rights_is_denied() {
     let rig = Rig::new();
     let said = psql(rig.server.port(), &["-c", SCHEMA]);
     assert!(said.status.success(), "{said:?}");
@@ -45,7 +45,7 @@ fn a_look_without_the_right_to_it_is_denied() {
 
 /// A replica refuses claims, whoever looked before; what it shows is of no lineage, for it may be behind.
 #[test]
-fn a_look_at_a_replica_sees_what_is_held_and_a_claim_there_is_refused() {
+fn a_replica_shows_holds_and_refuses_claims() {
     let rig = Rig::of(PostgresServer::durable(&["synchronous_standby_names=", "wal_level=replica"]));
     let said = psql(rig.server.port(), &["-c", SCHEMA, "-c", crate::rights::ROLES]);
     assert!(said.status.success(), "{said:?}");

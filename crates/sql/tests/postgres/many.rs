@@ -7,7 +7,7 @@ use crate::rig::{Rig, release_of};
 
 /// I1, I10: names that are new, free, held, and held by a reader, in turns; each is told what came of its own.
 #[test]
-fn of_many_claims_and_releases_each_is_told_the_truth() {
+fn each_of_many_requests_gets_its_own_answer() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let names: Vec<String> = (0..40).map(|number| format!("n{number:02}")).collect();
@@ -56,7 +56,7 @@ fn of_many_claims_and_releases_each_is_told_the_truth() {
 
 /// I1: of clients that never said anything before, and whose first word is a transaction, one holds.
 #[test]
-fn of_many_first_transactions_one_is_granted() {
+fn one_of_many_first_transactions_is_granted() {
     let rig = Rig::new();
     rig.run(async {
         for round in 0..5 {

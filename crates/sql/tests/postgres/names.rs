@@ -6,7 +6,7 @@ use crate::rig::{Rig, acquire};
 
 /// F62.
 #[test]
-fn names_that_look_alike_are_different_locks() {
+fn similar_names_are_different_locks() {
     let rig = Rig::new();
     let locks = rig.locks();
     let long = "x".repeat(511);
@@ -31,7 +31,7 @@ fn names_that_look_alike_are_different_locks() {
 
 /// Rows of names that nobody used for an hour are deleted, and tokens go on all the same.
 #[test]
-fn rows_of_unused_names_are_pruned_and_tokens_still_grow() {
+fn unused_rows_are_deleted_and_tokens_still_grow() {
     let rig = Rig::new();
     let token = {
         let locks = rig.locks();
@@ -62,7 +62,7 @@ fn rows_of_unused_names_are_pruned_and_tokens_still_grow() {
 
 /// A process that was killed leaves rows of its holds and places: whoever goes on ends them.
 #[test]
-fn what_the_dead_leave_is_ended_by_others() {
+fn leftovers_of_dead_clients_are_ended() {
     let rig = Rig::new();
     let engine = rig.engine();
     let short = |name: &str| leasehold_core::Claim {

@@ -13,7 +13,7 @@ use crate::rig::{PATIENCE, Rig, acquire, release_of, until};
 
 /// F57: sessions hold nothing, so their end ends nothing.
 #[test]
-fn holds_and_places_outlive_the_sessions_that_made_them() {
+fn holds_and_queue_entries_outlive_their_sessions() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.locks());
     let claim = rig.claim("a");
@@ -40,7 +40,7 @@ fn holds_and_places_outlive_the_sessions_that_made_them() {
 
 /// F09: a server that is killed has what it acknowledged.
 #[test]
-fn a_server_that_is_killed_and_restarted_has_what_it_granted() {
+fn a_killed_server_keeps_its_grants() {
     let mut rig = Rig::of(PostgresServer::durable(&[]));
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
@@ -67,7 +67,7 @@ fn a_server_that_is_killed_and_restarted_has_what_it_granted() {
 
 /// F10: nothing comes any more, and nobody says that the connection is gone.
 #[test]
-fn a_connection_over_which_nothing_comes_is_given_up() {
+fn a_silent_connection_times_out() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (held, next) = (rig.claim("a"), rig.claim("b"));
@@ -94,7 +94,7 @@ fn a_connection_over_which_nothing_comes_is_given_up() {
 
 /// F73: a commit whose answer was lost is read back by the id of its claim.
 #[test]
-fn a_grant_whose_answer_was_lost_is_found_again() {
+fn a_grant_with_a_lost_reply_is_found_again() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (first, claim) = (rig.claim("warm"), rig.claim("a"));
@@ -130,7 +130,7 @@ fn a_grant_whose_answer_was_lost_is_found_again() {
 
 /// R9: what still comes of a released claim comes to nothing.
 #[test]
-fn a_claim_that_arrives_after_its_release_creates_nothing() {
+fn a_late_claim_creates_nothing() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (first, claim) = (rig.claim("warm"), rig.claim("a"));
@@ -164,7 +164,7 @@ fn a_claim_that_arrives_after_its_release_creates_nothing() {
 
 /// Somebody who has a row of ours locked, by hand say, stops nobody but its own name.
 #[test]
-fn a_row_that_somebody_keeps_locked_stops_only_its_own_name() {
+fn a_locked_row_blocks_only_its_own_name() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -191,7 +191,7 @@ fn a_row_that_somebody_keeps_locked_stops_only_its_own_name() {
 
 /// R14: nor does it keep the holds of other names from being renewed.
 #[test]
-fn a_row_that_somebody_keeps_locked_stops_no_renewal_of_another() {
+fn a_locked_row_blocks_no_other_renewal() {
     let rig = Rig::new();
     let engine = rig.engine();
     // Of so long ones not all are given up when the statement about all of them is.
@@ -241,7 +241,7 @@ fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
 
 /// `VACUUM FULL`, `CLUSTER`, or an autovacuum that gives room back: that nothing can be read does not say that nothing is held.
 #[test]
-fn a_look_at_tables_that_others_lock_waits_or_says_so() {
+fn a_look_at_locked_tables_waits_or_fails() {
     let rig = Rig::new();
     let guard = acquire(&rig.locks(), "a");
     let locked = |seconds: &str| {
@@ -268,7 +268,7 @@ fn a_look_at_tables_that_others_lock_waits_or_says_so() {
 
 /// Nothing is asked of a server that tells; whether it still does is asked before the end of a wait.
 #[test]
-fn who_waited_for_a_server_that_answers_no_more_is_told_that() {
+fn a_waiter_reports_a_silent_server() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let _guard = acquire(&rig.locks(), "a");

@@ -61,7 +61,7 @@ fn told(
 }
 
 #[test]
-fn a_server_on_another_machine_without_tls_is_told_no_password() {
+fn a_remote_server_without_tls_gets_no_password() {
     for asks in [CLEARTEXT, MD5] {
         for encryption in [Encryption::Off, preferred()] {
             let (told, error) = told(outer_address(), asks, encryption, PATIENCE);
@@ -77,7 +77,7 @@ fn a_server_on_another_machine_without_tls_is_told_no_password() {
 
 /// Nobody is between there, and the proxies of hosted databases ask for it so.
 #[test]
-fn a_server_on_this_machine_is_told_the_password_as_it_asks() {
+fn a_local_server_gets_the_password_as_it_asks() {
     for encryption in [Encryption::Off, preferred()] {
         let (told, _) = told(Ipv4Addr::LOCALHOST.into(), CLEARTEXT, encryption, SHORT);
         assert_eq!(told, b"p\0\0\0\x0chunter2\0");
@@ -85,7 +85,7 @@ fn a_server_on_this_machine_is_told_the_password_as_it_asks() {
 }
 
 #[test]
-fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
+fn a_tls_server_is_used_as_the_mode_says() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let tls = |verify| Tls::system().roots(server.certificate("ca.pem")).verify(verify);
     let unknown = Tls::system().roots(PostgresServer::encrypted("anna", "hunter2").certificate("ca.pem"));
@@ -112,7 +112,7 @@ fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
 }
 
 #[test]
-fn a_login_is_bound_to_the_certificate_where_the_url_wants_it() {
+fn a_login_is_bound_to_the_certificate_if_the_url_requires_it() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let locks = |encryption| {
         let rest = format!("//anna:hunter2@127.0.0.1:{}/postgres", server.port());

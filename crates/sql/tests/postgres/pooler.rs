@@ -15,7 +15,7 @@ fn locks(rig: &Rig, pooler: &PgBouncer) -> Locks {
 }
 
 #[test]
-fn locks_go_through_a_pooler_and_notifications_beside_it() {
+fn locks_use_the_pooler_and_notifications_bypass_it() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let holder = locks(&rig, &pooler);
@@ -84,7 +84,7 @@ fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
 
 /// The server itself cannot be reached, only the pooler: nobody hears anything, and all are granted even so.
 #[test]
-fn who_cannot_listen_finds_its_grant_by_looking() {
+fn a_waiter_without_notifications_polls_for_its_grant() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let deaf = || {
@@ -101,7 +101,7 @@ fn who_cannot_listen_finds_its_grant_by_looking() {
 }
 
 #[test]
-fn a_pooler_that_is_not_named_as_one_is_told() {
+fn an_undeclared_pooler_is_reported() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let error = crate::rig::locks_of("postgres", pooler.port()).mutex("a").blocking().acquire().unwrap_err();
@@ -109,7 +109,7 @@ fn a_pooler_that_is_not_named_as_one_is_told() {
 }
 
 #[test]
-fn a_pooler_of_statements_is_no_place_for_locks() {
+fn a_statement_pooler_is_refused() {
     let rig = Rig::new();
     let pooler = PgBouncer::in_mode(rig.server.port(), "statement");
     let locks = locks(&rig, &pooler);

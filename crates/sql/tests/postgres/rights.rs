@@ -14,7 +14,7 @@ fn refused(user: &str, port: u16) -> leasehold_core::Error {
 }
 
 #[test]
-fn the_roles_of_the_page_can_do_what_they_are_for_and_no_more() {
+fn the_documented_roles_have_the_rights_they_need() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(ROLES);
@@ -57,7 +57,7 @@ fn pollster<T, E: std::fmt::Debug>(rig: &Rig, work: impl Future<Output = Result<
 }
 
 #[test]
-fn who_may_not_make_the_tables_is_told_what_to_run() {
+fn missing_create_rights_are_reported_with_the_remedy() {
     let rig = Rig::new();
     rig.server.says("CREATE ROLE poor LOGIN");
     let error = refused("poor", rig.server.port());
@@ -72,7 +72,7 @@ fn who_may_not_make_the_tables_is_told_what_to_run() {
 }
 
 #[test]
-fn many_clients_make_the_tables_at_once() {
+fn first_clients_create_the_tables_together() {
     let rig = Rig::new();
     let clients: Vec<_> = (0..8)
         .map(|_| {
@@ -85,7 +85,7 @@ fn many_clients_make_the_tables_at_once() {
 }
 
 #[test]
-fn who_makes_the_tables_waits_for_another_who_does() {
+fn table_creation_waits_for_another_client() {
     let rig = Rig::new();
     std::thread::scope(|scope| {
         let maker = "SELECT pg_advisory_lock(7810210); SELECT pg_sleep(1)";
@@ -97,7 +97,7 @@ fn who_makes_the_tables_waits_for_another_who_does() {
 }
 
 #[test]
-fn tables_of_another_version_or_of_somebody_else_are_not_touched() {
+fn foreign_tables_and_versions_are_not_touched() {
     let rig = Rig::new();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     for version in [0, 2] {
@@ -125,7 +125,7 @@ fn tables_of_another_version_or_of_somebody_else_are_not_touched() {
 }
 
 #[test]
-fn a_server_that_only_reads_is_no_place_for_locks() {
+fn a_read_only_server_is_refused() {
     let rig = Rig::new();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     rig.server.says("ALTER SYSTEM SET default_transaction_read_only = on");
@@ -137,7 +137,7 @@ fn a_server_that_only_reads_is_no_place_for_locks() {
 }
 
 #[test]
-fn a_wrong_database_user_or_password_is_told_and_no_secret_is() {
+fn login_errors_are_reported_without_the_password() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let said = |url: &str| {
         let config = leasehold_sql::postgres::Config::from_url(url).unwrap().encryption(

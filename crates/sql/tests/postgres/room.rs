@@ -12,7 +12,7 @@ use leasehold_testkit::server::{PostgresServer, psql};
 
 use crate::rig::{Rig, release_of};
 
-const TEST: &str = "room::a_full_disk_is_refused_and_what_was_held_stays_held";
+const TEST: &str = "room::a_full_disk_is_refused_and_holds_stay";
 const INNER: &str = "LEASEHOLD_TEST_ROOM";
 
 /// The directory of a small file system that nobody else sees. Outside of where it is seen, the test runs once more in there, and this
@@ -52,7 +52,7 @@ fn claim(rig: &Rig, name: &str) -> Claim {
 }
 
 #[test]
-fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+fn a_full_disk_is_refused_and_holds_stay() {
     let Some(dir) = small() else { return };
     let rig = rig_in(&dir);
     let (one, other) = (rig.engine(), rig.engine());

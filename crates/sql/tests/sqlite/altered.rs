@@ -9,7 +9,7 @@ use crate::{
 
 /// R24: what the rows say cannot be read, so nobody is let in; the thread of the database goes on for all other names.
 #[test]
-fn whoever_claims_is_told_of_altered_rows() {
+fn a_claim_reports_altered_rows() {
     for written in ["token = 'green'", "holder = x'00'", "expires = 'soon'"] {
         let rig = Rig::new();
         let client = Client::new(&rig.path());
@@ -27,7 +27,7 @@ fn whoever_claims_is_told_of_altered_rows() {
 
 /// R24: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
 #[test]
-fn rows_that_others_wrote_hide_no_other_name() {
+fn foreign_rows_hide_no_other_name() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("held"));

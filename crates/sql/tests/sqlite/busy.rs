@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn who_writes_for_too_long_makes_others_try_again_and_look_meanwhile() {
+fn a_long_write_fails_claims_but_not_looks() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let job = claim("job");
@@ -45,7 +45,7 @@ fn who_writes_for_too_long_makes_others_try_again_and_look_meanwhile() {
 const BUSY: Duration = Duration::from_secs(2);
 
 #[test]
-fn who_writes_for_less_only_makes_others_wait() {
+fn a_short_write_only_delays_claims() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let (first, second) = (claim("first"), claim("second"));

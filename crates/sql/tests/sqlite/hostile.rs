@@ -64,7 +64,7 @@ const CHANGED: [(&str, &str); 12] = [
 ];
 
 #[test]
-fn what_would_change_what_we_say_is_refused_before_anything_is_done() {
+fn altered_tables_are_refused_before_any_change() {
     for (text, said) in CHANGED {
         let rig = Rig::new();
         rig.does("CREATE TABLE sprung (what)");
@@ -89,7 +89,7 @@ fn what_would_change_what_we_say_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn tables_that_were_made_by_hand_with_other_comments_are_ours() {
+fn tables_with_other_comments_are_accepted() {
     let rig = Rig::new();
     let bare: Vec<&str> = SCHEMA.lines().map(|line| line.split("--").next().unwrap().trim()).collect();
     rig.does(&bare.join(" /* -- it's ours */ "));
@@ -99,7 +99,7 @@ fn tables_that_were_made_by_hand_with_other_comments_are_ours() {
 
 /// Who may write the file may do so while we use it.
 #[test]
-fn what_is_written_later_does_not_run() {
+fn a_trigger_created_later_does_not_run() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("first"));

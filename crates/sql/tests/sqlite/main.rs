@@ -4,7 +4,6 @@
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests")]
 
 mod altered;
-mod between;
 mod busy;
 mod client;
 mod conformance;
@@ -14,7 +13,8 @@ mod names;
 mod oracle;
 #[path = "../page/mod.rs"]
 mod page;
-mod place;
+mod path;
+mod processes;
 mod quiet;
 mod replaced;
 mod rig;

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn names_that_differ_in_anything_are_different_names() {
+fn similar_names_are_different_locks() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let long = "x".repeat(511);
@@ -52,7 +52,7 @@ fn names_that_differ_in_anything_are_different_names() {
 }
 
 #[test]
-fn a_name_that_was_swept_goes_on_counting_where_it_was() {
+fn a_swept_name_continues_its_tokens() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let job = claim("job");

@@ -18,7 +18,7 @@ fn commits(other: &rusqlite::Connection) -> i64 {
 }
 
 #[test]
-fn who_waits_writes_nothing_and_takes_no_lock() {
+fn a_waiter_writes_nothing_and_takes_no_lock() {
     let rig = Rig::new();
     let clients = [Client::new(&rig.path()), Client::new(&rig.path()), Client::new(&rig.path())];
     clients[0].hold(&claim("job"));
@@ -38,7 +38,7 @@ fn who_waits_writes_nothing_and_takes_no_lock() {
 }
 
 #[test]
-fn a_place_in_line_lives_for_as_long_as_its_client() {
+fn a_queue_entry_lives_as_long_as_its_client() {
     let rig = Rig::new();
     let (one, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
@@ -60,7 +60,7 @@ fn a_place_in_line_lives_for_as_long_as_its_client() {
 }
 
 #[test]
-fn what_is_promised_names_the_limits() {
+fn the_guarantee_names_its_limits() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let said = client.runtime.block_on(client.engine.guarantee()).unwrap();

@@ -17,7 +17,7 @@ fn remove(rig: &Rig) {
 }
 
 /// Who held by the old file is told so; who comes finds the new one, whether it used the old one or not.
-fn all_meet_in_the_new_file(rig: &Rig, replace: impl FnOnce()) {
+fn all_clients_use_the_new_file(rig: &Rig, replace: impl FnOnce()) {
     let (old, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
     let grant = old.hold(&job);
@@ -38,38 +38,38 @@ fn all_meet_in_the_new_file(rig: &Rig, replace: impl FnOnce()) {
 }
 
 #[test]
-fn a_file_that_was_deleted() {
+fn a_deleted_file_is_noticed() {
     let rig = Rig::new();
-    all_meet_in_the_new_file(&rig, || remove(&rig));
+    all_clients_use_the_new_file(&rig, || remove(&rig));
 }
 
 #[test]
-fn a_file_that_was_moved_away() {
+fn a_moved_file_is_noticed() {
     let rig = Rig::new();
-    all_meet_in_the_new_file(&rig, || fs::rename(rig.path(), rig.dir().join("old.db")).unwrap());
+    all_clients_use_the_new_file(&rig, || fs::rename(rig.path(), rig.dir().join("old.db")).unwrap());
 }
 
 #[test]
-fn another_file_in_its_place() {
+fn a_replaced_file_is_noticed() {
     let (rig, spare) = (Rig::new(), Rig::new());
     Client::new(&spare.path()).hold(&claim("another"));
     spare.does("PRAGMA wal_checkpoint(TRUNCATE)");
-    all_meet_in_the_new_file(&rig, || {
+    all_clients_use_the_new_file(&rig, || {
         remove(&rig);
         fs::copy(spare.path(), rig.path()).map(drop).unwrap();
     });
 }
 
 #[test]
-fn tables_that_were_dropped() {
+fn dropped_tables_are_noticed() {
     let rig = Rig::new();
-    all_meet_in_the_new_file(&rig, || {
+    all_clients_use_the_new_file(&rig, || {
         rig.does("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_meta");
     });
 }
 
 #[test]
-fn a_log_that_was_deleted() {
+fn a_deleted_log_is_noticed() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());

@@ -21,7 +21,7 @@ fn mounted(rig: &Rig, options: &str, order: &str) -> (Helper, PathBuf) {
 }
 
 #[test]
-fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+fn a_full_disk_is_refused_and_holds_stay() {
     let rig = Rig::new();
     let ballast = rig.dir().join("mounted/ballast");
     let fill = format!("head -c 100000 /dev/zero > '{}' &&", ballast.display());

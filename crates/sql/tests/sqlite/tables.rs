@@ -15,7 +15,7 @@ fn refuses(rig: &Rig, said: &str) {
 }
 
 #[test]
-fn tables_of_another_version_are_refused_and_left_alone() {
+fn tables_of_another_version_are_refused_unchanged() {
     for version in [0, 2] {
         let rig = Rig::new();
         let client = Client::new(&rig.path());
@@ -45,7 +45,7 @@ fn a_newer_version_may_have_other_tables() {
 }
 
 #[test]
-fn tables_of_somebody_else_that_have_our_names() {
+fn foreign_tables_with_our_names_are_refused() {
     for text in [
         "CREATE TABLE leasehold_meta (colour TEXT)",
         "CREATE TABLE leasehold_lock (colour TEXT)",
@@ -64,7 +64,7 @@ fn tables_of_somebody_else_that_have_our_names() {
 }
 
 #[test]
-fn a_row_that_nobody_of_ours_wrote_is_not_repaired() {
+fn a_foreign_row_is_not_repaired() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("other"));
@@ -77,7 +77,7 @@ fn a_row_that_nobody_of_ours_wrote_is_not_repaired() {
 }
 
 #[test]
-fn tables_of_others_stay_and_are_written_meanwhile() {
+fn foreign_tables_stay_and_can_be_written() {
     let rig = Rig::new();
     rig.does("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
     let client = Client::new(&rig.path());
@@ -89,7 +89,7 @@ fn tables_of_others_stay_and_are_written_meanwhile() {
 }
 
 #[test]
-fn a_restart_of_the_machine_frees_all_and_says_that_holds_lapsed() {
+fn a_restart_of_the_machine_frees_all_locks_as_lapsed() {
     let rig = Rig::new();
     let job = claim("job");
     let grant = {
@@ -111,7 +111,7 @@ fn a_restart_of_the_machine_frees_all_and_says_that_holds_lapsed() {
 }
 
 #[test]
-fn many_who_come_to_an_empty_file_at_once_make_one_set_of_tables() {
+fn first_clients_create_the_tables_together() {
     let rig = Rig::new();
     let begin = std::sync::Barrier::new(6);
     let tokens: Vec<_> = std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ fn many_who_come_to_an_empty_file_at_once_make_one_set_of_tables() {
 
 /// R11: whoever may write the file may write rows of any size, and any number of them.
 #[test]
-fn rows_that_are_too_large_or_too_many_are_refused_and_other_names_go_on() {
+fn too_large_and_too_many_rows_are_refused() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     for name in ["large", "many"] {
@@ -156,7 +156,7 @@ fn rows_that_are_too_large_or_too_many_are_refused_and_other_names_go_on() {
 }
 
 #[test]
-fn the_page_tells_each_column() {
+fn the_page_lists_each_column() {
     let rig = Rig::new();
     Client::new(&rig.path()).hold(&claim("job"));
     let columns = "SELECT t.name || ' ' || c.name || ' ' || c.type FROM sqlite_schema AS t, pragma_table_info(t.name) AS c \

@@ -23,19 +23,19 @@ fn refuses(path: &Path, fault: Fault, said: &[&str]) {
 }
 
 #[test]
-fn a_path_that_depends_on_where_one_stands() {
+fn a_relative_path_is_refused() {
     let error = engine(Path::new("locks.db"), &Env::system()).unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("sqlite:///path"), "{error}");
 }
 
 #[test]
-fn a_directory_that_is_not_there() {
+fn a_missing_directory_is_refused() {
     let rig = Rig::new();
     refuses(&rig.dir().join("no/locks.db"), Fault::Misconfigured, &["does not exist", "create it"]);
 }
 
 #[test]
-fn a_directory_in_the_place_of_the_file() {
+fn a_directory_is_refused() {
     let rig = Rig::new();
     fs::create_dir(rig.path()).unwrap();
     refuses(&rig.path(), Fault::Misconfigured, &["a directory"]);
@@ -43,12 +43,12 @@ fn a_directory_in_the_place_of_the_file() {
 }
 
 #[test]
-fn something_that_is_no_file() {
+fn a_device_is_refused() {
     refuses(Path::new("/dev/null"), Fault::Misconfigured, &["no regular file"]);
 }
 
 #[test]
-fn a_file_that_is_no_database_stays_as_it_is() {
+fn a_foreign_file_is_refused_unchanged() {
     let rig = Rig::new();
     let text = "the diary of somebody else\n".repeat(500);
     fs::write(rig.path(), &text).unwrap();
@@ -57,7 +57,7 @@ fn a_file_that_is_no_database_stays_as_it_is() {
 }
 
 #[test]
-fn a_file_of_several_names() {
+fn a_file_with_hard_links_is_refused() {
     let rig = Rig::new();
     rig.does("CREATE TABLE things (thing)");
     fs::hard_link(rig.path(), rig.dir().join("other.db")).unwrap();
@@ -65,7 +65,7 @@ fn a_file_of_several_names() {
 }
 
 #[test]
-fn a_file_and_a_directory_of_another_user() {
+fn files_of_another_user_need_write_rights() {
     assert!(am_root(), "becoming another user needs root: run this test as root");
     let rig = Rig::new();
     rig.does("CREATE TABLE things (thing)");
@@ -87,7 +87,7 @@ fn a_file_and_a_directory_of_another_user() {
 }
 
 #[test]
-fn a_link_leads_to_the_same_locks() {
+fn a_symbolic_link_leads_to_the_same_locks() {
     let rig = Rig::new();
     let link = rig.dir().join("link.db");
     std::os::unix::fs::symlink(rig.path(), &link).unwrap();
@@ -97,7 +97,7 @@ fn a_link_leads_to_the_same_locks() {
 }
 
 #[test]
-fn a_name_full_of_signs_is_a_path_like_any() {
+fn special_characters_in_a_path_work() {
     let rig = Rig::new();
     let path = rig.dir().join("a b?mode=memory#%41';--.db");
     let (one, other) = (Client::new(&path), Client::new(&path));
@@ -107,7 +107,7 @@ fn a_name_full_of_signs_is_a_path_like_any() {
 }
 
 #[test]
-fn a_look_makes_nothing() {
+fn a_look_creates_nothing() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     assert!(client.show("job").unwrap().holders.is_empty());
@@ -117,7 +117,7 @@ fn a_look_makes_nothing() {
 }
 
 #[test]
-fn a_look_leaves_the_file_of_somebody_else_as_it_is() {
+fn a_look_leaves_a_foreign_file_unchanged() {
     let rig = Rig::new();
     rig.does("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
     let before = fs::read(rig.path()).unwrap();

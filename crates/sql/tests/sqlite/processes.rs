@@ -28,7 +28,7 @@ fn processes_exclude_each_other_and_hand_over() {
 }
 
 #[test]
-fn the_lock_of_a_killed_process_comes_free_when_its_lease_ends() {
+fn the_hold_of_a_killed_process_ends_with_its_lease() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
@@ -45,7 +45,7 @@ fn the_lock_of_a_killed_process_comes_free_when_its_lease_ends() {
 }
 
 #[test]
-fn processes_that_are_killed_while_they_write_leave_a_file_that_works() {
+fn processes_killed_while_writing_leave_a_working_file() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let job = claim("job");
@@ -68,7 +68,7 @@ fn processes_that_are_killed_while_they_write_leave_a_file_that_works() {
 }
 
 #[test]
-fn a_process_whose_clock_was_shifted_is_refused() {
+fn a_process_in_a_time_namespace_is_refused() {
     let rig = Rig::new();
     let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
     let shifted = [&["unshare", "--time", "--fork", "--boottime", "86400"], user].concat();
@@ -103,7 +103,7 @@ fn hear_at_once(waiters: usize) -> usize {
 }
 
 #[test]
-fn who_has_waited_for_long_hears_at_once_all_the_same() {
+fn a_long_waiter_is_notified_at_once() {
     // A busy machine makes some late. Of sixteen who only look, twelve are there at once in one of five tries in one run of nine thousand.
     let best = (0..5).map(|_| hear_at_once(16)).find(|heard| *heard >= 12);
     assert!(best.is_some(), "they hear no sooner than by looking");
