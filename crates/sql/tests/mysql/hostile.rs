@@ -1,11 +1,12 @@
 //! A database where others may make functions, triggers and tables, on a server that is set otherwise than usual: nothing of theirs
 //! runs as us, and what we say means what it always means.
 
+use crate::{
+    harness::assert_conforms,
+    rig::{Rig, USER, as_user, at, claim, free, is_mysql, take, tour},
+};
 use leasehold_core::{Engine, Fault, How};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
-use leasehold_testkit::suite;
-
-use crate::rig::{Rig, USER, as_user, at, claim, free, is_mysql, take, tour};
 
 /// Every function that our statements call, and how many arguments it has there.
 const FUNCTIONS: [(&str, usize); 17] = [
@@ -60,8 +61,7 @@ fn no_function_of_others_is_called() {
         assert_eq!(sprung(&rig), [what], "an incautious statement springs it: {statement}");
         rig.server.says("DELETE FROM sprung");
     }
-    let report = suite::engine(&rig);
-    assert!(report.passed.len() > 80, "{report}");
+    assert_conforms(&rig, 80);
     let engine = rig.engine();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(tour(&engine, &rig.engine()));

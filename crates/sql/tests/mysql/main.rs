@@ -13,6 +13,8 @@ mod encrypted;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
 mod guarantee;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod hostile;
 mod liar;
 mod lineage;

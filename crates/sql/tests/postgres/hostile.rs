@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{BoxFuture, Engine, Env, Locks};
-use leasehold_sql::postgres::{Config, SCHEMA, engine};
+use leasehold_core::{Env, Locks};
+use leasehold_sql::{
+    SqlEngine,
+    postgres::{Config, SCHEMA, engine},
+};
 use leasehold_testkit::{
     server::{PgBouncer, psql},
-    suite::{self, Disturbance, Harness, left_at_rest},
+    suite::Disturbance,
 };
 
 use crate::{
-    conformance::AT_ONCE,
-    rig::{PATIENCE, Rig, acquire, locks_of},
+    harness::{Conforms, assert_conforms},
+    rig::{Rig, acquire, locks_of},
 };
 
 const TRAPS: &str = include_str!("hostile.sql");
@@ -49,30 +52,21 @@ impl Hostile {
     }
 }
 
-impl Harness for Hostile {
-    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        let engine = Arc::new(engine(self.config(), &Env::system()));
-        Box::pin(async move { engine as Arc<dyn Engine> })
+impl Conforms for Hostile {
+    fn client(&self) -> Arc<SqlEngine> {
+        Arc::new(engine(self.config(), &Env::system()))
     }
 
-    fn disturb(&self, _: Disturbance) -> BoxFuture<'_, bool> {
-        Box::pin(std::future::ready(false))
+    fn disturb(&self, _: Disturbance) -> bool {
+        false
     }
 
-    fn at_once(&self) -> usize {
-        AT_ONCE
+    fn rows(&self) -> Vec<String> {
+        self.rig.left()
     }
 
     fn crowd(&self) -> usize {
         30
-    }
-
-    fn patience(&self) -> std::time::Duration {
-        PATIENCE
-    }
-
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.rig.left()))
     }
 }
 
@@ -99,8 +93,7 @@ fn no_function_operator_or_type_of_others_is_used() {
     let first = locks.mutex("first").blocking().try_acquire();
     assert_eq!(hostile.sprung(), [""; 0]);
     first.unwrap().release_blocking().unwrap();
-    let report = suite::engine(&hostile);
-    assert!(report.passed.len() > 70, "{report}");
+    assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
     assert_eq!(hostile.sprung(), [""; 0]);
@@ -110,8 +103,7 @@ fn no_function_operator_or_type_of_others_is_used() {
 fn no_function_of_others_is_used_behind_a_pooler() {
     let hostile = Hostile::new(true);
     assert_traps_work(&hostile);
-    let report = suite::engine(&hostile);
-    assert!(report.passed.len() > 70, "{report}");
+    assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
     assert_eq!(hostile.sprung(), [""; 0]);

@@ -7,6 +7,8 @@ mod altered;
 mod busy;
 mod client;
 mod conformance;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod helper;
 mod hostile;
 mod names;
