@@ -26,18 +26,18 @@ pub(crate) trait FewConnections: Sync {
     fn connects(&self) -> Result<(), String>;
 
     /// Answers a query.
-    fn says(&self, query: &str) -> Vec<String>;
+    fn query(&self, query: &str) -> Vec<String>;
 }
 
 /// How many clients are in line.
 fn waiting(server: &impl FewConnections) -> usize {
-    server.says("SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4")[0].parse().unwrap()
+    server.query("SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4")[0].parse().unwrap()
 }
 
 /// How many of them have no connection: a client that listens has less time to answer when it is granted.
 fn asleep(server: &impl FewConnections) -> usize {
     let query = "SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4 AND claim_time > 2500000";
-    server.says(query)[0].parse().unwrap()
+    server.query(query)[0].parse().unwrap()
 }
 
 /// Counts however its thread ends.

@@ -1,14 +1,15 @@
-//! A database where others may make functions, triggers and tables, on a server that is set otherwise than usual: nothing of theirs
-//! runs as us, and what we say means what it always means.
+//! A database in which other users may create functions, triggers and tables, on a server with unusual settings: no code
+//! of other users runs with our rights, and our statements keep their meaning.
+
+use leasehold_core::{Engine, Fault, How};
+use leasehold_sql::mysql::{GRANTS, SCHEMA};
 
 use crate::{
     harness::assert_conforms,
     rig::{Rig, USER, as_user, at, claim, free, is_mysql, take, tour},
 };
-use leasehold_core::{Engine, Fault, How};
-use leasehold_sql::mysql::{GRANTS, SCHEMA};
 
-/// Every function that our statements call, and how many arguments it has there.
+/// Every function that our statements call, with the number of its arguments.
 const FUNCTIONS: [(&str, usize); 17] = [
     ("cast", 1),
     ("coalesce", 2),
@@ -31,10 +32,10 @@ const FUNCTIONS: [(&str, usize); 17] = [
 
 const FORGET: &str = "DELETE FROM leasehold_claim; DELETE FROM leasehold_lock";
 
-/// Functions of those names, of which each tells that it was called, also by a transaction that is undone.
+/// Creates functions of those names. Each records its calls, even if the transaction is rolled back.
 fn lay_traps(rig: &Rig) {
     if is_mysql() {
-        // Else it takes no function that writes, because its log may be set to statements.
+        // Otherwise the server refuses functions that write, because its binary log may be in statement format.
         rig.server.says("SET GLOBAL log_bin_trust_function_creators = 1");
     }
     rig.server.says("CREATE TABLE sprung (what varchar(64)) ENGINE = MyISAM");
@@ -51,14 +52,14 @@ fn sprung(rig: &Rig) -> Vec<String> {
     rig.server.says("SELECT DISTINCT what FROM sprung")
 }
 
-/// The server's own functions are found before stored ones, but for those whose name does not stand close to the bracket.
+/// The server finds its own functions before stored ones, unless a space precedes the bracket.
 #[test]
 fn no_function_of_others_is_called() {
     let rig = Rig::new();
     lay_traps(&rig);
     for (statement, what) in [("SELECT min (1)", "min"), ("SELECT locks.greatest(1, 2)", "greatest")] {
         rig.server.says(statement);
-        assert_eq!(sprung(&rig), [what], "an incautious statement springs it: {statement}");
+        assert_eq!(sprung(&rig), [what], "this statement springs the trap: {statement}");
         rig.server.says("DELETE FROM sprung");
     }
     assert_conforms(&rig, 80);
@@ -81,7 +82,7 @@ const SETTINGS_OF_MYSQL: &[(&str, &str, &str)] = &[
     ("default_storage_engine", "'MyISAM'", "'InnoDB'"),
 ];
 
-/// Each of them changes what some statement means, or what comes of it, for whoever does not set it himself.
+/// Each setting changes the meaning or the result of some statement, for clients that do not set it themselves.
 #[tokio::test]
 async fn server_settings_change_nothing() {
     let rig = Rig::new();
@@ -130,12 +131,12 @@ async fn server_settings_change_nothing() {
         let held = [take(&*one, &claim("x")).await, take(&*one, &claim("y")).await];
         rig.server.says(&format!("SET GLOBAL {setting} = {usual}"));
         let others = rig.server.says("SELECT name FROM leasehold_lock WHERE name >= 'x'");
-        assert_eq!(others, ["x", "y"], "{setting} = {changed}: others see {held:?}");
+        assert_eq!(others, ["x", "y"], "{setting} = {changed}: others see the holds {held:?}");
         rig.server.says(FORGET);
     }
 }
 
-/// Tables that somebody else made first, or changed, and how each is put right.
+/// Changes by another user, how each is undone, and a part of the message.
 const CHANGED: &[(&str, &str, &str)] = &[
     (
         "ALTER TABLE leasehold_lock ADD colour int NOT NULL",
@@ -232,10 +233,10 @@ async fn altered_tables_are_refused() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     let more = if is_mysql() { CHANGED_ON_MYSQL } else { CHANGED_ON_MARIADB };
-    for &(make, undo, said) in CHANGED.iter().chain(more) {
+    for &(make, undo, message) in CHANGED.iter().chain(more) {
         rig.server.says(make);
         let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
-        assert!(error.fault == Fault::Misconfigured && error.message.contains(said), "{make}: {error:?}");
+        assert!(error.fault == Fault::Misconfigured && error.message.contains(message), "{make}: {error:?}");
         rig.server.says(undo);
         let engine = rig.engine();
         let claim = claim("a");
@@ -244,7 +245,7 @@ async fn altered_tables_are_refused() {
     }
 }
 
-/// Tables that are there before we come are not made, and not read, if reading them would run what somebody wrote.
+/// Existing tables are not read if that would execute code of another user.
 #[tokio::test]
 async fn a_view_is_not_read() {
     let rig = Rig::new();
@@ -255,15 +256,15 @@ async fn a_view_is_not_read() {
          SELECT one, version + locks.left(1, 1) - 1 AS version, lineage FROM m",
     );
     rig.server.says("SELECT version FROM leasehold_meta");
-    assert_eq!(sprung(&rig), ["left"], "whoever reads it calls the function");
+    assert_eq!(sprung(&rig), ["left"], "reading the view calls the function");
     rig.server.says("DELETE FROM sprung");
     let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("view"), "{error:?}");
     assert_eq!(sprung(&rig), [""; 0]);
 }
 
-/// Also by who has the least rights: MariaDB shows triggers to whoever may write the table. MySQL shows them to who may make some,
-/// and the page says what that means.
+/// MariaDB shows triggers to users who may write the table. MySQL shows them only to users who may create triggers; the page
+/// explains the consequence.
 #[tokio::test]
 async fn a_user_with_minimal_rights_sees_a_trigger() {
     let rig = Rig::new();

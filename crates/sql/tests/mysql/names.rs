@@ -1,10 +1,10 @@
-//! Names that many a column takes for one.
+//! Names that many column types treat as equal.
 
 use leasehold_core::Inspect;
 
 use crate::rig::{Rig, claim, free, take};
 
-/// F62: in case, in padding, in accents, in how an accent is written, in width, and at the very end of what fits.
+/// F62: names that differ in case, padding, accents, Unicode normalisation, width, or only in their last byte.
 #[tokio::test]
 async fn similar_names_are_different_locks() {
     let rig = Rig::new();
@@ -59,7 +59,7 @@ async fn similar_names_are_different_locks() {
     assert_eq!(rig.left(), Vec::<String>::new());
 }
 
-/// What a claim says of itself goes into rows as it is.
+/// The owner of a claim is stored unchanged.
 #[tokio::test]
 async fn values_are_not_executed_as_sql() {
     let rig = Rig::new();

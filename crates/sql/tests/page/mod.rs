@@ -28,7 +28,7 @@ pub(crate) fn columns(system: &str) -> Vec<String> {
 
 /// The same, as a server says it in any order.
 #[track_caller]
-pub(crate) fn is_told(system: &str, mut there: Vec<String>) {
+pub(crate) fn assert_listed(system: &str, mut there: Vec<String>) {
     there.sort();
     assert!(there.len() > 30, "{there:?}");
     assert_eq!(columns(system), there);

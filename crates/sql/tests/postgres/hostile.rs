@@ -1,4 +1,5 @@
-//! A database where others may make functions, operators, types and tables: nothing of theirs runs as us.
+//! A database in which other users may create functions, operators, types and tables: no code of theirs runs with our
+//! rights.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::{
 const TRAPS: &str = include_str!("hostile.sql");
 const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
 
-/// Clients who come as the role of the page.
+/// Clients with the role that the page documents.
 struct Hostile {
     rig: Rig,
     pooler: Option<PgBouncer>,
@@ -70,15 +71,15 @@ impl Conforms for Hostile {
     }
 }
 
-/// Each trap is one that an incautious statement of the same user would spring.
+/// Checks the traps: statements that are not qualified with a schema spring them.
 fn assert_traps_work(hostile: &Hostile) {
     for (statement, what) in [
         ("SELECT 1::float8 * 2::int4", "float8 * int4"),
         ("SELECT unnest('{a}'::text[])", "unnest text[]"),
         ("SELECT 'a'::name || 1::int8", "name || int8"),
     ] {
-        let said = psql(hostile.rig.server.port(), &["-U", "leasehold", "-c", statement]);
-        assert!(said.status.success(), "{said:?}");
+        let output = psql(hostile.rig.server.port(), &["-U", "leasehold", "-c", statement]);
+        assert!(output.status.success(), "{output:?}");
         assert_eq!(hostile.sprung(), [what], "{statement}");
         hostile.rig.server.says("DELETE FROM public.sprung");
     }
@@ -88,7 +89,7 @@ fn assert_traps_work(hostile: &Hostile) {
 fn no_function_operator_or_type_of_others_is_used() {
     let hostile = Hostile::new(false);
     assert_traps_work(&hostile);
-    // Before all else, for who is caught may not come to an end.
+    // Tested first: a client in a trap may hang.
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     let first = locks.mutex("first").blocking().try_acquire();
     assert_eq!(hostile.sprung(), [""; 0]);
@@ -109,13 +110,13 @@ fn no_function_of_others_is_used_behind_a_pooler() {
     assert_eq!(hostile.sprung(), [""; 0]);
 }
 
-/// Who makes the tables first decides what they do.
+/// The owner of the tables decides what they do.
 #[test]
 fn foreign_tables_need_a_trusted_owner() {
     let rig = Rig::new();
     rig.server.says("CREATE ROLE mallory LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO mallory; CREATE ROLE victim LOGIN");
-    let said = psql(rig.server.port(), &["-U", "mallory", "-v", "ON_ERROR_STOP=1", "-c", SCHEMA]);
-    assert!(said.status.success(), "{said:?}");
+    let output = psql(rig.server.port(), &["-U", "mallory", "-v", "ON_ERROR_STOP=1", "-c", SCHEMA]);
+    assert!(output.status.success(), "{output:?}");
     rig.server.says("GRANT ALL ON leasehold_meta, leasehold_lock, leasehold_claim TO victim");
     let port = rig.server.port();
     let error = locks_of("victim", port).mutex("a").blocking().try_acquire().unwrap_err();

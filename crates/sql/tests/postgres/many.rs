@@ -1,11 +1,11 @@
-//! What many ask for at once, which is one statement.
+//! Many requests at once, which share one statement.
 
 use futures_util::future::join_all;
 use leasehold_core::{Answer, Claim, Engine, EngineError, Grant, How, Inspect, Mode, Release, Released};
 
 use crate::rig::{Rig, release_of};
 
-/// I1, I10: names that are new, free, held, and held by a reader, in turns; each is told what came of its own.
+/// I1, I10: the names are, in turns, new, free, held, and held by a reader. Each request gets its own answer.
 #[test]
 fn each_of_many_requests_gets_its_own_answer() {
     let rig = Rig::new();
@@ -36,7 +36,7 @@ fn each_of_many_requests_gets_its_own_answer() {
                 assert!(matches!(answer, Ok(Answer::Waiting(_))), "{at}: {answer:?}");
             }
         }
-        // One that is not the holder's.
+        // One release has the id of another claim.
         releases[7].id = rig.claim("n00").id;
         let wrong = releases[7].name.clone();
         let freed = engine.release(&releases).await;
@@ -54,7 +54,7 @@ fn each_of_many_requests_gets_its_own_answer() {
     });
 }
 
-/// I1: of clients that never said anything before, and whose first word is a transaction, one holds.
+/// I1: of several new clients whose first request is a transaction, one is granted the name.
 #[test]
 fn one_of_many_first_transactions_is_granted() {
     let rig = Rig::new();
@@ -75,6 +75,6 @@ fn one_of_many_first_transactions_is_granted() {
 fn held(answer: Result<Answer, EngineError>) -> Grant {
     match answer {
         Ok(Answer::Held(grant)) => grant,
-        other => panic!("it is free: {other:?}"),
+        other => panic!("the name is free: {other:?}"),
     }
 }

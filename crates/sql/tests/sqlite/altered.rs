@@ -15,7 +15,7 @@ fn a_claim_reports_altered_rows() {
         let client = Client::new(&rig.path());
         let (job, other) = (claim("job"), claim("other"));
         client.hold(&job);
-        rig.does(&format!(
+        rig.execute(&format!(
             "PRAGMA ignore_check_constraints = 1; UPDATE leasehold_lock SET {written} WHERE name = 'job'"
         ));
         let (fault, message) = client.refused();
@@ -32,7 +32,7 @@ fn foreign_rows_hide_no_other_name() {
     let client = Client::new(&rig.path());
     client.hold(&claim("held"));
     let long = "replace(hex(zeroblob(20971520)), '0', 'x')";
-    rig.does(&format!(
+    rig.execute(&format!(
         "INSERT INTO leasehold_lock (name, token, holder, tokens, owner, expires) VALUES \
          ('bad', 1, x'00', 1, '', 9e15), ('bad too', 1, zeroblob(16), 1, hex(zeroblob(40000000)), 9e15), ('big', 1, zeroblob(16), 1, {long}, 9e15), ({long}, 1, zeroblob(16), 1, '', 9e15); \
          UPDATE leasehold_lock SET expires = CAST(9e15 AS INTEGER) WHERE name <> 'held'; \

@@ -19,8 +19,8 @@ fn a_long_write_fails_claims_but_not_looks() {
     let other = rig.other();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let watch = Stopwatch::start();
-    let said = client.show("job").unwrap();
-    assert_eq!(said.holders.len(), 1);
+    let view = client.show("job").unwrap();
+    assert_eq!(view.holders.len(), 1);
     watch.assert_within(Duration::from_secs(1), "a look waits for nobody");
     let asked: Vec<_> = (0..3)
         .map(|number| {

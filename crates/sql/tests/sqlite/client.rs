@@ -81,8 +81,8 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn free(&self, claim: &Claim, grant: &Grant) {
-        let said = self.release(claim, grant);
-        assert!(matches!(said, Released::Freed), "{said:?}");
+        let released = self.release(claim, grant);
+        assert!(matches!(released, Released::Freed), "{released:?}");
     }
 
     /// Waits until it is granted.

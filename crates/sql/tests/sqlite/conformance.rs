@@ -19,7 +19,7 @@ impl Conforms for Rig {
         // There is no connection to cut.
         let can = kind == Disturbance::Forget;
         if can {
-            self.does("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
+            self.execute("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
         }
         can
     }

@@ -32,7 +32,8 @@ impl Helper {
     /// The same through a command that runs the command behind it.
     pub(crate) fn start_as(prefix: &[&str], path: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
-        let own = [exe.to_str().unwrap(), "--exact", "helper::obeys", "--nocapture", "--test-threads=1"];
+        let own =
+            [exe.to_str().unwrap(), "--exact", "helper::serve_requests", "--nocapture", "--test-threads=1"];
         let words = [prefix, &own].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).env(PATH, path).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -43,22 +44,22 @@ impl Helper {
     }
 
     /// Sends an order and answers what came back.
-    pub(crate) fn tell(&mut self, order: &str) -> String {
+    pub(crate) fn ask(&mut self, order: &str) -> String {
         self.send(order);
-        self.hear()
+        self.receive()
     }
 
     pub(crate) fn send(&mut self, order: &str) {
         writeln!(self.input, "{order}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the helper ended");
-            if let Some((_, said)) = line.split_once(MARK) {
-                return said.trim_end().to_owned();
+            if let Some((_, reply)) = line.split_once(MARK) {
+                return reply.trim_end().to_owned();
             }
         }
     }
@@ -81,7 +82,7 @@ pub(crate) fn am_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-fn say(text: &str) {
+fn reply_with(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}{text}").unwrap();
     out.flush().unwrap();
@@ -99,14 +100,14 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
 
 /// What the other process runs. In the tests' own run it does nothing.
 #[test]
-fn obeys() {
+fn serve_requests() {
     let Some(path) = std::env::var_os(PATH) else { return };
     let client = Client::new(Path::new(&path));
     let mut held: HashMap<String, (Claim, Grant)> = HashMap::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
-        say(&match words[..] {
+        reply_with(&match words[..] {
             ["claim", name] => take(&client, claim(name), &mut held),
             ["brief", name] => {
                 let ttl = Duration::from_secs(1);
@@ -122,7 +123,7 @@ fn obeys() {
             },
             ["many", prefix] => (0..)
                 .map(|number| take(&client, claim(&format!("{prefix}{number}")), &mut held))
-                .find(|said| said != "held")
+                .find(|reply| reply != "held")
                 .unwrap(),
             ["remove", path] => format!("{:?}", std::fs::remove_file(path)),
             ["churn", tasks, round] => churn(&client, tasks.parse().unwrap(), round),

@@ -65,21 +65,21 @@ const CHANGED: [(&str, &str); 12] = [
 
 #[test]
 fn altered_tables_are_refused_before_any_change() {
-    for (text, said) in CHANGED {
+    for (text, message_part) in CHANGED {
         let rig = Rig::new();
-        rig.does("CREATE TABLE sprung (what)");
-        rig.does(SCHEMA);
-        rig.does(text);
+        rig.execute("CREATE TABLE sprung (what)");
+        rig.execute(SCHEMA);
+        rig.execute(text);
         let state = || {
             let asked = ["PRAGMA journal_mode", "SELECT sql FROM sqlite_schema", "SELECT * FROM sprung"];
-            asked.map(|text| rig.says(text))
+            asked.map(|text| rig.query(text))
         };
         let before = state();
         let client = Client::new(&rig.path());
         let (fault, message) = client.refused();
         assert_eq!(fault, Fault::Misconfigured, "{text}: {message}");
         assert!(
-            message.contains(said) && message.contains("locks.db") && !message.contains('\n'),
+            message.contains(message_part) && message.contains("locks.db") && !message.contains('\n'),
             "{text}: {message}"
         );
         let looked = client.show("job").expect_err("a look is refused, too");
@@ -92,7 +92,7 @@ fn altered_tables_are_refused_before_any_change() {
 fn tables_with_other_comments_are_accepted() {
     let rig = Rig::new();
     let bare: Vec<&str> = SCHEMA.lines().map(|line| line.split("--").next().unwrap().trim()).collect();
-    rig.does(&bare.join(" /* -- it's ours */ "));
+    rig.execute(&bare.join(" /* -- it's ours */ "));
     let client = Client::new(&rig.path());
     client.hold(&claim("job"));
 }
@@ -103,11 +103,11 @@ fn a_trigger_created_later_does_not_run() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("first"));
-    rig.does("CREATE TABLE sprung (what)");
-    rig.does(
+    rig.execute("CREATE TABLE sprung (what)");
+    rig.execute(
         "CREATE TRIGGER t AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES (new.name); END",
     );
-    rig.does("INSERT INTO leasehold_lock (name, token) VALUES ('by others', 1)");
+    rig.execute("INSERT INTO leasehold_lock (name, token) VALUES ('by others', 1)");
     client.hold(&claim("second"));
-    assert_eq!(rig.says("SELECT what FROM sprung"), ["Text(\"by others\")"]);
+    assert_eq!(rig.query("SELECT what FROM sprung"), ["Text(\"by others\")"]);
 }

@@ -59,6 +59,6 @@ fn a_swept_name_continues_its_tokens() {
     let grant = client.hold(&job);
     client.free(&job, &grant);
     // As if the clock had been set back since: its row is gone, and remembered in one number for all.
-    rig.does("DELETE FROM leasehold_lock; UPDATE leasehold_meta SET floor = 9000000000000000000");
+    rig.execute("DELETE FROM leasehold_lock; UPDATE leasehold_meta SET floor = 9000000000000000000");
     assert_eq!(client.hold(&claim("job")).token.number, 9_000_000_000_000_000_001);
 }

@@ -16,15 +16,15 @@ fn processes_exclude_each_other_and_hand_over() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
-    assert_eq!(other.tell("claim job"), "held");
+    assert_eq!(other.ask("claim job"), "held");
     let job = claim("job");
     client.wait(&job);
-    assert_eq!(other.tell("release job"), "Freed");
+    assert_eq!(other.ask("release job"), "Freed");
     let watch = Stopwatch::start();
     let grant = client.granted(job.id);
     watch.assert_within(Duration::from_millis(250), "the grant is heard of");
     assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
-    assert_eq!(other.tell("claim job"), "waiting");
+    assert_eq!(other.ask("claim job"), "waiting");
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_hold_of_a_killed_process_ends_with_its_lease() {
     let mut other = Helper::start(&rig.path());
     // Before it is held: so its second cannot have begun earlier.
     let watch = Stopwatch::start();
-    assert_eq!(other.tell("brief job"), "held");
+    assert_eq!(other.ask("brief job"), "held");
     other.kill();
     let job = claim("job");
     while !matches!(client.create(&job).unwrap(), Answer::Held(_)) {
@@ -54,11 +54,11 @@ fn processes_killed_while_writing_leave_a_working_file() {
         let mut others = [Helper::start(&rig.path()), Helper::start(&rig.path())];
         // Other names each time: nobody waits for what a killed one held.
         others.iter_mut().for_each(|other| other.send(&format!("churn 8 {round}")));
-        others.iter_mut().for_each(|other| assert_eq!(other.hear(), "churning"));
+        others.iter_mut().for_each(|other| assert_eq!(other.receive(), "churning"));
         others.into_iter().for_each(Helper::kill);
-        assert_eq!(rig.says("PRAGMA integrity_check"), [r#"Text("ok")"#]);
-        let said = client.renew(&job, &grant);
-        assert!(matches!(said, Renewed::Kept { .. }), "{said:?}");
+        assert_eq!(rig.query("PRAGMA integrity_check"), [r#"Text("ok")"#]);
+        let reply = client.renew(&job, &grant);
+        assert!(matches!(reply, Renewed::Kept { .. }), "{reply:?}");
         let free = claim("free");
         let other = client.hold(&free);
         client.free(&free, &other);
@@ -72,18 +72,18 @@ fn a_process_in_a_time_namespace_is_refused() {
     let rig = Rig::new();
     let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
     let shifted = [&["unshare", "--time", "--fork", "--boottime", "86400"], user].concat();
-    let said = Helper::start_as(&shifted, &rig.path()).tell("claim job");
-    assert!(said.contains("Misconfigured") && said.contains("time namespace"), "{said}");
+    let reply = Helper::start_as(&shifted, &rig.path()).ask("claim job");
+    assert!(reply.contains("Misconfigured") && reply.contains("time namespace"), "{reply}");
 }
 
 /// How many of so many who have waited for long hear of their grants at once: of those who only look, one in four does.
-fn hear_at_once(waiters: usize) -> usize {
+fn count_notified_at_once(waiters: usize) -> usize {
     let rig = Rig::new();
     let mut other = Helper::start(&rig.path());
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
             let (name, client) = (format!("job-{number}"), Client::new(&rig.path()));
-            assert_eq!(other.tell(&format!("claim {name}")), "held");
+            assert_eq!(other.ask(&format!("claim {name}")), "held");
             let job = claim(&name);
             client.wait(&job);
             (name, client, job)
@@ -91,20 +91,20 @@ fn hear_at_once(waiters: usize) -> usize {
         .collect();
     // By now they look four times a second by themselves.
     std::thread::sleep(Duration::from_millis(2200));
-    let hears = |(name, client, job): &(String, Client, Claim)| {
-        assert_eq!(other.tell(&format!("release {name}")), "Freed");
+    let notified_at_once = |(name, client, job): &(String, Client, Claim)| {
+        assert_eq!(other.ask(&format!("release {name}")), "Freed");
         let watch = Stopwatch::start();
         let grant = client.granted(job.id);
         let at_once = watch.elapsed() < Duration::from_millis(60);
         client.free(job, &grant);
         at_once
     };
-    waiting.iter().map(hears).filter(|at_once| *at_once).count()
+    waiting.iter().map(notified_at_once).filter(|at_once| *at_once).count()
 }
 
 #[test]
 fn a_long_waiter_is_notified_at_once() {
     // A busy machine makes some late. Of sixteen who only look, twelve are there at once in one of five tries in one run of nine thousand.
-    let best = (0..5).map(|_| hear_at_once(16)).find(|heard| *heard >= 12);
+    let best = (0..5).map(|_| count_notified_at_once(16)).find(|at_once| *at_once >= 12);
     assert!(best.is_some(), "they hear no sooner than by looking");
 }

@@ -46,7 +46,7 @@ fn a_queue_entry_lives_as_long_as_its_client() {
     // Its place lasts ten seconds, unless it is kept.
     let brief = Claim { ttl: Duration::from_secs(1), claim_time: Duration::from_secs(1), ..claim("job") };
     other.wait(&brief);
-    let ends = || rig.says("SELECT expires FROM leasehold_claim WHERE stand <> 0");
+    let ends = || rig.query("SELECT expires FROM leasehold_claim WHERE stand <> 0");
     for _ in 0..2 {
         let (before, limit) = (ends(), Instant::now() + PATIENCE);
         while ends() == before {
@@ -63,9 +63,9 @@ fn a_queue_entry_lives_as_long_as_its_client() {
 fn the_guarantee_names_its_limits() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
-    let said = client.runtime.block_on(client.engine.guarantee()).unwrap();
-    assert_eq!(said.level, Level::LeaseBounded);
+    let guarantee = client.runtime.block_on(client.engine.guarantee()).unwrap();
+    assert_eq!(guarantee.level, Level::LeaseBounded);
     for word in ["one machine", "restart", "replace or delete"] {
-        assert!(said.to_string().contains(word), "{word}: {said:?}");
+        assert!(guarantee.to_string().contains(word), "{word}: {guarantee:?}");
     }
 }

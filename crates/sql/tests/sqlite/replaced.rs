@@ -34,7 +34,7 @@ fn all_clients_use_the_new_file(rig: &Rig, replace: impl FnOnce()) {
         client.wait(&claim("job"));
     }
     assert!(matches!(newcomer.renew(&next, &new), Renewed::Kept { .. }));
-    assert_eq!(rig.says("PRAGMA integrity_check"), [r#"Text("ok")"#]);
+    assert_eq!(rig.query("PRAGMA integrity_check"), [r#"Text("ok")"#]);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_moved_file_is_noticed() {
 fn a_replaced_file_is_noticed() {
     let (rig, spare) = (Rig::new(), Rig::new());
     Client::new(&spare.path()).hold(&claim("another"));
-    spare.does("PRAGMA wal_checkpoint(TRUNCATE)");
+    spare.execute("PRAGMA wal_checkpoint(TRUNCATE)");
     all_clients_use_the_new_file(&rig, || {
         remove(&rig);
         fs::copy(spare.path(), rig.path()).map(drop).unwrap();
@@ -64,7 +64,7 @@ fn a_replaced_file_is_noticed() {
 fn dropped_tables_are_noticed() {
     let rig = Rig::new();
     all_clients_use_the_new_file(&rig, || {
-        rig.does("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_meta");
+        rig.execute("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_meta");
     });
 }
 
@@ -75,15 +75,15 @@ fn a_deleted_log_is_noticed() {
     let mut other = Helper::start(&rig.path());
     let job = claim("job");
     let grant = client.hold(&job);
-    assert_eq!(other.tell("claim another"), "held");
+    assert_eq!(other.ask("claim another"), "held");
     for ending in ["-wal", "-shm"] {
         fs::remove_file(format!("{}{ending}", rig.path().display())).unwrap();
     }
     // Whoever comes finds what was brought from the log into the file: here nothing. So nobody goes on by what it had.
     let mut newcomer = Helper::start(&rig.path());
-    assert_eq!(newcomer.tell("claim next"), "held");
-    assert_eq!(newcomer.tell("claim job"), "held");
+    assert_eq!(newcomer.ask("claim next"), "held");
+    assert_eq!(newcomer.ask("claim job"), "held");
     assert!(matches!(client.renew(&job, &grant), Renewed::Lost(_)));
-    assert_eq!(other.tell("claim next"), "waiting");
+    assert_eq!(other.ask("claim next"), "waiting");
     client.wait(&claim("next"));
 }

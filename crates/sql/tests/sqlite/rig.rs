@@ -40,12 +40,12 @@ impl Rig {
         other
     }
 
-    pub(crate) fn does(&self, text: &str) {
+    pub(crate) fn execute(&self, text: &str) {
         self.other().execute_batch(text).unwrap();
     }
 
     /// The rows of an answer, their columns side by side.
-    pub(crate) fn says(&self, text: &str) -> Vec<String> {
+    pub(crate) fn query(&self, text: &str) -> Vec<String> {
         let other = self.other();
         let mut asked = other.prepare(text).unwrap();
         let columns = asked.column_count();
@@ -58,7 +58,7 @@ impl Rig {
 
     /// All rows that say something.
     pub(crate) fn left(&self) -> Vec<String> {
-        self.says(
+        self.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
         )

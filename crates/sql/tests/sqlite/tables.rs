@@ -8,10 +8,10 @@ use crate::{
 };
 
 #[track_caller]
-fn refuses(rig: &Rig, said: &str) {
+fn assert_refused(rig: &Rig, words: &str) {
     let (fault, message) = Client::new(&rig.path()).refused();
     assert_eq!(fault, Fault::Misconfigured, "{message}");
-    assert!(message.contains(said) && message.contains("locks.db"), "{message}");
+    assert!(message.contains(words) && message.contains("locks.db"), "{message}");
 }
 
 #[test]
@@ -21,17 +21,17 @@ fn tables_of_another_version_are_refused_unchanged() {
         let client = Client::new(&rig.path());
         let job = claim("job");
         let grant = client.hold(&job);
-        rig.does(&format!("UPDATE leasehold_meta SET version = {version}"));
-        let before = rig.says("SELECT * FROM leasehold_lock");
-        refuses(&rig, &format!("have version {version} and this leasehold knows version 1"));
+        rig.execute(&format!("UPDATE leasehold_meta SET version = {version}"));
+        let before = rig.query("SELECT * FROM leasehold_lock");
+        assert_refused(&rig, &format!("have version {version} and this leasehold knows version 1"));
         // Also for those who had opened it before.
         let renewed = client.renew(&job, &grant);
         assert!(
             matches!(&renewed, Renewed::Unknown(error) if error.message.contains("version")),
             "{renewed:?}"
         );
-        assert_eq!(rig.says("SELECT * FROM leasehold_lock"), before);
-        rig.does("UPDATE leasehold_meta SET version = 1");
+        assert_eq!(rig.query("SELECT * FROM leasehold_lock"), before);
+        rig.execute("UPDATE leasehold_meta SET version = 1");
         assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
     }
 }
@@ -39,9 +39,9 @@ fn tables_of_another_version_are_refused_unchanged() {
 #[test]
 fn a_newer_version_may_have_other_tables() {
     let rig = Rig::new();
-    rig.does("CREATE TABLE leasehold_meta (version INTEGER, what TEXT); INSERT INTO leasehold_meta VALUES (7, 'x')");
-    refuses(&rig, "version 7");
-    assert_eq!(rig.says("SELECT count(*) FROM sqlite_schema"), ["Integer(1)"]);
+    rig.execute("CREATE TABLE leasehold_meta (version INTEGER, what TEXT); INSERT INTO leasehold_meta VALUES (7, 'x')");
+    assert_refused(&rig, "version 7");
+    assert_eq!(rig.query("SELECT count(*) FROM sqlite_schema"), ["Integer(1)"]);
 }
 
 #[test]
@@ -56,10 +56,10 @@ fn foreign_tables_with_our_names_are_refused() {
         "CREATE VIEW leasehold_lock AS SELECT 1 AS colour",
     ] {
         let rig = Rig::new();
-        rig.does(text);
-        let before = rig.says("SELECT sql FROM sqlite_schema");
-        refuses(&rig, "leasehold");
-        assert_eq!(rig.says("SELECT sql FROM sqlite_schema"), before, "{text}");
+        rig.execute(text);
+        let before = rig.query("SELECT sql FROM sqlite_schema");
+        assert_refused(&rig, "leasehold");
+        assert_eq!(rig.query("SELECT sql FROM sqlite_schema"), before, "{text}");
     }
 }
 
@@ -68,24 +68,24 @@ fn a_foreign_row_is_not_repaired() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("other"));
-    rig.does("UPDATE leasehold_lock SET token = 'green', holder = 'me'");
-    let before = rig.says("SELECT * FROM leasehold_lock");
+    rig.execute("UPDATE leasehold_lock SET token = 'green', holder = 'me'");
+    let before = rig.query("SELECT * FROM leasehold_lock");
     let error = client.create(&claim("other")).expect_err("it is unreadable");
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
-    assert_eq!(rig.says("SELECT * FROM leasehold_lock"), before);
+    assert_eq!(rig.query("SELECT * FROM leasehold_lock"), before);
     client.hold(&claim("job"));
 }
 
 #[test]
 fn foreign_tables_stay_and_can_be_written() {
     let rig = Rig::new();
-    rig.does("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
+    rig.execute("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
     let client = Client::new(&rig.path());
     let job = claim("job");
     let grant = client.hold(&job);
-    rig.does("INSERT INTO things VALUES ('also mine')");
+    rig.execute("INSERT INTO things VALUES ('also mine')");
     client.free(&job, &grant);
-    assert_eq!(rig.says("SELECT count(*) FROM things"), ["Integer(2)"]);
+    assert_eq!(rig.query("SELECT count(*) FROM things"), ["Integer(2)"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_restart_of_the_machine_frees_all_locks_as_lapsed() {
         client.free(&clean, &done);
         grant
     };
-    rig.does("UPDATE leasehold_meta SET boot = 'another'");
+    rig.execute("UPDATE leasehold_meta SET boot = 'another'");
     let client = Client::new(&rig.path());
     let next = client.hold(&claim("job"));
     assert_eq!((next.previous, next.token.lineage), (Previous::Lapsed, grant.token.lineage));
@@ -137,10 +137,10 @@ fn too_large_and_too_many_rows_are_refused() {
     for name in ["large", "many"] {
         client.hold(&claim(name));
     }
-    rig.does("UPDATE leasehold_lock SET owner = hex(zeroblob(40000000)) WHERE name = 'large'");
+    rig.execute("UPDATE leasehold_lock SET owner = hex(zeroblob(40000000)) WHERE name = 'large'");
     client.wait(&claim("many"));
     // Each is small enough, of letters of four bytes: so a busy machine, too, has read too many within the time of an answer.
-    rig.does(
+    rig.execute(
         "WITH RECURSIVE counted AS (SELECT 1 AS at UNION ALL SELECT at + 1 FROM counted WHERE at < 36000) \
          INSERT INTO leasehold_claim SELECT name, randomblob(16), stand, at, mode, count, most, token, tokens, previous, \
          replace(hex(zeroblob(256)), '0', '😀'), since, expires, claim_time, place_since, place_expires, client \
@@ -164,5 +164,5 @@ fn the_page_lists_each_column() {
     let other = rig.other();
     let mut asked = other.prepare(columns).unwrap();
     let there = asked.query_map([], |row| row.get(0)).unwrap();
-    crate::page::is_told("SQLite", there.map(Result::unwrap).collect());
+    crate::page::assert_listed("SQLite", there.map(Result::unwrap).collect());
 }
