@@ -1,4 +1,4 @@
-//! Rows that somebody wrote otherwise than leasehold does.
+//! Rows with values that leasehold does not write.
 
 use leasehold_core::{Fault, Locks};
 
@@ -7,7 +7,7 @@ use crate::{
     rig::Rig,
 };
 
-/// R24: what the rows say cannot be read, so nobody is let in; the thread of the database goes on for all other names.
+/// R24: the rows cannot be read, so no claim is granted; the thread of the database serves all other names.
 #[test]
 fn a_claim_reports_altered_rows() {
     for written in ["token = 'green'", "holder = x'00'", "expires = 'soon'"] {
@@ -25,7 +25,7 @@ fn a_claim_reports_altered_rows() {
     }
 }
 
-/// R24: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
+/// R24: owners that exceed the bound of a reply together, an unreadable row, and a row with an invalid name.
 #[test]
 fn foreign_rows_hide_no_other_name() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Others who write for long.
+//! Other processes that write for long.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_long_write_fails_claims_but_not_looks() {
     let watch = Stopwatch::start();
     let view = client.show("job").unwrap();
     assert_eq!(view.holders.len(), 1);
-    watch.assert_within(Duration::from_secs(1), "a look waits for nobody");
+    watch.assert_within(Duration::from_secs(1), "a look does not wait for a writer");
     let asked: Vec<_> = (0..3)
         .map(|number| {
             let (engine, next) = (client.engine.clone(), claim(&format!("next-{number}")));
@@ -31,17 +31,17 @@ fn a_long_write_fails_claims_but_not_looks() {
         })
         .collect();
     for answer in asked {
-        let error = client.runtime.block_on(answer).unwrap().expect_err("nobody can write");
+        let error = client.runtime.block_on(answer).unwrap().expect_err("the file is locked");
         assert_eq!(error.fault, Fault::Retry, "{error:?}");
         assert!(error.message.contains("locks.db"), "{error:?}");
     }
-    watch.assert_within(Duration::from_secs(6), "within what a request may take");
+    watch.assert_within(Duration::from_secs(6), "within the time limit of a request");
     other.execute_batch("ROLLBACK").unwrap();
     client.free(&job, &grant);
     client.hold(&claim("next-0"));
 }
 
-/// For so long a request waits for a writer.
+/// How long a request waits for a writer.
 const BUSY: Duration = Duration::from_secs(2);
 
 #[test]
@@ -63,7 +63,7 @@ fn a_short_write_only_delays_claims() {
         ends.join().unwrap();
         match answer {
             Ok(Answer::Held(_)) => break assert!(waited >= Duration::from_millis(300), "{waited:?}"),
-            // On a machine that stalled it was written for too long.
+            // On a stalled machine the other process wrote for too long.
             Err(error) if error.fault == Fault::Retry => assert!(waited >= BUSY, "{error:?}"),
             other => panic!("{other:?}"),
         }

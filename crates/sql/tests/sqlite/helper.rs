@@ -1,4 +1,4 @@
-//! Other processes: this very test binary, run again, doing what it is told on its standard input.
+//! Other processes: this test binary, run again, which executes requests from its standard input.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ impl Helper {
         Self::start_as(&[], path)
     }
 
-    /// The same through a command that runs the command behind it.
+    /// The same, started by a command that runs the command after it.
     pub(crate) fn start_as(prefix: &[&str], path: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
         let own =
@@ -43,7 +43,7 @@ impl Helper {
         Self { child, input, output }
     }
 
-    /// Sends an order and answers what came back.
+    /// Sends a request and returns the reply.
     pub(crate) fn ask(&mut self, order: &str) -> String {
         self.send(order);
         self.receive()
@@ -98,7 +98,7 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
     }
 }
 
-/// What the other process runs. In the tests' own run it does nothing.
+/// Runs in the other process. In a normal test run it does nothing.
 #[test]
 fn serve_requests() {
     let Some(path) = std::env::var_os(PATH) else { return };
@@ -127,7 +127,7 @@ fn serve_requests() {
                 .unwrap(),
             ["remove", path] => format!("{:?}", std::fs::remove_file(path)),
             ["churn", tasks, round] => churn(&client, tasks.parse().unwrap(), round),
-            _ => format!("what is {line:?}?"),
+            _ => format!("unknown request: {line:?}"),
         });
     }
 }
@@ -140,7 +140,7 @@ fn take(client: &Client, claim: Claim, held: &mut HashMap<String, (Claim, Grant)
     describe(answer)
 }
 
-/// Acquires and releases in so many tasks, for ever; says so once each of them did.
+/// Acquires and releases in this many tasks, without end; replies once there were ten cycles per task.
 fn churn(client: &Client, tasks: usize, round: &str) -> String {
     let engine = Arc::clone(&client.engine);
     let locks = Locks::builder(engine).keeper(Keeper::on(client.runtime.handle().clone())).build();

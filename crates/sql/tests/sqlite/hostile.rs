@@ -1,4 +1,4 @@
-//! Files that somebody made for us to come to: what they wrote there never runs, and we say what it is.
+//! Files prepared by an attacker: their code never runs, and the error names it.
 
 use leasehold_core::Fault;
 use leasehold_sql::sqlite::SCHEMA;
@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 
-/// What somebody writes into a file with our tables, and a part of what is said of it.
+/// Changes to a file with our tables, and a part of the message.
 const CHANGED: [(&str, &str); 12] = [
     (
         "CREATE TRIGGER 't\nu' AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES ('trigger'); END",
@@ -97,7 +97,7 @@ fn tables_with_other_comments_are_accepted() {
     client.hold(&claim("job"));
 }
 
-/// Who may write the file may do so while we use it.
+/// Another process may write the file while we use it.
 #[test]
 fn a_trigger_created_later_does_not_run() {
     let rig = Rig::new();

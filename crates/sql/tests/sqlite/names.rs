@@ -1,4 +1,4 @@
-//! Names that are nearly the same.
+//! Names that are nearly equal.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ fn a_swept_name_continues_its_tokens() {
     let job = claim("job");
     let grant = client.hold(&job);
     client.free(&job, &grant);
-    // As if the clock had been set back since: its row is gone, and remembered in one number for all.
+    // As if the clock had stepped back since: the row is deleted, and its token is in the floor of all names.
     rig.execute("DELETE FROM leasehold_lock; UPDATE leasehold_meta SET floor = 9000000000000000000");
     assert_eq!(client.hold(&claim("job")).token.number, 9_000_000_000_000_000_001);
 }

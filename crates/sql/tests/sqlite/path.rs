@@ -1,4 +1,4 @@
-//! Paths at which no locks can be kept: each is refused with what it is and what to do.
+//! Unusable paths: each is refused with the reason and a remedy.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -12,7 +12,7 @@ use crate::{
     until::until,
 };
 
-/// The path is refused so, and the message names it and says all that.
+/// Asserts that the path is refused with this fault, and that the message has the path and these words.
 #[track_caller]
 fn assert_refused(path: &Path, fault: Fault, words: &[&str]) {
     let (found, message) = Client::new(path).refused();
@@ -72,18 +72,18 @@ fn files_of_another_user_need_write_rights() {
     let mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     mode(rig.dir(), 0o777);
     mode(&rig.path(), 0o644);
-    let words = || Helper::start_as(&NOBODY, &rig.path()).ask("claim job");
-    let denied = words();
+    let claim_as_nobody = || Helper::start_as(&NOBODY, &rig.path()).ask("claim job");
+    let denied = claim_as_nobody();
     assert!(
         denied.contains("Denied") && denied.contains("may not write") && denied.contains("locks.db"),
         "{denied}"
     );
     mode(&rig.path(), 0o666);
     mode(rig.dir(), 0o755);
-    let denied = words();
+    let denied = claim_as_nobody();
     assert!(denied.contains("Denied") && denied.contains("beside it"), "{denied}");
     mode(rig.dir(), 0o777);
-    assert_eq!(words(), "held");
+    assert_eq!(claim_as_nobody(), "held");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_look_leaves_a_foreign_file_unchanged() {
     assert_eq!(rig.query("SELECT count(*) FROM things"), ["Integer(1)"]);
 }
 
-/// Whoever may only read sees what is held, also where nobody uses the file right now, and leaves nothing beside it.
+/// A user who may only read sees the holds, also while no other process uses the file, and creates no files.
 #[test]
 fn a_look_needs_no_right_to_write() {
     assert!(am_root(), "becoming another user needs root: run this test as root");
@@ -152,9 +152,9 @@ fn a_look_needs_no_right_to_write() {
     let denied = looks.ask("claim third");
     assert!(denied.contains("Denied") && denied.contains("may not write"), "{denied}");
     drop(client);
-    // Its thread closes the file when it hears of that.
+    // Its thread closes the file soon after.
     until("the log is gone", || files() == 1);
-    assert_eq!((looks.ask("show job"), files()), ("1 of 2".into(), 1), "nobody uses it");
+    assert_eq!((looks.ask("show job"), files()), ("1 of 2".into(), 1), "no other process uses it");
     assert_eq!(looks.ask("show free"), "0 of 2");
     Client::new(&path).hold(&claim("third"));
     assert_eq!(looks.ask("show third"), "1 of 3");

@@ -22,7 +22,7 @@ fn processes_exclude_each_other_and_hand_over() {
     assert_eq!(other.ask("release job"), "Freed");
     let watch = Stopwatch::start();
     let grant = client.granted(job.id);
-    watch.assert_within(Duration::from_millis(250), "the grant is heard of");
+    watch.assert_within(Duration::from_millis(250), "the waiter is notified");
     assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
     assert_eq!(other.ask("claim job"), "waiting");
 }
@@ -32,16 +32,16 @@ fn the_hold_of_a_killed_process_ends_with_its_lease() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
-    // Before it is held: so its second cannot have begun earlier.
+    // Started before the claim, so the lease of a second cannot have begun earlier.
     let watch = Stopwatch::start();
     assert_eq!(other.ask("brief job"), "held");
     other.kill();
     let job = claim("job");
     while !matches!(client.create(&job).unwrap(), Answer::Held(_)) {
-        watch.assert_within(Duration::from_secs(5), "the lease of a second ends");
+        watch.assert_within(Duration::from_secs(5), "the lease of one second ends");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(watch.elapsed() > Duration::from_secs(1), "not before: {:?}", watch.elapsed());
+    assert!(watch.elapsed() > Duration::from_secs(1), "not earlier: {:?}", watch.elapsed());
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn processes_killed_while_writing_leave_a_working_file() {
     let grant = client.hold(&job);
     for round in 0..5 {
         let mut others = [Helper::start(&rig.path()), Helper::start(&rig.path())];
-        // Other names each time: nobody waits for what a killed one held.
+        // Other names in each round, so that no process waits for holds of a killed one.
         others.iter_mut().for_each(|other| other.send(&format!("churn 8 {round}")));
         others.iter_mut().for_each(|other| assert_eq!(other.receive(), "churning"));
         others.into_iter().for_each(Helper::kill);
@@ -76,7 +76,8 @@ fn a_process_in_a_time_namespace_is_refused() {
     assert!(reply.contains("Misconfigured") && reply.contains("time namespace"), "{reply}");
 }
 
-/// How many of so many who have waited for long hear of their grants at once: of those who only look, one in four does.
+/// How many of these long waiters are notified of their grants at once. Without notifications one in four finds its grant as
+/// soon.
 fn count_notified_at_once(waiters: usize) -> usize {
     let rig = Rig::new();
     let mut other = Helper::start(&rig.path());
@@ -89,7 +90,7 @@ fn count_notified_at_once(waiters: usize) -> usize {
             (name, client, job)
         })
         .collect();
-    // By now they look four times a second by themselves.
+    // By now each polls only four times a second.
     std::thread::sleep(Duration::from_millis(2200));
     let notified_at_once = |(name, client, job): &(String, Client, Claim)| {
         assert_eq!(other.ask(&format!("release {name}")), "Freed");
@@ -104,7 +105,8 @@ fn count_notified_at_once(waiters: usize) -> usize {
 
 #[test]
 fn a_long_waiter_is_notified_at_once() {
-    // A busy machine makes some late. Of sixteen who only look, twelve are there at once in one of five tries in one run of nine thousand.
+    // A busy machine delays some. If sixteen waiters only polled, twelve would find their grants at once in one of five tries in
+    // one run of nine thousand.
     let best = (0..5).map(|_| count_notified_at_once(16)).find(|at_once| *at_once >= 12);
-    assert!(best.is_some(), "they hear no sooner than by looking");
+    assert!(best.is_some(), "notifications are no faster than polls");
 }

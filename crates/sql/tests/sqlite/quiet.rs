@@ -1,4 +1,4 @@
-//! Who only waits disturbs nobody.
+//! Waiters do not disturb other processes.
 
 use std::{
     thread::sleep,
@@ -12,7 +12,7 @@ use crate::{
     rig::{PATIENCE, Rig},
 };
 
-/// Grows with each commit of another.
+/// A number that changes with each commit of another connection.
 fn commits(other: &rusqlite::Connection) -> i64 {
     other.query_row("PRAGMA data_version", [], |row| row.get(0)).unwrap()
 }
@@ -30,9 +30,9 @@ fn a_waiter_writes_nothing_and_takes_no_lock() {
     let before = commits(&other);
     sleep(Duration::from_millis(4500));
     let after = commits(&other);
-    // A quarter of a minute later their places are to be written anew, also on a machine that stalls.
+    // Their queue entries are extended only after 15 s; on a stalled machine that may have happened.
     assert!(after == before || begin.elapsed() >= Duration::from_secs(15));
-    // Looks go on while somebody writes: so a grant is heard of, as soon as it is there.
+    // Polls do not wait for a writer, so a grant is found as soon as it is committed.
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     clients.iter().for_each(|client| assert_eq!(client.show("job").unwrap().waiters.len(), 3));
 }
@@ -43,14 +43,14 @@ fn a_queue_entry_lives_as_long_as_its_client() {
     let (one, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
     let grant = one.hold(&job);
-    // Its place lasts ten seconds, unless it is kept.
+    // Its queue entry lasts ten seconds, unless it is extended.
     let brief = Claim { ttl: Duration::from_secs(1), claim_time: Duration::from_secs(1), ..claim("job") };
     other.wait(&brief);
     let ends = || rig.query("SELECT expires FROM leasehold_claim WHERE stand <> 0");
     for _ in 0..2 {
         let (before, limit) = (ends(), Instant::now() + PATIENCE);
         while ends() == before {
-            assert!(Instant::now() < limit, "it is kept");
+            assert!(Instant::now() < limit, "the queue entry is extended");
             sleep(Duration::from_millis(20));
         }
     }

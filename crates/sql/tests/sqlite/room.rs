@@ -1,4 +1,4 @@
-//! No room: in a process for which the directory is a small file system of its own.
+//! A full disk: the directory is a small file system in the mount namespace of another process.
 
 use std::{fs, path::PathBuf, process::Command};
 

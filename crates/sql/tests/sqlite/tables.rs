@@ -1,4 +1,4 @@
-//! Tables that are not as they should be, and tables of others beside ours.
+//! Unusable tables, and tables of other programs next to ours.
 
 use leasehold_core::{Fault, Previous, Renewed};
 
@@ -24,7 +24,7 @@ fn tables_of_another_version_are_refused_unchanged() {
         rig.execute(&format!("UPDATE leasehold_meta SET version = {version}"));
         let before = rig.query("SELECT * FROM leasehold_lock");
         assert_refused(&rig, &format!("have version {version} and this leasehold knows version 1"));
-        // Also for those who had opened it before.
+        // Also for a client that opened the file before.
         let renewed = client.renew(&job, &grant);
         assert!(
             matches!(&renewed, Renewed::Unknown(error) if error.message.contains("version")),
@@ -70,7 +70,7 @@ fn a_foreign_row_is_not_repaired() {
     client.hold(&claim("other"));
     rig.execute("UPDATE leasehold_lock SET token = 'green', holder = 'me'");
     let before = rig.query("SELECT * FROM leasehold_lock");
-    let error = client.create(&claim("other")).expect_err("it is unreadable");
+    let error = client.create(&claim("other")).expect_err("the row is unreadable");
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert_eq!(rig.query("SELECT * FROM leasehold_lock"), before);
     client.hold(&claim("job"));
@@ -129,7 +129,7 @@ fn first_clients_create_the_tables_together() {
     assert_eq!(rig.left().len(), 6);
 }
 
-/// R11: whoever may write the file may write rows of any size, and any number of them.
+/// R11: another program may write rows of any size and number.
 #[test]
 fn too_large_and_too_many_rows_are_refused() {
     let rig = Rig::new();
@@ -139,7 +139,7 @@ fn too_large_and_too_many_rows_are_refused() {
     }
     rig.execute("UPDATE leasehold_lock SET owner = hex(zeroblob(40000000)) WHERE name = 'large'");
     client.wait(&claim("many"));
-    // Each is small enough, of letters of four bytes: so a busy machine, too, has read too many within the time of an answer.
+    // Each row is small enough; the characters have four bytes, so that even a busy machine exceeds the bound in time.
     rig.execute(
         "WITH RECURSIVE counted AS (SELECT 1 AS at UNION ALL SELECT at + 1 FROM counted WHERE at < 36000) \
          INSERT INTO leasehold_claim SELECT name, randomblob(16), stand, at, mode, count, most, token, tokens, previous, \
@@ -147,7 +147,7 @@ fn too_large_and_too_many_rows_are_refused() {
          FROM counted, leasehold_claim WHERE name = 'many'",
     );
     for name in ["large", "many"] {
-        // On a busy machine any number of requests may exceed the time limit of an answer: ask until one does not.
+        // On a busy machine requests may exceed their time limit: repeat until one does not.
         let mut answers = std::iter::repeat_with(|| client.create(&claim(name)).unwrap_err());
         let error = answers.find(|error| error.fault != Fault::Unknown).expect("an answer");
         assert_eq!(error.fault, Fault::Refused, "{name}: {error:?}");
