@@ -49,8 +49,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// More clients wait than the server has connections: no client fails, each is granted the lock, and holds stay valid. Once all
-/// clients wait, another program can connect at any time.
+/// More clients wait than the server has connections: no client fails, each is granted the lock, and holds stay valid.
+/// Once all clients wait, another program can connect at any time.
 pub(crate) fn more_wait_than_there_are(server: &impl FewConnections, limit: usize, waiters: usize) {
     let holder = server.client();
     let first = holder.mutex(NAME).blocking().acquire_within(PATIENCE).unwrap();

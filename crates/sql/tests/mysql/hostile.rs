@@ -1,5 +1,5 @@
-//! A database in which other users may create functions, triggers and tables, on a server with unusual settings: no code
-//! of other users runs with our rights, and our statements keep their meaning.
+//! A database in which other users may create functions, triggers and tables, on a server with unusual settings: no
+//! code of other users runs with our rights, and our statements keep their meaning.
 
 use leasehold_core::{Engine, Fault, How};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
@@ -263,8 +263,8 @@ async fn a_view_is_not_read() {
     assert_eq!(sprung(&rig), [""; 0]);
 }
 
-/// MariaDB shows triggers to users who may write the table. MySQL shows them only to users who may create triggers; the page
-/// explains the consequence.
+/// MariaDB shows triggers to users who may write the table. MySQL shows them only to users who may create triggers; the
+/// page explains the consequence.
 #[tokio::test]
 async fn a_user_with_minimal_rights_sees_a_trigger() {
     let rig = Rig::new();

@@ -89,7 +89,8 @@ fn dead_waiters_are_passed_over() {
     rig.run(waiter.release(&release_of(&claim)));
 }
 
-/// The listening connection also serves requests, but no transaction, which may wait for a row: notifications would wait too.
+/// The listening connection also serves requests, but no transaction, which may wait for a row: notifications would
+/// wait too.
 #[test]
 fn a_grant_arrives_while_another_row_is_locked() {
     let rig = Rig::new();

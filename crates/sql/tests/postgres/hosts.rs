@@ -51,7 +51,8 @@ fn dead_and_silent_hosts_are_skipped() {
     }
 }
 
-/// Two writable servers are two sets of locks: a client that moves to the other one is notified that its holds are lost.
+/// Two writable servers are two sets of locks: a client that moves to the other one is notified that its holds are
+/// lost.
 #[test]
 fn a_new_primary_is_found_and_holders_are_notified() {
     let (mut rig, replica) = pair();

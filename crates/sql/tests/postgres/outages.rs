@@ -241,7 +241,8 @@ fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id, name, ttl, token: grant.token, mode }
 }
 
-/// `VACUUM FULL`, `CLUSTER`, or an autovacuum that truncates the table: an unreadable table does not mean that nothing is held.
+/// `VACUUM FULL`, `CLUSTER`, or an autovacuum that truncates the table: an unreadable table does not mean that nothing
+/// is held.
 #[test]
 fn a_look_at_locked_tables_waits_or_fails() {
     let rig = Rig::new();

@@ -15,8 +15,8 @@ use crate::rig::{Rig, release_of};
 const TEST: &str = "room::a_full_disk_is_refused_and_holds_stay";
 const INNER: &str = "LEASEHOLD_TEST_ROOM";
 
-/// The directory of a small file system in a private mount namespace. Outside of that namespace this runs the test again
-/// inside of it, and returns `None`.
+/// The directory of a small file system in a private mount namespace. Outside of that namespace this runs the test
+/// again inside of it, and returns `None`.
 fn small() -> Option<PathBuf> {
     if let Some(dir) = std::env::var_os(INNER) {
         return Some(dir.into());

@@ -76,8 +76,8 @@ fn a_process_in_a_time_namespace_is_refused() {
     assert!(reply.contains("Misconfigured") && reply.contains("time namespace"), "{reply}");
 }
 
-/// How many of these long waiters are notified of their grants at once. Without notifications one in four finds its grant as
-/// soon.
+/// How many of these long waiters are notified of their grants at once. Without notifications one in four finds its
+/// grant as soon.
 fn count_notified_at_once(waiters: usize) -> usize {
     let rig = Rig::new();
     let mut other = Helper::start(&rig.path());
@@ -105,8 +105,8 @@ fn count_notified_at_once(waiters: usize) -> usize {
 
 #[test]
 fn a_long_waiter_is_notified_at_once() {
-    // A busy machine delays some. If sixteen waiters only polled, twelve would find their grants at once in one of five tries in
-    // one run of nine thousand.
+    // A busy machine delays some. If sixteen waiters only polled, twelve would find their grants at once in one of five
+    // tries in one run of nine thousand.
     let best = (0..5).map(|_| count_notified_at_once(16)).find(|at_once| *at_once >= 12);
     assert!(best.is_some(), "notifications are no faster than polls");
 }

@@ -16,7 +16,8 @@ fn remove(rig: &Rig) {
     }
 }
 
-/// Holders in the old file are notified of the loss; all clients use the new file, whether they used the old one or not.
+/// Holders in the old file are notified of the loss; all clients use the new file, whether they used the old one or
+/// not.
 fn all_clients_use_the_new_file(rig: &Rig, replace: impl FnOnce()) {
     let (old, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
@@ -79,7 +80,8 @@ fn a_deleted_log_is_noticed() {
     for ending in ["-wal", "-shm"] {
         fs::remove_file(format!("{}{ending}", rig.path().display())).unwrap();
     }
-    // A new process finds only what was moved from the log into the file: here nothing. So no client may rely on its old holds.
+    // A new process finds only what was moved from the log into the file: here nothing. So no client may rely on its
+    // old holds.
     let mut newcomer = Helper::start(&rig.path());
     assert_eq!(newcomer.ask("claim next"), "held");
     assert_eq!(newcomer.ask("claim job"), "held");
