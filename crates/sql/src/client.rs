@@ -346,7 +346,7 @@ impl Client {
     pub(crate) async fn apply(&self, name: &Name, verb: &Verb) -> Result<Reply, Failed> {
         let waits = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
         // The semaphore is never closed.
-        let _room = if waits { self.claims.acquire().await.ok() } else { None };
+        let _permit = if waits { self.claims.acquire().await.ok() } else { None };
         let sent = self.now();
         let Timed { now, it: done } = bounded(self.database.apply(name, verb)).await?;
         self.learn(sent, now);

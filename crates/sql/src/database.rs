@@ -205,9 +205,9 @@ pub(crate) trait Database: Send + Sync + 'static {
         true
     }
 
-    /// The unconfirmed grants to waiting claims of this client, and the times at which names held by nobody become
-    /// free, where one of its claims is the head of the queue. Cheap, because it is called several times a second.
-    /// Not called where the database notifies clients.
+    /// The unconfirmed grants to waiting claims of this client, and the times at which names in their minimum hold time
+    /// become free, where one of its claims is the head of the queue. Cheap, because it is called several times a
+    /// second. Not called where the database notifies clients.
     fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>>;
 
     /// Returns when something changed since the last return, where the database can report changes.

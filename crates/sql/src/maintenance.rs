@@ -186,8 +186,7 @@ impl Maintenance {
             return Ok(());
         }
         if refreshed? {
-            // Core asks for the claim, and this client may hold it by now: then it keeps the connection that it has
-            // for that.
+            // Core asks for the claim, and this client may hold the lock by now, so it stays connected.
             self.set_asleep(client, false);
             client.check_in(LOOK);
             return Ok(());
@@ -236,7 +235,7 @@ impl Maintenance {
             self.poll_interval.note_change(now);
             self.refresh = self.refresh.min(now.after(client.refresh_interval()));
             if self.asleep {
-                // From then on, a grant to the new claim is kept for it.
+                // The poll tells the server for how long grants to the new claim must last.
                 client.check_in(Duration::ZERO);
             }
         }

@@ -123,7 +123,7 @@ pub(crate) fn micros_in(time: Duration) -> i64 {
 }
 
 impl ClaimRow {
-    /// Until when no request of this ended claim may create anything. For a kept row, that time is in
+    /// Until when no request of this ended claim may create anything. For a name in its minimum hold time, it is in
     /// `place_expires`.
     pub(crate) fn dead_until(&self) -> Option<i64> {
         match self.stand {

@@ -253,8 +253,8 @@ impl Snapshot {
         newest: i64,
         tombstones: &Tombstones,
     ) -> Changes {
-        // Where clients are not notified, they find kept entries in the same way as their grants: by the client in
-        // the row. So the client of the head of the queue is written there.
+        // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the
+        // row. So the client of the head of the queue is written there.
         let next =
             saved.entries.iter().find(|entry| entry.stand == EntryKind::Waiting).map(|entry| entry.client);
         for entry in saved.entries.iter_mut().filter(|entry| entry.stand == EntryKind::Kept) {
@@ -304,8 +304,8 @@ impl Snapshot {
         Changes { reply, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, notifications }
     }
 
-    /// Whether the claim is stored in the row of its name: a fast-path hold that has not been broken or kept since,
-    /// or a hold that the fast path could have taken.
+    /// Whether the claim is stored in the row of its name: a fast-path hold that was neither broken nor given a minimum
+    /// hold since, or a hold that the fast path could have taken.
     fn is_fast_path(&self, entry: &Entry<ClientId>) -> bool {
         let there = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
         let known = self.claims.iter().any(|row| row.id == entry.id);

@@ -194,7 +194,7 @@ impl Client {
         lock_of(&self.waiting.entries).remove(&id).is_some() || granted
     }
 
-    /// The queue entry of the claim; if it has none yet, keeps the notification for it.
+    /// The queue entry of the claim. If it has none yet, stores the notification until it has one.
     fn entry_or_defer(&self, notification: &PeerNotification) -> Option<QueueEntry> {
         let mut arriving = lock_of(&self.waiting.arriving);
         let entry = lock_of(&self.waiting.entries).get(&notification.id).cloned();
@@ -207,7 +207,7 @@ impl Client {
     }
 }
 
-/// While this exists, a notification to a claim that has no queue entry yet is kept.
+/// While this exists, a notification to a claim without a queue entry is stored, not dropped.
 pub(crate) struct Arrival<'a>(&'a Client, ClaimId);
 
 impl<'a> Arrival<'a> {

@@ -29,7 +29,7 @@ pub(super) struct Pool {
     config: Config,
     pub(super) contact: Contact,
     clock: Arc<dyn Clock>,
-    room: Semaphore,
+    permits: Semaphore,
     idle: Mutex<Vec<Conn>>,
     lineage: Mutex<Option<Lineage>>,
     slots: Mutex<Option<Slots>>,
@@ -43,7 +43,7 @@ pub(super) struct Pool {
 pub(super) struct Lent<'a> {
     pub(super) conn: Conn,
     pool: &'a Pool,
-    _room: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Pool {
@@ -53,7 +53,7 @@ impl Pool {
             config,
             contact,
             clock,
-            room: Semaphore::new(CONNECTIONS),
+            permits: Semaphore::new(CONNECTIONS),
             idle,
             lineage,
             slots,
@@ -69,7 +69,7 @@ impl Pool {
 
     pub(super) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
-        let room = self.room.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
+        let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         loop {
             let now = self.clock.now();
             let idle = {
@@ -86,7 +86,7 @@ impl Pool {
                 },
             };
             if now < conn.last_answer.after(TRUSTED) || conn.answers_soon().await {
-                return Ok(Lent { conn, pool: self, _room: room });
+                return Ok(Lent { conn, pool: self, _permit: permit });
             }
         }
     }
@@ -110,7 +110,7 @@ impl Pool {
     /// Where the server accepts no more connections, waits for one that another request of ours uses right now: a
     /// missing connection must not let a hold expire or a release fail.
     async fn wait_for_idle(&self) -> Option<Conn> {
-        if CONNECTIONS - 1 == self.room.available_permits() {
+        if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
         returned(&self.returned, || lock_of(&self.idle).pop()).await
@@ -153,7 +153,7 @@ impl Lent<'_> {
     /// # Errors
     /// If another server answers by now: the answers of this one do not count.
     pub(super) fn back(self) -> Result<(), Failed> {
-        let Self { mut conn, pool, _room } = self;
+        let Self { mut conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
             return Ok(());

@@ -19,7 +19,7 @@ use crate::{
 /// A transaction holds the row lock of a name for two round trips; the session's own lock timeout is longer than
 /// that.
 const BEGIN: &str = "BEGIN";
-/// For a second attempt, when that timeout was too short. A longer wait means that somebody is stuck.
+/// For a second attempt, when that timeout was too short. A longer wait means that another session is stuck.
 const BEGIN_PATIENTLY: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 const PATIENCE: &str = "SET LOCAL lock_timeout = '3s'";
 /// For a session with unknown settings.

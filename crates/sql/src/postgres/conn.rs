@@ -185,7 +185,7 @@ impl Conn {
         self.tables.as_ref().map_or("", |tables| &tables.texts[sql.at])
     }
 
-    /// Whether the session keeps what is set for it.
+    /// Whether the session keeps its settings.
     pub(crate) const fn keeps_session(&self) -> bool {
         self.keeps_session
     }

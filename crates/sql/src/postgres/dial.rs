@@ -50,7 +50,7 @@ pub(crate) async fn dial(
                 server.served.store(at, Ordering::Relaxed);
                 return Ok(served);
             }
-            // A host that was reached says more than one that was not.
+            // The error of a host that was reached is more useful than that of one that was not.
             Err(failed) if failed.fault == Fault::Retry && last.fault == Fault::Full => {}
             Err(failed) if matches!(failed.fault, Fault::Retry | Fault::Full) => last = failed,
             // After a refusal by one host the password is not sent to the next one.
@@ -148,7 +148,7 @@ fn plain(stream: impl Stream + 'static, near: bool) -> Followed {
 }
 
 /// A server is trusted if it is on this machine, or if its connection is as secure as the URL requires. A URL that
-/// only prefers encryption does not say that any server that answers may receive the password.
+/// only prefers encryption does not allow any server that answers to receive the password.
 #[cfg(feature = "tls")]
 fn secured(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> Followed {
     let end_point = leasehold_tls::end_point(&stream);

@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(4);
 pub(crate) struct Pool {
     pub(crate) config: Config,
     pub(crate) contact: Contact,
-    room: Semaphore,
+    permits: Semaphore,
     /// The idle connections, and since when; the one used last is used next.
     idle: Mutex<Vec<(Conn, Instant)>>,
     lineage: Mutex<Option<Lineage>>,
@@ -42,7 +42,7 @@ pub(crate) struct Pool {
 pub(crate) struct Lent<'a> {
     pub(crate) conn: Conn,
     pool: &'a Pool,
-    _room: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Pool {
@@ -51,7 +51,7 @@ impl Pool {
         Arc::new(Self {
             config,
             contact,
-            room: Semaphore::new(CONNECTIONS),
+            permits: Semaphore::new(CONNECTIONS),
             idle,
             lineage,
             slots,
@@ -77,11 +77,11 @@ impl Pool {
 
     /// The listening connection, if it is idle.
     pub(crate) fn listening(&self) -> Option<Lent<'_>> {
-        let room = self.room.try_acquire().ok()?;
+        let permit = self.permits.try_acquire().ok()?;
         let mut idle = lock_of(&self.idle);
         let at = idle.iter().position(|(conn, _)| conn.listens())?;
         let (conn, _) = idle.remove(at);
-        Some(Lent { conn, pool: self, _room: room })
+        Some(Lent { conn, pool: self, _permit: permit })
     }
 
     async fn lend(
@@ -90,7 +90,7 @@ impl Pool {
         which: impl Fn(&[(Conn, Instant)]) -> Option<usize>,
     ) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
-        let room = self.room.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
+        let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         let idle = {
             let mut idle = lock_of(&self.idle);
             idle.retain(|(conn, _)| !conn.is_closed());
@@ -108,7 +108,7 @@ impl Pool {
                 opened => opened?,
             },
         };
-        Ok(Lent { conn, pool: self, _room: room })
+        Ok(Lent { conn, pool: self, _permit: permit })
     }
 
     async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
@@ -119,7 +119,7 @@ impl Pool {
         Ok(conn)
     }
 
-    /// Where the server accepts no more connections, any existing one has to do, whatever else it is kept for: a
+    /// Where the server accepts no more connections, any existing one must do, even the listening one: a
     /// missing connection must not let a hold expire or a release fail.
     async fn any_existing(&self) -> Option<Conn> {
         let free = || lock_of(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_differ());
@@ -127,7 +127,7 @@ impl Pool {
             return Some(conn);
         }
         // Another request of ours uses it right now; or no request does, and there is no other connection.
-        if CONNECTIONS - 1 == self.room.available_permits() {
+        if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
         returned(&self.returned, free).await
@@ -189,7 +189,7 @@ impl Lent<'_> {
     /// # Errors
     /// If another server answers by now: the answers of this one do not count.
     pub(crate) fn back(self) -> Result<(), Failed> {
-        let Self { conn, pool, _room } = self;
+        let Self { conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
             return Ok(());

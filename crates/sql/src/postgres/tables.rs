@@ -37,7 +37,7 @@ pub(crate) const OWN_PATH_ONCE: &str = "SET LOCAL search_path = pg_catalog, pg_t
 /// Asks for the schema of the tables, the schema in which they would be created, and one setting of ours, to detect a
 /// pooler that drops it.
 const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
-/// Asks for what the tables say about themselves, and for the identity of the server.
+/// Asks for the version and lineage of the tables, and for the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
 /// Asks for the definition of the tables.
 const DEFINITIONS: &str = include_str!("sql/definitions.sql");

@@ -29,7 +29,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{client::lock_of, runtime};
 
-/// How long an unused inotify instance is kept: a user has few.
+/// How long an unused inotify instance stays open: a user may have few.
 const LINGER: Duration = Duration::from_secs(10);
 /// How many signals for others in a row are handled one by one. After that they are handled together: where hundreds
 /// of processes wait for many locks, each would check at every hand-over of all of them.
@@ -171,16 +171,16 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let woken =
             |within| runtime.block_on(async { runtime::within(within, file_watch.woken()).await.is_some() });
-        assert!(woken(LATE), "who begins to listen looks once");
+        assert!(woken(LATE), "a new watch causes one check");
         assert!(!woken(SOON));
         fs::write(dir.path().join("locks.db-wal"), "y").unwrap();
         fs::OpenOptions::new().append(true).open(&path).and_then(|mut file| io_write(&mut file)).unwrap();
-        assert!(!woken(SOON), "a write is no ring");
+        assert!(!woken(SOON), "a write is no wake");
         wake_others(&path);
         wake_others(&path);
         assert!(woken(LATE));
-        assert!(!woken(SOON), "heard once");
-        // Also while nobody waits.
+        assert!(!woken(SOON), "two wakes may be noticed as one");
+        // Also while no future waits.
         wake_others(&path);
         assert!(woken(LATE));
         // A replaced file is noticed, and the new one is watched.

@@ -18,8 +18,8 @@ use crate::{
 /// How much older than now, in microseconds, the newest token of an unused name must be before its row is deleted.
 const UNUSED_FOR: i64 = 3_600_000_000;
 
-/// The unconfirmed grants to waiting claims of a client, and the times at which names held by nobody become free,
-/// where one of its claims is the head of the queue.
+/// The unconfirmed grants to waiting claims of a client, and the times at which names in their minimum hold time become
+/// free, where one of its claims is the head of the queue.
 pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<PeerNotification>, Failed> {
     let of = || {
         let text = format!(

@@ -44,7 +44,7 @@ pub(super) fn of_this_boot(connection: &Connection) -> Result<Option<Lineage>, F
     Ok(known(connection)?.filter(|known| known.boot == boot).map(|known| known.lineage))
 }
 
-/// What they say about themselves, if they exist.
+/// Their lineage and boot, if they exist.
 pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
     let definitions = Definitions::read(connection).map_err(before)?;
     if !definitions.is_there() {

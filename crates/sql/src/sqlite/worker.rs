@@ -58,7 +58,7 @@ impl Worker {
     ) -> Result<T, Failed> {
         let (tx, rx) = oneshot::channel();
         let job: Job = Box::new(move |scope| {
-            // No caller waits any more, so nobody would learn the result: the job is not done this late.
+            // No caller waits for the result any more: the job is not done this late.
             if tx.is_closed() {
                 return After::nothing();
             }
