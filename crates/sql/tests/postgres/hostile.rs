@@ -101,7 +101,7 @@ fn no_function_operator_or_type_of_others_is_used() {
 }
 
 #[test]
-fn no_function_of_others_is_used_behind_a_pooler() {
+fn behind_a_pooler_no_function_of_others_is_used() {
     let hostile = Hostile::new(true);
     assert_traps_work(&hostile);
     assert_conforms(&hostile, 70);
