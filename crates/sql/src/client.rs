@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// Whether that happened since the last call.
-    pub(crate) fn was_listener_lost(&self) -> bool {
+    pub(crate) fn listener_was_lost(&self) -> bool {
         self.listener_lost.swap(false, Ordering::Relaxed)
     }
 
@@ -184,7 +184,7 @@ impl Client {
             };
             let taken = self.takes.ask(claim.clone(), |claim| claim.name.clone(), run).await;
             let taken = settled(taken)?;
-            if let Some(Timed { now, it: Taken { token, previous } }) = taken {
+            if let Some(Timed { now, value: Taken { token, previous } }) = taken {
                 in_flight.complete();
                 self.learn(sent, now);
                 self.note_held(claim.id);
@@ -225,7 +225,7 @@ impl Client {
     fn start_maintenance(&self) {
         let (me, queued) = (Weak::clone(&self.me), Arc::clone(&self.queued));
         let client = Weak::clone(&self.me);
-        let fell = move || {
+        let on_failure = move || {
             // Claims and holds ask again for what the failed task left undone.
             if let Some(client) = client.upgrade() {
                 client.mailbox.push(Notification::AskAll);
@@ -234,7 +234,7 @@ impl Client {
         runtime::spawn(leasehold_core::lasting(
             "maintenance",
             move || maintenance::run(Weak::clone(&me), Arc::clone(&queued)),
-            fell,
+            on_failure,
             runtime::sleep,
         ));
     }
@@ -348,7 +348,7 @@ impl Client {
         // The semaphore is never closed.
         let _permit = if waits { self.claims.acquire().await.ok() } else { None };
         let sent = self.now();
-        let Timed { now, it: done } = bounded(self.database.apply(name, verb)).await?;
+        let Timed { now, value: done } = bounded(self.database.apply(name, verb)).await?;
         self.learn(sent, now);
         for notification in done.notifications.iter().filter(|notification| notification.client == self.id) {
             self.receive(notification);

@@ -22,7 +22,7 @@ pub(crate) const CLOCK: &str =
 #[derive(Debug)]
 pub(crate) struct Timed<T> {
     pub(crate) now: i64,
-    pub(crate) it: T,
+    pub(crate) value: T,
 }
 
 /// A hold that one statement has taken (the fast path).

@@ -239,7 +239,7 @@ impl Maintenance {
                 client.check_in(Duration::ZERO);
             }
         }
-        if client.was_listener_lost() && !self.asleep {
+        if client.listener_was_lost() && !self.asleep {
             // The poll also opens the LISTEN connection again.
             client.check_in(Duration::ZERO);
         }

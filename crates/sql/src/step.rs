@@ -102,7 +102,7 @@ pub(crate) enum Message {
         name: Name,
     },
     /// The first of the holds that a claim waits for ends in this many microseconds, unless it is extended.
-    Over {
+    HoldEnds {
         left: i64,
     },
 }
@@ -206,7 +206,7 @@ impl Snapshot {
             notifications.extend(unaware.map(|(id, client)| PeerNotification {
                 client,
                 id,
-                what: Message::Over { left },
+                what: Message::HoldEnds { left },
             }));
         }
         let mut saved = queue.save();

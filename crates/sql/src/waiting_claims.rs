@@ -60,7 +60,7 @@ impl Client {
                     since,
                 });
             }
-            Message::Over { left } => {
+            Message::HoldEnds { left } => {
                 if let Some(entry) = lock_of(&self.waiting.entries).get_mut(&notification.id) {
                     entry.near = true;
                 }
@@ -100,7 +100,7 @@ impl Client {
         let (sent, mut recheck) = (self.now(), false);
         let refreshed = bounded(self.database.refresh(&entries)).await?;
         for (entry, state) in entries.iter().zip(refreshed.states) {
-            let waits = state.as_ref().is_some_and(|state| kind_of(state.it) == Some(EntryKind::Waiting));
+            let waits = state.as_ref().is_some_and(|state| kind_of(state.value) == Some(EntryKind::Waiting));
             if let Some(Timed { now, .. }) = state {
                 self.learn(sent, now);
             }

@@ -33,7 +33,7 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
     };
     let done = snapshot.apply(verb)?;
     write(conn, &literal, name.as_str(), &done).await?;
-    Ok(Timed { now: snapshot.now, it: done })
+    Ok(Timed { now: snapshot.now, value: done })
 }
 
 /// Decodes the rows of a name; `None` where it has no row.

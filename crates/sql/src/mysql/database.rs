@@ -159,8 +159,8 @@ impl Database for Mysql {
             let mut states: HashMap<ClaimId, Timed<i16>> = HashMap::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
-                let (id, it, now) = (columns.id()?, columns.next()?, columns.next()?);
-                states.extend(id.map(|id| (id, Timed { now, it })));
+                let (id, value, now) = (columns.id()?, columns.next()?, columns.next()?);
+                states.extend(id.map(|id| (id, Timed { now, value })));
             }
             let states = entries.iter().map(|entry| states.remove(&entry.id)).collect();
             Ok(Refreshed { states, ahead: ahead.unwrap_or(0), ..Refreshed::default() })
@@ -216,7 +216,7 @@ impl Database for Mysql {
                 };
                 let (since, left) = (columns.next()?, columns.next()?);
                 let what = match kind_of(state) {
-                    Some(EntryKind::Kept) => Message::Over { left },
+                    Some(EntryKind::Kept) => Message::HoldEnds { left },
                     _ => Message::Granted { grant, since },
                 };
                 notifications.extend(id.map(|id| PeerNotification { client, id, what }));

@@ -61,7 +61,7 @@ pub(super) async fn take(
     let one = |claim: &Claim| {
         let (newest, previous, now) = *taken.get(&(claim.name.as_str().to_owned(), claim.id))?;
         let token = newest.saturating_sub(claim.tokens.max(1).into()).saturating_add(1);
-        Some(Timed { now, it: Taken { token, previous } })
+        Some(Timed { now, value: Taken { token, previous } })
     };
     Ok(claims.iter().map(one).collect())
 }
@@ -109,7 +109,7 @@ pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Opti
     let text = format!("BEGIN; {}; {released}; COMMIT", updates.join("; "));
     let sets = mysql.many(&text, commits).await?.unwrap_or_default();
     let freed = freed(&sets).map_err(Failed::in_doubt)?;
-    let one = |release: &Release| Some(Timed { now: *freed.get(release.name.as_str())?, it: () });
+    let one = |release: &Release| Some(Timed { now: *freed.get(release.name.as_str())?, value: () });
     Ok(releases.iter().map(one).collect())
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Ti
         Err(Stopped::Busy | Stopped::Deadlock) => {}
         Err(stopped) => return Err(stopped.failed()),
     }
-    Ok(holds.iter().map(|hold| Some(Timed { now: *extended.get(&key(hold))?, it: () })).collect())
+    Ok(holds.iter().map(|hold| Some(Timed { now: *extended.get(&key(hold))?, value: () })).collect())
 }
 
 fn by_ttl<'a>(holds: &[&'a Hold]) -> BTreeMap<i64, Vec<&'a Hold>> {

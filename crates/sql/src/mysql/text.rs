@@ -38,14 +38,14 @@ impl Sql {
     pub(super) fn with(&self, given: &[(&str, &str)]) -> String {
         let bare = self.bare();
         let mut text =
-            String::with_capacity(bare.len() + given.iter().map(|(_, it)| it.len()).sum::<usize>());
+            String::with_capacity(bare.len() + given.iter().map(|(_, value)| value.len()).sum::<usize>());
         let mut parts = bare.split(':');
         text.push_str(parts.next().unwrap_or(""));
         for part in parts {
             let end = part.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(part.len());
             let (word, rest) = part.split_at(end);
             match given.iter().find(|(known, _)| *known == word) {
-                Some((_, it)) => text.push_str(it),
+                Some((_, value)) => text.push_str(value),
                 None => text.extend([":", word]),
             }
             text.push_str(rest);

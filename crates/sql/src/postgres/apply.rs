@@ -44,7 +44,7 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?;
     let done = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
     write(conn, name.as_str(), &done).await?;
-    Ok(Timed { now, it: done })
+    Ok(Timed { now, value: done })
 }
 
 /// The row of a name, if it has one, and the rows of its claims.

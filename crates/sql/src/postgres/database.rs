@@ -58,7 +58,7 @@ impl Postgres {
         let given: [&(dyn ToSql + Sync); 4] =
             [&name, &id, &first_token(release), &previous_number(release.ended)];
         let rows = self.many(&RELEASE_ONE, &given).await?;
-        let freed = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, it: () });
+        let freed = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, value: () });
         rows.unwrap_or_default().first().map(freed).transpose()
     }
 
@@ -136,7 +136,7 @@ fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
     let of = || {
         let newest: i64 = column(row, at)?;
         let token = first(newest, tokens);
-        Ok(Timed { now: column(row, at + 2)?, it: Taken { token, previous: column(row, at + 1)? } })
+        Ok(Timed { now: column(row, at + 2)?, value: Taken { token, previous: column(row, at + 1)? } })
     };
     of().map_err(Failed::in_doubt)
 }
@@ -206,7 +206,7 @@ impl Database for Postgres {
             );
             let rows = self.many(&RELEASE_MANY, &[&names, &ids, &tokens, &ended]).await?.unwrap_or_default();
             let freed = by_name(&rows)?;
-            let time = |row: &&Row| Ok(Timed { now: column(row, 1).map_err(Failed::in_doubt)?, it: () });
+            let time = |row: &&Row| Ok(Timed { now: column(row, 1).map_err(Failed::in_doubt)?, value: () });
             names.iter().map(|name| freed.get(name).map(time).transpose()).collect()
         })
     }
@@ -223,7 +223,7 @@ impl Database for Postgres {
                 extended.extend(about(&self.many(&RENEW_CLAIMS, given).await?.unwrap_or_default())?);
             }
             let one = |hold: &Hold| extended.get(&(hold.name.as_str().to_owned(), hold.id));
-            Ok(holds.iter().map(|hold| Some(Timed { now: *one(hold)?, it: () })).collect())
+            Ok(holds.iter().map(|hold| Some(Timed { now: *one(hold)?, value: () })).collect())
         })
     }
 
@@ -249,7 +249,7 @@ impl Database for Postgres {
             let mut refreshed = Refreshed { ahead, ..Refreshed::default() };
             for entry in entries {
                 let known = states.get(&entry.id);
-                refreshed.states.push(known.map(|&(it, now, _)| Timed { now, it }));
+                refreshed.states.push(known.map(|&(value, now, _)| Timed { now, value }));
                 refreshed.expiries.extend(known.and_then(|known| Some((entry.name.clone(), known.2?))));
             }
             refreshed.expiries.dedup();

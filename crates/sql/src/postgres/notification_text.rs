@@ -24,7 +24,7 @@ pub(crate) fn write(notification: &PeerNotification) -> String {
             format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_number(*previous))
         }
         Message::Broken { name } => format!("broken {id} {name}"),
-        Message::Over { left } => format!("over {id} {left}"),
+        Message::HoldEnds { left } => format!("over {id} {left}"),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<Pee
             };
             Message::Granted { grant, since: i64::try_from(next()?).ok()? }
         }
-        "over" => Message::Over { left: rest.parse().ok()? },
+        "over" => Message::HoldEnds { left: rest.parse().ok()? },
         "broken" => Message::Broken { name: Name::new(rest).ok()? },
         _ => return None,
     };

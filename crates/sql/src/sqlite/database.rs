@@ -84,7 +84,7 @@ impl Sqlite {
                 return Ok(None);
             }
             store(scope, &name, &done, id)?;
-            Ok(Some(Timed { now: scope.now, it: () }))
+            Ok(Some(Timed { now: scope.now, value: () }))
         };
         self.run(Need::Write, move |scope| what.iter().map(|question| one(scope, question)).collect()).await
     }
@@ -135,9 +135,9 @@ fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Tim
     })?;
     let Reply::Claim(Ok(Answer::Held(grant))) = &done.reply else { return Ok(None) };
     let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
-    let it = Taken { token, previous: previous_number(grant.previous) };
+    let value = Taken { token, previous: previous_number(grant.previous) };
     store(scope, &claim.name, &done, client)?;
-    Ok(Some(Timed { now: scope.now, it }))
+    Ok(Some(Timed { now: scope.now, value }))
 }
 
 /// Extends queue entries.
@@ -194,7 +194,7 @@ impl Database for Sqlite {
             if !due.is_empty() {
                 self.run(Need::Write, move |scope| extend_entries(scope, &due)).await?;
             }
-            let states = states.into_iter().map(|state| state.map(|(it, _)| Timed { now, it }));
+            let states = states.into_iter().map(|state| state.map(|(value, _)| Timed { now, value }));
             Ok(Refreshed { states: states.collect(), ..Refreshed::default() })
         })
     }
@@ -228,7 +228,7 @@ impl Database for Sqlite {
         Box::pin(self.run(Need::Write, move |scope| {
             let done = step(scope, &name, &verb)?;
             store(scope, &name, &done, me)?;
-            Ok(Timed { now: scope.now, it: done })
+            Ok(Timed { now: scope.now, value: done })
         }))
     }
 

@@ -33,7 +33,7 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
     let notifications = rows.into_iter().filter_map(|row| {
         if kind_of(row.stand) == Some(EntryKind::Kept) {
             let left = row.expires.saturating_sub(scope.now);
-            return Some(PeerNotification { client, id: row.id, what: Message::Over { left } });
+            return Some(PeerNotification { client, id: row.id, what: Message::HoldEnds { left } });
         }
         let grant = Grant {
             token: Token { lineage: scope.file.lineage, number: u64::try_from(row.token).ok()? },
