@@ -77,7 +77,7 @@ impl Failed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// Create them.
-    Make,
+    Create,
     /// Create nothing: inspection then finds nothing. The server may be a replica.
     Leave,
 }

@@ -77,7 +77,7 @@ impl Mysql {
 
     /// Executes statements that grant nothing, and repeats them until they are done.
     async fn repeat_until_done(&self, text: &str) -> Result<Vec<Set>, Failed> {
-        self.until_done(text, Absent::Make).await.map(|(sets, _)| sets)
+        self.until_done(text, Absent::Create).await.map(|(sets, _)| sets)
     }
 
     /// The rows of a look, and whether a replica returned them. Empty where the tables do not exist.

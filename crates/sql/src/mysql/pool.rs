@@ -64,7 +64,7 @@ impl Pool {
 
     /// A connection to the tables.
     pub(super) async fn conn(&self) -> Result<Lent<'_>, Failed> {
-        self.lent(Absent::Make).await
+        self.lent(Absent::Create).await
     }
 
     pub(super) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {

@@ -19,7 +19,7 @@ use crate::{
 
 /// The version of the tables.
 const VERSION: i32 = 1;
-const MAKE: &str = "let a user who may create tables run the output of `leasehold schema`";
+const REMEDY: &str = "let a user who may create tables run the output of `leasehold schema`";
 
 /// The tables that a new connection leads to.
 pub(super) struct Known {
@@ -40,14 +40,14 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
     let mut definitions = Definitions::read(&sets.split_off(sets.len().saturating_sub(Definitions::ASKED)))?;
     let server = Server::read(sets);
     let is_replica = match (server.writable(), absent) {
-        (Err(failed), Absent::Make) => return Err(failed),
+        (Err(failed), Absent::Create) => return Err(failed),
         (writable, _) => writable.is_err(),
     };
     if !definitions.is_there() {
         // A user without the right to see the table gets an error that says so.
         match conn.execute(META.bare()).await {
             Err(broke) if broke.is_no_table() && absent == Absent::Leave => return Ok(None),
-            Err(broke) if broke.is_no_table() => make(conn).await?,
+            Err(broke) if broke.is_no_table() => create(conn).await?,
             Err(broke) => return Err(other(&broke)),
             Ok(_) => {}
         }
@@ -63,7 +63,7 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
         if absent == Absent::Leave {
             return Ok(None);
         }
-        make(conn).await?;
+        create(conn).await?;
         found = row(conn).await?;
     }
     let found = found.ok_or_else(foreign)?;
@@ -90,11 +90,11 @@ async fn row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
 }
 
 /// Creates the tables. Several clients may do so at once: each statement does nothing where another client was first.
-async fn make(conn: &mut Conn) -> Result<(), Failed> {
+async fn create(conn: &mut Conn) -> Result<(), Failed> {
     conn.execute(SCHEMA).await.map(drop).map_err(|broke| {
         let failed = broke.sort(Commits::Never);
         let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
-        Failed::new(fault, format!("its tables do not exist, and creating them failed: {failed}; {MAKE}"))
+        Failed::new(fault, format!("its tables do not exist, and creating them failed: {failed}; {REMEDY}"))
     })
 }
 
@@ -105,7 +105,7 @@ fn other(broke: &Broke) -> Failed {
     let failed = broke.sort(Commits::Never);
     if broke.is_hidden() {
         // The server does not tell a user without rights whether the table exists.
-        let message = format!("{failed}; if its tables do not exist, {MAKE}");
+        let message = format!("{failed}; if its tables do not exist, {REMEDY}");
         return Failed::new(failed.fault, message);
     }
     failed

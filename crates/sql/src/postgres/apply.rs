@@ -35,10 +35,10 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
     let before = |error: Error| sort(&error, At::Before);
     conn.prepare(&STATEMENTS).await.map_err(before)?;
     let begin = if conn.keeps_session() { BEGIN } else { BEGIN_ANYWHERE };
-    let mut snapshot = read_or_make(conn, name.as_str(), begin).await;
+    let mut snapshot = read_or_create(conn, name.as_str(), begin).await;
     if conn.keeps_session() && snapshot.as_ref().is_err_and(is_busy) {
         conn.run("ROLLBACK").await.map_err(before)?;
-        snapshot = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
+        snapshot = read_or_create(conn, name.as_str(), BEGIN_PATIENTLY).await;
     }
     let (lock, claims, now) = of(&snapshot.map_err(before)?)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?;
@@ -64,7 +64,7 @@ fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Fa
 }
 
 /// Locks the row of the name, and reads everything about the name.
-async fn read_or_make(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
+async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
     let snapshot = read(conn, name, begin).await?;
     if !snapshot.0.is_empty() {
         return Ok(snapshot);

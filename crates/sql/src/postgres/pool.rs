@@ -62,7 +62,7 @@ impl Pool {
 
     /// A connection to the tables, for requests that do not wait for others for long.
     pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
-        self.lent(Absent::Make).await
+        self.lent(Absent::Create).await
     }
 
     pub(crate) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
@@ -72,7 +72,7 @@ impl Pool {
 
     /// A connection that does not listen: notifications do not arrive during a transaction.
     pub(crate) async fn not_listening(&self) -> Result<Lent<'_>, Failed> {
-        self.lend(Absent::Make, not_listening).await
+        self.lend(Absent::Create, not_listening).await
     }
 
     /// The listening connection, if it is idle.

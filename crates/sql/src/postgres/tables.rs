@@ -120,7 +120,7 @@ impl Tables {
             if absent == Absent::Leave {
                 return Ok(None);
             }
-            make(conn, &quoted).await?;
+            create(conn, &quoted).await?;
         }
         let before = |error| sort(&error, At::Before);
         let definitions =
@@ -136,7 +136,7 @@ impl Tables {
             meta => meta.map_err(before)?.into_iter().next(),
         };
         let lineage = lineage(&meta.ok_or_else(foreign)?)?;
-        if lineage.is_none() && absent == Absent::Make {
+        if lineage.is_none() && absent == Absent::Create {
             return Err(replica());
         }
         check_columns(&definitions)?;
@@ -165,7 +165,7 @@ fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
 }
 
 /// Creates the tables. Several clients may do so at once; they wait for each other for longer than for a row.
-async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
+async fn create(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     let schema = about(quoted, SCHEMA);
     let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };
     let text = format!(

@@ -32,7 +32,7 @@ pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineag
         return Ok(known.lineage);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(before)?;
-    let known = make(connection, &boot, micros(clock.now()));
+    let known = create(connection, &boot, micros(clock.now()));
     let end = if known.is_ok() { "COMMIT" } else { "ROLLBACK" };
     connection.execute_batch(end).map_err(|error| sort(&error, At::Commit))?;
     known
@@ -85,7 +85,7 @@ pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Fai
     Err(not_ours("it was created again meanwhile"))
 }
 
-fn make(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
+fn create(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
     // Another process may have created them meanwhile, in any version.
     if known(connection)?.is_none() {
         connection.execute_batch(super::SCHEMA).map_err(|error| foreign(&error))?;

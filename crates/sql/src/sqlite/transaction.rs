@@ -19,7 +19,7 @@ pub(super) struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Records a grant to another process.
+    /// Records a grant to another process: after the commit other processes are woken.
     pub(super) fn wake_others(&self) {
         self.wakes.set(true);
     }
