@@ -1,5 +1,5 @@
--- What a user can do who may only create objects in the schema `public`, as every user may on PostgreSQL 13 and 14 and in
--- databases from there: functions, operators and types that match better than those of the system.
+-- What a user can do who may only create objects in the schema `public`, as every user may on PostgreSQL 13 and 14 and
+-- in databases from there: functions, operators and types that match better than those of the system.
 CREATE ROLE mallory LOGIN;
 GRANT CREATE, USAGE ON SCHEMA public TO mallory;
 SET ROLE mallory;
