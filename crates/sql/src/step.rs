@@ -67,6 +67,16 @@ pub(crate) enum Verb {
     Settle,
 }
 
+impl Verb {
+    /// The asking claim, and how long its queue entry lasts.
+    fn asks(&self) -> Option<(ClaimId, Duration)> {
+        match self {
+            Self::Claim { claim, entry_life, .. } => Some((claim.id, *entry_life)),
+            _ => None,
+        }
+    }
+}
+
 /// The reply to a verb.
 #[derive(Debug)]
 pub(crate) enum Reply {
@@ -161,11 +171,7 @@ impl Snapshot {
         // An expired hold does not tell when the name will be free next.
         let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
         // The asking claim learns it from the answer.
-        let asks = if let Verb::Claim { claim, entry_life, .. } = verb {
-            Some((claim.id, entry_life))
-        } else {
-            None
-        };
+        let asks = verb.asks();
         let reply = match verb {
             Verb::Claim { claim, how, client, .. } => {
                 Reply::Claim(queue.claim(claim, *how, client, &mut step))
@@ -180,11 +186,8 @@ impl Snapshot {
                 let broken = queue.break_hold(*token, *force, &mut step);
                 let (id, client) = broken.as_ref().map_or((None, None), |hold| (Some(hold.id), hold.client));
                 if let (Some(id), Some(client)) = (id, client) {
-                    notifications.push(PeerNotification {
-                        client,
-                        id,
-                        what: Message::Broken { name: name.clone() },
-                    });
+                    let what = Message::Broken { name: name.clone() };
+                    notifications.push(PeerNotification { client, id, what });
                 }
                 Reply::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
             }
@@ -203,18 +206,15 @@ impl Snapshot {
             let unaware = unaware.filter(|watcher| {
                 asks.is_none_or(|asks| asks.0 != watcher.0) && (sooner || !known.contains(watcher))
             });
-            notifications.extend(unaware.map(|(id, client)| PeerNotification {
-                client,
-                id,
-                what: Message::HoldEnds { left },
-            }));
+            let ends = |(id, client)| PeerNotification { client, id, what: Message::HoldEnds { left } };
+            notifications.extend(unaware.map(ends));
         }
         let mut saved = queue.save();
         let waits = |entry: &&mut Entry<_>| matches!(entry.stand, EntryKind::Waiting | EntryKind::Silent);
         if let Some((id, life)) = asks
             && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
         {
-            entry.expires = entry.expires.max(now.after(*life));
+            entry.expires = entry.expires.max(now.after(life));
         }
         self.done(reply, notifications, saved, newest, &tombstones)
     }
