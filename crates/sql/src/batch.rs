@@ -55,7 +55,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
             runtime::spawn(Worker { batch: Arc::clone(self), counted: true }.run(key, run));
         }
         rx.await.unwrap_or_else(|_| {
-            Err(Failed::new(leasehold_core::Fault::Unknown, "the statement was given up"))
+            Err(Failed::new(leasehold_core::Fault::Unknown, "the statement was abandoned"))
         })
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Client {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Mailbox,
     pub(crate) in_flight: InFlight,
-    pub(crate) line: WaitingClaims,
+    pub(crate) waiting: WaitingClaims,
     env: Env,
     /// The claims that this client holds, as far as it knows, until they are released or lost.
     held: Mutex<HashSet<ClaimId>>,
@@ -54,11 +54,11 @@ pub(crate) struct Client {
     pub(crate) queued: Arc<Notify>,
     maintained: AtomicBool,
     /// When to check next whether the holds that waiting claims wait for have ended.
-    over: Mutex<Instant>,
+    next_check: Mutex<Instant>,
     /// A claim entered the queue; not polled since.
-    came: AtomicBool,
+    new_entry: AtomicBool,
     /// Notifications stopped; not polled since.
-    deaf: AtomicBool,
+    listener_lost: AtomicBool,
     /// Limits claims that wait for the row of a name, so that renewals and releases of other names find a connection.
     claims: Semaphore,
     me: Weak<Client>,
@@ -72,7 +72,7 @@ impl Client {
             clock: Arc::clone(&env.clock),
             mailbox: Mailbox::default(),
             in_flight: InFlight::default(),
-            line: WaitingClaims::default(),
+            waiting: WaitingClaims::default(),
             env: env.clone(),
             held: Mutex::default(),
             server: Mutex::default(),
@@ -80,9 +80,9 @@ impl Client {
             frees: Arc::default(),
             queued: Arc::default(),
             maintained: AtomicBool::new(false),
-            over: Mutex::new(Instant::NEVER),
-            came: AtomicBool::new(false),
-            deaf: AtomicBool::new(false),
+            next_check: Mutex::new(Instant::NEVER),
+            new_entry: AtomicBool::new(false),
+            listener_lost: AtomicBool::new(false),
             claims: Semaphore::new(CONNECTIONS - 1),
             me: Weak::clone(me),
         })
@@ -90,14 +90,14 @@ impl Client {
 
     /// The LISTEN connection was lost.
     #[cfg(feature = "postgres")]
-    pub(crate) fn is_deaf(&self) {
-        self.deaf.store(true, Ordering::Relaxed);
+    pub(crate) fn note_listener_lost(&self) {
+        self.listener_lost.store(true, Ordering::Relaxed);
         self.queued.notify_one();
     }
 
     /// Whether that happened since the last call.
-    pub(crate) fn was_deaf(&self) -> bool {
-        self.deaf.swap(false, Ordering::Relaxed)
+    pub(crate) fn listener_was_lost(&self) -> bool {
+        self.listener_lost.swap(false, Ordering::Relaxed)
     }
 
     /// A random number.
@@ -116,33 +116,33 @@ impl Client {
 
     /// A claim entered the queue.
     pub(crate) fn note_queued(&self) {
-        self.came.store(true, Ordering::Relaxed);
+        self.new_entry.store(true, Ordering::Relaxed);
         self.queued.notify_one();
     }
 
     /// Whether that happened since the last call.
     pub(crate) fn was_queued(&self) -> bool {
-        self.came.swap(false, Ordering::Relaxed)
+        self.new_entry.swap(false, Ordering::Relaxed)
     }
 
     /// A hold that a claim waits for ends after `left`, unless it is extended.
-    pub(crate) fn over_in(&self, left: Duration) {
+    pub(crate) fn check_in(&self, left: Duration) {
         let at = self.now().after(left);
-        let mut over = lock_of(&self.over);
+        let mut next_check = lock_of(&self.next_check);
         // A repeated report of the same time is not earlier only because it travelled faster.
-        if at.after(ROUND) < *over {
-            *over = at;
+        if at.after(ROUND) < *next_check {
+            *next_check = at;
             self.queued.notify_one();
         }
     }
 
-    pub(crate) fn over(&self) -> Instant {
-        *lock_of(&self.over)
+    pub(crate) fn next_check(&self) -> Instant {
+        *lock_of(&self.next_check)
     }
 
     /// A check starts now; the next one starts after `again` at the latest.
-    pub(crate) fn looks(&self, again: Duration) {
-        *lock_of(&self.over) = self.now().after(again);
+    pub(crate) fn check_started(&self, again: Duration) {
+        *lock_of(&self.next_check) = self.now().after(again);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -166,7 +166,7 @@ impl Client {
 
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         if !self.maintained.swap(true, Ordering::Relaxed) {
-            self.be_maintained();
+            self.start_maintenance();
         }
         let now = self.now();
         if self.in_flight.is_released(claim.id, now) {
@@ -174,7 +174,7 @@ impl Client {
         }
         // The same number for all connections: no connection shows when the statements of another one have ended.
         let in_flight = self.in_flight.start(claim.id, 0, now);
-        let fresh = how == How::Create && !self.is_in_line(claim.id);
+        let fresh = how == How::Create && !self.is_queued(claim.id);
         if fresh && claim.mode == Mode::Exclusive {
             let sent = self.now();
             let (database, client) = (Arc::clone(&self.database), self.id);
@@ -184,7 +184,7 @@ impl Client {
             };
             let taken = self.takes.ask(claim.clone(), |claim| claim.name.clone(), run).await;
             let taken = settled(taken)?;
-            if let Some(Timed { now, it: Taken { token, previous } }) = taken {
+            if let Some(Timed { now, value: Taken { token, previous } }) = taken {
                 in_flight.complete();
                 self.learn(sent, now);
                 self.note_held(claim.id);
@@ -196,36 +196,36 @@ impl Client {
                 }));
             }
         }
-        let place = self.place_life(claim.ttl);
-        let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, place };
+        let entry_life = self.queue_entry_life(claim.ttl);
+        let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, entry_life };
         let arrival = Arrival::new(self, claim.id);
-        let said = settled(self.apply(&claim.name, &verb).await)?;
+        let reply = settled(self.apply(&claim.name, &verb).await)?;
         in_flight.complete();
-        let Reply::Claim(said) = said else { return Err(unreadable()) };
-        let mut answer = said.map_err(refused)?;
+        let Reply::Claim(reply) = reply else { return Err(unreadable()) };
+        let mut answer = reply.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
             // A single check serves all claims of this client when a hold ends.
             let left = hint.ask_in.take();
-            self.stands(claim, left.is_some(), hint.ahead);
+            self.note_waiting(claim, left.is_some(), hint.ahead);
             if let Some(left) = left {
-                self.over_in(left);
+                self.check_in(left);
             }
-            if let Some(told) = arrival.told() {
-                self.hear(&told);
+            if let Some(notification) = arrival.deferred() {
+                self.receive(&notification);
             }
         } else if matches!(answer, Answer::Held(_)) {
             self.note_held(claim.id);
-            self.is_granted(claim.id);
+            self.note_granted(claim.id);
         } else {
-            self.leaves(claim.id);
+            self.forget(claim.id);
         }
         Ok(answer)
     }
 
-    fn be_maintained(&self) {
+    fn start_maintenance(&self) {
         let (me, queued) = (Weak::clone(&self.me), Arc::clone(&self.queued));
         let client = Weak::clone(&self.me);
-        let fell = move || {
+        let on_failure = move || {
             // Claims and holds ask again for what the failed task left undone.
             if let Some(client) = client.upgrade() {
                 client.mailbox.push(Notification::AskAll);
@@ -234,7 +234,7 @@ impl Client {
         runtime::spawn(leasehold_core::lasting(
             "maintenance",
             move || maintenance::run(Weak::clone(&me), Arc::clone(&queued)),
-            fell,
+            on_failure,
             runtime::sleep,
         ));
     }
@@ -254,9 +254,9 @@ impl Client {
                 continue;
             };
             match renewed {
-                Ok(kept) => {
-                    for (&at, kept) in part.iter().zip(kept) {
-                        if let Some(Timed { now, .. }) = kept {
+                Ok(extended) => {
+                    for (&at, extended) in part.iter().zip(extended) {
+                        if let Some(Timed { now, .. }) = extended {
                             self.learn(sent, now);
                             // Equal rows in other tables are not ours.
                             if holds[at].token.lineage != self.database.lineage() {
@@ -273,14 +273,14 @@ impl Client {
                 }
             }
         }
-        let said = holds.iter().zip(answers).map(|(hold, answer)| async {
+        let renewals = holds.iter().zip(answers).map(|(hold, answer)| async {
             match answer {
                 Some(answer) => answer,
                 // Ends before the caller gives up on the answers for all holds.
                 None => runtime::within(shortest / 8, self.renew_one(hold)).await.unwrap_or_else(slow),
             }
         });
-        futures_util::future::join_all(said).await
+        futures_util::future::join_all(renewals).await
     }
 
     /// Renews one hold in a transaction. For a hold that is gone this finds the reason, and grants to the next
@@ -313,9 +313,9 @@ impl Client {
         let now = self.now();
         // The release is on no connection that shows when the requests of the claim have ended.
         let doubtful = self.in_flight.release(release.id, 1, now, now.after(REQUEST_LIFE));
-        let was_in_line = self.leaves(release.id);
-        let quick = release.token.is_some() && release.mode == Mode::Exclusive && release.keep.is_none();
-        if quick && !doubtful && !was_in_line {
+        let had_waited = self.forget(release.id);
+        let fast = release.token.is_some() && release.mode == Mode::Exclusive && release.keep.is_none();
+        if fast && !doubtful && !had_waited {
             let database = Arc::clone(&self.database);
             let run = move |releases: Vec<Release>| {
                 let database = Arc::clone(&database);
@@ -346,29 +346,29 @@ impl Client {
     pub(crate) async fn apply(&self, name: &Name, verb: &Verb) -> Result<Reply, Failed> {
         let waits = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
         // The semaphore is never closed.
-        let _room = if waits { self.claims.acquire().await.ok() } else { None };
+        let _permit = if waits { self.claims.acquire().await.ok() } else { None };
         let sent = self.now();
-        let Timed { now, it: done } = bounded(self.database.apply(name, verb)).await?;
+        let Timed { now, value: done } = bounded(self.database.apply(name, verb)).await?;
         self.learn(sent, now);
-        for told in done.told.iter().filter(|told| told.client == self.id) {
-            self.hear(told);
+        for notification in done.notifications.iter().filter(|notification| notification.client == self.id) {
+            self.receive(notification);
         }
-        Ok(done.said)
+        Ok(done.reply)
     }
 
     /// Ends what has expired in a part of the tables and was not ended by its owner; returns where the next part
     /// begins.
     pub(crate) async fn sweep(&self, after: &str, count: i64) -> Result<Option<String>, Failed> {
         let (stale, last) = bounded(self.database.sweep(after, count)).await?;
-        self.end_what_is_over(stale.iter()).await;
+        self.end_expired(stale.iter()).await;
         Ok(last)
     }
 
     /// All at once, so that a row that is locked for long does not delay the others.
-    pub(crate) async fn end_what_is_over(&self, names: impl Iterator<Item = &Name>) {
+    pub(crate) async fn end_expired(&self, names: impl Iterator<Item = &Name>) {
         let all = names.map(|name| self.apply(name, &Verb::Settle));
         for failed in futures_util::future::join_all(all).await.into_iter().filter_map(Result::err) {
-            tracing::debug!(%failed, "what is over could not be ended");
+            tracing::debug!(%failed, "expired claims and holds could not be ended");
         }
     }
 
@@ -384,7 +384,10 @@ pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) ->
 }
 
 fn slow() -> Renewed {
-    Renewed::Unknown(EngineError::new(Fault::Unknown, "the row of the name is locked by others for long"))
+    Renewed::Unknown(EngineError::new(
+        Fault::Unknown,
+        "other clients have locked the row of the name for long",
+    ))
 }
 
 /// A claim whose statement has no answer may have been granted.
@@ -402,7 +405,7 @@ fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
 }
 
 pub(crate) fn unreadable() -> EngineError {
-    EngineError::new(Fault::Internal, "the answer of the database is of another kind than the question")
+    EngineError::new(Fault::Internal, "the reply of the database does not match the request")
 }
 
 pub(crate) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

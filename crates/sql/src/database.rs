@@ -10,19 +10,19 @@ use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Line
 use crate::{
     row::ClientId,
     slots::Slots,
-    step::{Changes, Outgoing, Snapshot, Verb},
+    step::{Changes, PeerNotification, Snapshot, Verb},
 };
 
 /// A note in the guarantee of every server: the server's own clock ends the leases.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) const CLOCK: &str =
-    "set the clock of the database forward and leases end early: holders are told at their next renewal";
+    "setting the clock of the database forward ends leases early: holders are notified at their next renewal";
 
 /// A result, and the time of the database when it was produced, in microseconds.
 #[derive(Debug)]
 pub(crate) struct Timed<T> {
     pub(crate) now: i64,
-    pub(crate) it: T,
+    pub(crate) value: T,
 }
 
 /// A hold that one statement has taken (the fast path).
@@ -50,11 +50,11 @@ pub(crate) struct QueueEntry {
 
 /// The state of waiting claims.
 #[derive(Debug, Default)]
-pub(crate) struct Spoken {
+pub(crate) struct Refreshed {
     /// For each claim: its current state, if its row still exists.
-    pub(crate) stands: Vec<Option<Timed<i16>>>,
-    /// Where the database notifies clients: the result of [`lapses`](Database::lapses).
-    pub(crate) lapses: Vec<(Name, i64)>,
+    pub(crate) states: Vec<Option<Timed<i16>>>,
+    /// Where the database notifies clients: the result of [`expiries`](Database::expiries).
+    pub(crate) expiries: Vec<(Name, i64)>,
     /// How many claims wait ahead of the first of them.
     pub(crate) ahead: u32,
 }
@@ -77,7 +77,7 @@ impl Failed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// Create them.
-    Make,
+    Create,
     /// Create nothing: inspection then finds nothing. The server may be a replica.
     Leave,
 }
@@ -105,7 +105,7 @@ pub(crate) fn promised_by_replica(setting: &str, found: &str, wanted: &str) -> G
 /// The server was replaced; grants of its predecessor are void.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn replaced() -> Failed {
-    Failed::new(Fault::Unknown, "another server took the place of the one that answered")
+    Failed::new(Fault::Unknown, "the server was replaced by another one")
 }
 
 /// The error for unusable tables. It is a single line, even if names that other users chose contain control
@@ -131,19 +131,18 @@ pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
     wrong(
         table,
         format!(
-            "was not made by leasehold, or altered: {how}; alter it back, or drop the tables leasehold_* while nobody \
-        holds a lock"
+            "was not made by leasehold, or altered: {how}; undo that, or drop the tables leasehold_* while no lock is held"
         ),
     )
 }
 
-/// The error for a row with values that leasehold does not write: somebody changed the tables or their rows.
-pub(crate) fn unlike(column: &str, why: &str) -> Failed {
+/// The error for a row with values that leasehold does not write: another program changed the tables or their rows.
+pub(crate) fn bad_value(column: &str, why: &str) -> Failed {
     Failed::new(
         Fault::Misconfigured,
         format!(
-            "a row of its tables is not as leasehold writes it (column {column}: {why}): undo what was changed in the tables \
-             leasehold_*, or make them anew while nobody holds a lock"
+            "a row of its tables is not as leasehold writes it (column {column}: {why}): undo the change of the tables leasehold_*, or \
+             create them again while no lock is held"
         ),
     )
 }
@@ -190,26 +189,26 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>>;
 
     /// Extends the queue entries of waiting claims, and returns their state.
-    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken>;
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed>;
 
     /// For each of these names that is held: in how many microseconds the first of its holds ends, unless it is
     /// extended. Not called where the database notifies clients.
-    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
+    fn expiries<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
 
     /// Whether the database notifies clients of their grants. Otherwise they poll.
-    fn tells(&self) -> bool {
+    fn notifies(&self) -> bool {
         false
     }
 
     /// Whether notifications arrive at present. Otherwise waiting claims are polled more often.
-    fn hears(&self) -> bool {
+    fn is_listening(&self) -> bool {
         true
     }
 
-    /// The unconfirmed grants to waiting claims of this client, and the times at which names held by nobody become
-    /// free, where one of its claims is the head of the queue. Cheap, because it is called several times a second.
-    /// Not called where the database notifies clients.
-    fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>>;
+    /// The unconfirmed grants to waiting claims of this client, and the times at which names in their minimum hold time
+    /// become free, where one of its claims is the head of the queue. Cheap, because it is called several times a
+    /// second. Not called where the database notifies clients.
+    fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>>;
 
     /// Returns when something changed since the last return, where the database can report changes.
     fn changed(&self) -> BoxFuture<'_, ()> {
@@ -224,18 +223,18 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// Stops notifications to this client, which then polls for its claims from time to time (`asleep`), or starts
     /// them again.
-    fn doze(&self, asleep: bool) {
+    fn set_asleep(&self, asleep: bool) {
         let _ = asleep;
     }
 
     /// Closes all idle connections.
-    fn let_go(&self) -> BoxFuture<'_, ()> {
+    fn close_idle(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
     /// Called every second: releases what is not needed, such as the subscription to notifications while no claim of
     /// this client `waits`.
-    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+    fn close_unused(&self, waits: bool) -> BoxFuture<'_, ()> {
         let _ = waits;
         Box::pin(std::future::ready(()))
     }

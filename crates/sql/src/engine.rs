@@ -32,7 +32,7 @@ impl SqlEngine {
         let mut profile = Profile::new(engine);
         profile.push = true;
         profile.poll = POLL;
-        profile.place = client.place_life(Duration::ZERO);
+        profile.place = client.queue_entry_life(Duration::ZERO);
         profile.tokens = 64;
         profile.fifo = true;
         profile.can_keep = true;

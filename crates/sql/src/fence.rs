@@ -45,7 +45,7 @@ impl Fence {
         if !(table.split('.').all(plain) && table.split('.').count() <= 2 && plain(column)) {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("a fence in {table:?}.{column:?}: names are to be of letters, digits and _"),
+                format!("a fence in {table:?}.{column:?}: names may only have letters, digits and _"),
             ));
         }
         Ok(Self { table: table.to_owned(), column: column.to_owned() })
@@ -85,7 +85,7 @@ impl Fence {
         Err(Error::new(
             ErrorKind::Fenced,
             format!(
-                "{:?} refused token {token}: it has seen a larger one, so this hold was overtaken, or no row is meant; nothing was \
+                "{:?} refused token {token}: it has seen a larger one, so this hold was overtaken, or no row matches; nothing was \
                  written",
                 self.table
             ),
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_no_code() {
+    fn only_plain_names_are_accepted() {
         assert!(Fence::new("shop.stock", "fence_2").is_ok());
         for (table, column) in [
             ("", "a"),

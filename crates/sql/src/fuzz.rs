@@ -13,7 +13,7 @@ mod wire {
     use crate::{
         postgres::{
             messages::Messages,
-            told::{read, write},
+            notification_text::{read, write},
         },
         row::ClientId,
     };
@@ -31,10 +31,11 @@ mod wire {
     /// The payload of a notification, which any client may have sent.
     pub fn notification(bytes: &[u8]) {
         let (client, lineage) = (ClientId(7), Lineage::new(7));
-        let Some(told) = std::str::from_utf8(bytes).ok().and_then(|said| read(said, client, lineage)) else {
+        let Some(notification) = std::str::from_utf8(bytes).ok().and_then(|text| read(text, client, lineage))
+        else {
             return;
         };
-        assert!(read(&write(&told), client, lineage).is_some(), "what is read can be written");
+        assert!(read(&write(&notification), client, lineage).is_some(), "what is read can be written");
     }
 }
 
@@ -101,7 +102,7 @@ mod rows {
             owner: "me".into(),
             stops_on_term: false,
         };
-        Verb::Claim { claim, how: How::Create, client: ClientId(7), place: Duration::ZERO }
+        Verb::Claim { claim, how: How::Create, client: ClientId(7), entry_life: Duration::ZERO }
     }
 
     /// One value: its type, and its bytes.

@@ -11,7 +11,7 @@
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    expect(dead_code, reason = "without a database nothing is asked of one")
+    expect(dead_code, reason = "without a database the common code is unused")
 )]
 
 mod batch;

@@ -37,16 +37,16 @@ pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
     let Some(now) = client.upgrade().map(|client| client.now()) else { return };
     let mut maintenance = Maintenance::new(now);
     // A predecessor of this task may have ended while it was asleep.
-    client.upgrade().inspect(|client| client.database.doze(false));
+    client.upgrade().inspect(|client| client.database.set_asleep(false));
     loop {
         let Some((waits, database)) = maintenance.round(&client).await else { return };
-        let looks = waits && !database.tells();
+        let polls = waits && !database.notifies();
         // Timers stop while the machine is suspended: soon after that, check again what is due.
-        let next = if waits { maintenance.next(looks) } else { LOOK };
+        let next = if waits { maintenance.next(polls) } else { LOOK };
         tokio::select! {
             () = runtime::sleep(next) => {}
-            () = database.changed(), if looks => {}
-            () = queued.notified() => maintenance.quicken(&client),
+            () = database.changed(), if polls => {}
+            () = queued.notified() => maintenance.poll_soon(&client),
         }
     }
 }
@@ -55,7 +55,7 @@ struct Maintenance {
     /// The time of this round; the next fields say when each step is due.
     now: Instant,
     sweep: Instant,
-    speak: Instant,
+    refresh: Instant,
     settle: Instant,
     /// The name after which the next sweep begins.
     swept_to: String,
@@ -75,7 +75,7 @@ impl Maintenance {
         Self {
             now,
             sweep,
-            speak: now,
+            refresh: now,
             settle: now,
             swept_to,
             poll_interval,
@@ -89,24 +89,24 @@ impl Maintenance {
     async fn round(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
         let client = client.upgrade()?;
         self.now = client.now();
-        self.poll_interval.passed(self.now);
+        self.poll_interval.set_now(self.now);
         let waits = client.waits();
         if self.now >= if waits { self.sweep.after(SWEEP_WAITING) } else { self.sweep } {
             self.sweep = self.now.after(SWEEP);
             match client.sweep(&self.swept_to, SWEPT).await {
                 Ok(last) => self.swept_to = last.unwrap_or_default(),
-                Err(failed) => tracing::debug!(%failed, "what is over could not be ended"),
+                Err(failed) => tracing::debug!(%failed, "expired claims and holds could not be ended"),
             }
         }
-        client.database.rest(waits).await;
+        client.database.close_unused(waits).await;
         if waits {
             let maintained = self.maintain(&client).await;
             if maintained.is_err() {
-                client.over_in(LOOK);
+                client.check_in(LOOK);
             }
-            (self.settle, self.ahead) = (client.over(), client.ahead());
+            (self.settle, self.ahead) = (client.next_check(), client.ahead());
             if let Err(failed) = &maintained {
-                tracing::debug!(%failed, "claims in line could not be minded");
+                tracing::debug!(%failed, "waiting claims could not be maintained");
             }
             // Once more when the database answers again; and at once when it does not, so that callers that give up
             // meanwhile learn that.
@@ -116,7 +116,7 @@ impl Maintenance {
             self.failed = maintained.is_err();
         }
         if waits && self.asleep && !client.holds() {
-            client.database.let_go().await;
+            client.database.close_idle().await;
         }
         Some((client.waits(), Arc::clone(&client.database)))
     }
@@ -124,11 +124,11 @@ impl Maintenance {
     /// The maintenance of waiting claims.
     async fn maintain(&mut self, client: &Client) -> Result<(), Failed> {
         if !self.asleep && self.is_crowded(client) {
-            self.dozes(client, true);
+            self.set_asleep(client, true);
             return self.wake(client).await;
         }
         if self.asleep {
-            return if self.now >= client.over() { self.wake(client).await } else { Ok(()) };
+            return if self.now >= client.next_check() { self.wake(client).await } else { Ok(()) };
         }
         let looked = self.look(client).await;
         self.unless_full(client, looked)
@@ -137,27 +137,27 @@ impl Maintenance {
     /// The maintenance of waiting claims that are notified of their grants, or poll often.
     async fn look(&mut self, client: &Client) -> Result<(), Failed> {
         let database = &client.database;
-        let look = match (database.tells(), database.hears()) {
+        let look = match (database.notifies(), database.is_listening()) {
             (true, true) => SELDOM,
             (false, _) if client.ahead() as usize >= WATCHERS => LOOK_FAR,
             // A grant without a confirmation lasts for two seconds.
             _ => LOOK,
         };
-        client.over_in(look);
-        let settles = self.now >= client.over();
-        if settles {
-            client.looks(look);
+        client.check_in(look);
+        let checks = self.now >= client.next_check();
+        if checks {
+            client.check_started(look);
         }
-        if database.tells() {
-            return if settles { client.speak(false).await.map(drop) } else { Ok(()) };
+        if database.notifies() {
+            return if checks { client.refresh(false).await.map(drop) } else { Ok(()) };
         }
-        if self.now >= self.speak {
-            self.speak = self.now.after(client.speaks_every());
-            client.speak(false).await?;
-        } else if client.listen().await? {
-            self.poll_interval.moved(self.now);
+        if self.now >= self.refresh {
+            self.refresh = self.now.after(client.refresh_interval());
+            client.refresh(false).await?;
+        } else if client.poll_grants().await? {
+            self.poll_interval.note_change(self.now);
         }
-        if settles {
+        if checks {
             client.settle().await?;
         }
         Ok(())
@@ -165,52 +165,54 @@ impl Maintenance {
 
     /// Whether this client should close its connections because other clients need them more.
     fn is_crowded(&self, client: &Client) -> bool {
-        let few = |slots: Slots| !slots.lets_stay(client.turn(), self.asleep);
+        let few = |slots: Slots| !slots.lets_stay(client.position(), self.asleep);
         !client.holds() && client.database.slots().is_some_and(few)
     }
 
-    fn dozes(&mut self, client: &Client, asleep: bool) {
-        tracing::debug!(asleep, "whether it waits without a connection, for the server has few left");
+    fn set_asleep(&mut self, client: &Client, asleep: bool) {
+        tracing::debug!(asleep, "changed whether this client waits without a connection: the server has few");
         self.asleep = asleep;
-        client.database.doze(asleep);
+        client.database.set_asleep(asleep);
     }
 
     /// The maintenance of waiting claims without notifications: polls on a connection made only for that, and sleeps
     /// on, unless enough slots are free by now.
     async fn wake(&mut self, client: &Client) -> Result<(), Failed> {
-        let turn = client.turn();
-        client.looks(jittered(pause(turn), client.jitter()));
-        let spoken = client.speak(true).await;
-        if matches!(&spoken, Err(failed) if failed.fault == Fault::Full) {
-            client.over_in(client.speaks_every());
+        let position = client.position();
+        client.check_started(jittered(pause(position), client.jitter()));
+        let refreshed = client.refresh(true).await;
+        if matches!(&refreshed, Err(failed) if failed.fault == Fault::Full) {
+            client.check_in(client.refresh_interval());
             return Ok(());
         }
-        if spoken? {
-            // Core asks for the claim, and this client may hold it by now: then it keeps the connection that it has
-            // for that.
-            self.dozes(client, false);
-            client.over_in(LOOK);
+        if refreshed? {
+            // Core asks for the claim, and this client may hold the lock by now, so it stays connected.
+            self.set_asleep(client, false);
+            client.check_in(LOOK);
             return Ok(());
         }
         // Nearer to the head of the queue, the next poll comes sooner.
-        client.over_in(jittered(pause(turn.min(client.turn())), client.jitter()));
-        if !client.database.tells() {
+        client.check_in(jittered(pause(position.min(client.position())), client.jitter()));
+        if !client.database.notifies() {
             client.settle().await?;
         }
         if self.is_crowded(client) {
             return Ok(());
         }
-        self.dozes(client, false);
-        self.speak = self.now.after(client.speaks_every());
-        client.speak(false).await.map(drop)
+        self.set_asleep(client, false);
+        self.refresh = self.now.after(client.refresh_interval());
+        client.refresh(false).await.map(drop)
     }
 
     /// A server without a free slot is not unreachable: the claims keep waiting, and the client sleeps.
     fn unless_full(&mut self, client: &Client, looked: Result<(), Failed>) -> Result<(), Failed> {
         match looked {
             Err(failed) if failed.fault == Fault::Full && !client.holds() => {
-                self.dozes(client, true);
-                client.looks(jittered(pause(client.turn()).min(client.speaks_every()), client.jitter()));
+                self.set_asleep(client, true);
+                client.check_started(jittered(
+                    pause(client.position()).min(client.refresh_interval()),
+                    client.jitter(),
+                ));
                 Ok(())
             }
             looked => looked,
@@ -218,28 +220,28 @@ impl Maintenance {
     }
 
     /// The time until something is due.
-    fn next(&self, looks: bool) -> Duration {
-        let looks = looks && !self.asleep;
-        let due = if looks { self.settle.min(self.speak) } else { self.settle };
+    fn next(&self, polls: bool) -> Duration {
+        let polls = polls && !self.asleep;
+        let due = if polls { self.settle.min(self.refresh) } else { self.settle };
         due.since(self.now)
-            .min(if looks { self.poll_interval.next(self.ahead) } else { LOOK })
+            .min(if polls { self.poll_interval.next(self.ahead) } else { LOOK })
             .max(Duration::from_millis(1))
     }
 
-    fn quicken(&mut self, client: &Weak<Client>) {
+    fn poll_soon(&mut self, client: &Weak<Client>) {
         let Some(client) = client.upgrade() else { return };
         if client.was_queued() {
             let now = client.now();
-            self.poll_interval.moved(now);
-            self.speak = self.speak.min(now.after(client.speaks_every()));
+            self.poll_interval.note_change(now);
+            self.refresh = self.refresh.min(now.after(client.refresh_interval()));
             if self.asleep {
-                // From then on, a grant to the new claim is kept for it.
-                client.over_in(Duration::ZERO);
+                // The poll tells the server for how long grants to the new claim must last.
+                client.check_in(Duration::ZERO);
             }
         }
-        if client.was_deaf() && !self.asleep {
+        if client.listener_was_lost() && !self.asleep {
             // The poll also opens the LISTEN connection again.
-            client.over_in(Duration::ZERO);
+            client.check_in(Duration::ZERO);
         }
     }
 }

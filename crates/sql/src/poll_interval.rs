@@ -20,28 +20,28 @@ const SELDOM: Duration = Duration::from_secs(1);
 /// Polls often after a change, and ever less often without one.
 #[derive(Debug)]
 pub(crate) struct PollInterval {
-    moved: Instant,
+    last_change: Instant,
     now: Instant,
 }
 
 impl PollInterval {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { moved: now, now }
+        Self { last_change: now, now }
     }
 
     /// A claim entered the queue, or was granted.
-    pub(crate) fn moved(&mut self, now: Instant) {
-        self.moved = now;
+    pub(crate) fn note_change(&mut self, now: Instant) {
+        self.last_change = now;
     }
 
-    pub(crate) fn passed(&mut self, now: Instant) {
+    pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
     /// The pause until the next poll of a client with `ahead` claims ahead.
     pub(crate) fn next(&self, ahead: u32) -> Duration {
         let slowest = EACH.saturating_mul(ahead.saturating_sub(FIRST)).saturating_add(SLOWEST).min(SELDOM);
-        (self.now.since(self.moved) / SHARE).clamp(FASTEST, slowest)
+        (self.now.since(self.last_change) / SHARE).clamp(FASTEST, slowest)
     }
 }
 
@@ -50,25 +50,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longer_nothing_moves_the_more_seldom_it_looks() {
+    fn the_interval_grows_with_the_time_without_changes() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let mut poll_interval = PollInterval::new(at(1000));
         let mut next = |millis: u64| {
-            poll_interval.passed(at(millis));
+            poll_interval.set_now(at(millis));
             poll_interval.next(FIRST)
         };
         assert_eq!(next(1000), FASTEST);
         assert_eq!(next(1400), Duration::from_millis(50));
         assert_eq!(next(9000), SLOWEST);
-        poll_interval.moved(at(9000));
-        poll_interval.passed(at(9016));
+        poll_interval.note_change(at(9000));
+        poll_interval.set_now(at(9016));
         assert_eq!(poll_interval.next(FIRST), FASTEST);
     }
 
     #[test]
-    fn the_farther_from_its_turn_the_more_seldom_it_looks() {
+    fn the_interval_grows_with_the_claims_ahead() {
         let mut poll_interval = PollInterval::new(Instant::from_nanos(0));
-        poll_interval.passed(Instant::from_nanos(60_000_000_000));
+        poll_interval.set_now(Instant::from_nanos(60_000_000_000));
         assert_eq!([0, 2].map(|ahead| poll_interval.next(ahead)), [SLOWEST; 2]);
         assert_eq!(poll_interval.next(9), SLOWEST + EACH * 7);
         assert_eq!([40, u32::MAX].map(|ahead| poll_interval.next(ahead)), [SELDOM; 2]);

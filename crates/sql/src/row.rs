@@ -31,7 +31,7 @@ pub(crate) struct LockRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimRow {
     pub(crate) id: ClaimId,
-    /// The state, see [`stand_of`]; [`DEAD`] for an ended claim of which a request may still arrive.
+    /// The state, see [`kind_of`]; [`DEAD`] for an ended claim of which a request may still arrive.
     pub(crate) stand: i16,
     /// The position in the order of arrival; 0 where that does not matter.
     pub(crate) place: i64,
@@ -56,7 +56,7 @@ pub(crate) struct ClaimRow {
 /// The value of [`ClaimRow::stand`] for an ended claim (a tombstone).
 pub(crate) const DEAD: i16 = 6;
 
-const STANDS: [EntryKind; 6] = [
+const KINDS: [EntryKind; 6] = [
     EntryKind::Held,
     EntryKind::Pushed,
     EntryKind::Broken,
@@ -72,12 +72,12 @@ pub(crate) fn first(last: i64, tokens: i32) -> i64 {
 }
 
 /// The state that a number in a row means.
-pub(crate) fn stand_of(number: i16) -> Option<EntryKind> {
-    STANDS.get(usize::try_from(number).ok()?).copied()
+pub(crate) fn kind_of(number: i16) -> Option<EntryKind> {
+    KINDS.get(usize::try_from(number).ok()?).copied()
 }
 
-pub(crate) fn stand_number(stand: EntryKind) -> i16 {
-    STANDS.iter().position(|&other| other == stand).map_or(DEAD, |at| at as i16)
+pub(crate) fn kind_number(stand: EntryKind) -> i16 {
+    KINDS.iter().position(|&other| other == stand).map_or(DEAD, |at| at as i16)
 }
 
 const PREVIOUS: [Previous; 5] =
@@ -123,12 +123,12 @@ pub(crate) fn micros_in(time: Duration) -> i64 {
 }
 
 impl ClaimRow {
-    /// Until when no request of this ended claim may create anything. For a kept row, that time is in
+    /// Until when no request of this ended claim may create anything. For a name in its minimum hold time, it is in
     /// `place_expires`.
     pub(crate) fn dead_until(&self) -> Option<i64> {
         match self.stand {
             DEAD => Some(self.expires),
-            stand if stand_of(stand) == Some(EntryKind::Kept) => {
+            stand if kind_of(stand) == Some(EntryKind::Kept) => {
                 Some(self.place_expires).filter(|until| *until > 0)
             }
             _ => None,
@@ -137,7 +137,7 @@ impl ClaimRow {
 
     /// The entry of the claim; `None` for a tombstone, or for a row that leasehold did not write.
     pub(crate) fn entry(&self) -> Option<Entry<ClientId>> {
-        let stand = stand_of(self.stand)?;
+        let stand = kind_of(self.stand)?;
         Some(Entry {
             id: self.id,
             mode: mode_of((self.mode, self.count, self.most))?,
@@ -161,7 +161,7 @@ impl ClaimRow {
             entry.place.map_or((0, 0), |(since, expires)| (micros(since), micros(expires)));
         Self {
             id: entry.id,
-            stand: stand_number(entry.stand),
+            stand: kind_number(entry.stand),
             place,
             mode,
             count,

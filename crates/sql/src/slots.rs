@@ -15,7 +15,7 @@ const FAR: u32 = 4;
 const NEAR: u32 = 8;
 /// A further 1/8 of all slots must be free before a client keeps a connection again. Otherwise polling clients would
 /// take and free the last slot in turns.
-const ANEW: u32 = 8;
+const MARGIN: u32 = 8;
 
 /// The poll interval of a sleeping client, per claim ahead of it: a grant that comes sooner waits for the poll.
 const EACH: Duration = Duration::from_millis(500);
@@ -50,7 +50,7 @@ impl Slots {
     /// Whether a waiting client with `ahead` claims ahead of it may keep its connection, which counts as used.
     pub(crate) fn lets_stay(self, ahead: u32, asleep: bool) -> bool {
         let part = if is_near(ahead) { NEAR } else { FAR };
-        self.0.iter().all(|limit| limit.leaves(part) && (!asleep || limit.leaves_anew(part)))
+        self.0.iter().all(|limit| limit.leaves(part) && (!asleep || limit.leaves_margin(part)))
     }
 }
 
@@ -60,8 +60,8 @@ impl Limit {
         self.most.saturating_sub(self.used) >= self.part(part)
     }
 
-    fn leaves_anew(self, part: u32) -> bool {
-        self.most.saturating_sub(self.used) >= self.part(part).saturating_add(self.part(ANEW))
+    fn leaves_margin(self, part: u32) -> bool {
+        self.most.saturating_sub(self.used) >= self.part(part).saturating_add(self.part(MARGIN))
     }
 
     /// At least one slot, however few there are.
@@ -81,7 +81,7 @@ pub(crate) fn pause(ahead: u32) -> Duration {
 
 /// How long a grant to such a sleeping client lasts until it is confirmed. The number of claims ahead of a claim only
 /// decreases, so the next pause is no longer than one computed now.
-pub(crate) fn unheard(ahead: u32) -> Duration {
+pub(crate) fn sleeper_claim_time(ahead: u32) -> Duration {
     pause(ahead) + LOOK
 }
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_leaves_a_part_to_others_and_the_first_leave_less() {
+    fn waiters_leave_slots_free_and_near_waiters_fewer() {
         for (limit, far, near) in
             [(97, 73, 85), (200, 150, 175), (9, 7, 8), (4, 3, 3), (2, 1, 1), (1, 0, 0), (0, -1, -1)]
         {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_let_go_takes_one_again_only_when_there_are_more() {
+    fn a_sleeping_client_reconnects_only_with_a_margin() {
         for (limit, far, near) in [(97, 61, 73), (200, 125, 150), (9, 6, 7), (4, 2, 2)] {
             assert_eq!(most(limit, LATER, true), far, "{limit}");
             assert_eq!(most(limit, FIRST, true), near, "{limit}");
@@ -131,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn the_farther_from_its_turn_the_longer_it_sleeps_and_a_grant_outlives_each_pause() {
+    fn the_pause_grows_with_the_claims_ahead_and_grants_outlive_it() {
         let seconds = [0, 1, 2, 9, 39, 40, u32::MAX].map(|ahead| pause(ahead).as_millis());
         assert_eq!(seconds, [1000, 1000, 1500, 5000, 20_000, 20_000, 20_000]);
         for ahead in 0..100 {
-            assert!(unheard(ahead) >= pause(ahead) + LOOK);
+            assert!(sleeper_claim_time(ahead) >= pause(ahead) + LOOK);
             assert!(jittered(pause(ahead), u32::MAX) <= pause(ahead));
             assert!(jittered(pause(ahead), 0) * 2 >= pause(ahead));
         }

@@ -2,7 +2,10 @@
 //! which the memory engine runs, too; here it is restored from rows for each step and saved again, under the lock of
 //! the name's row.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use leasehold_core::{
     Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, View,
@@ -12,9 +15,9 @@ use leasehold_core::{
 };
 
 use crate::{
-    database::{Failed, unlike},
+    database::{Failed, bad_value},
     row::{
-        ClaimRow, ClientId, LockRow, instant, micros, micros_in, previous_number, previous_of, stand_number,
+        ClaimRow, ClientId, LockRow, instant, kind_number, micros, micros_in, previous_number, previous_of,
     },
 };
 
@@ -43,7 +46,7 @@ pub(crate) enum Verb {
         how: How,
         client: ClientId,
         /// How long its queue entry lasts.
-        place: Duration,
+        entry_life: Duration,
     },
     Renew {
         id: ClaimId,
@@ -64,6 +67,16 @@ pub(crate) enum Verb {
     Settle,
 }
 
+impl Verb {
+    /// The asking claim, and how long its queue entry lasts.
+    fn asks(&self) -> Option<(ClaimId, Duration)> {
+        match self {
+            Self::Claim { claim, entry_life, .. } => Some((claim.id, *entry_life)),
+            _ => None,
+        }
+    }
+}
+
 /// The reply to a verb.
 #[derive(Debug)]
 pub(crate) enum Reply {
@@ -76,13 +89,13 @@ pub(crate) enum Reply {
 
 /// A notification to a client.
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct PeerNotification {
     pub(crate) client: ClientId,
     pub(crate) id: ClaimId,
     pub(crate) what: Message,
 }
 
-impl Outgoing {
+impl PeerNotification {
     pub(crate) fn is_grant(&self) -> bool {
         matches!(self.what, Message::Granted { .. })
     }
@@ -99,7 +112,7 @@ pub(crate) enum Message {
         name: Name,
     },
     /// The first of the holds that a claim waits for ends in this many microseconds, unless it is extended.
-    Over {
+    HoldEnds {
         left: i64,
     },
 }
@@ -107,13 +120,13 @@ pub(crate) enum Message {
 /// What to write, and which clients to notify.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    pub(crate) said: Reply,
+    pub(crate) reply: Reply,
     /// The new row of the name, if it changed.
     pub(crate) lock: Option<LockRow>,
     /// New or changed rows.
     pub(crate) put: Vec<ClaimRow>,
     pub(crate) drop: Vec<ClaimId>,
-    pub(crate) told: Vec<Outgoing>,
+    pub(crate) notifications: Vec<PeerNotification>,
 }
 
 impl Changes {
@@ -130,7 +143,7 @@ impl Snapshot {
     /// If the token numbers might run out: no grant is better than two grants with one token.
     pub(crate) fn apply(&self, verb: &Verb) -> Result<Changes, Failed> {
         if self.lock.token.max(self.floor) > LAST_TOKEN {
-            return Err(unlike("token", "hardly any number is larger"));
+            return Err(bad_value("token", "it is close to the largest number"));
         }
         Ok(self.step(verb))
     }
@@ -154,12 +167,12 @@ impl Snapshot {
             _ => Duration::ZERO,
         };
         let mut step = StepContext::new(now, life, &mut tombstones, &mut mint);
-        let mut told = Vec::new();
+        let mut notifications = Vec::new();
         // An expired hold does not tell when the name will be free next.
         let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
         // The asking claim learns it from the answer.
-        let asks = if let Verb::Claim { claim, place, .. } = verb { Some((claim.id, place)) } else { None };
-        let said = match verb {
+        let asks = verb.asks();
+        let reply = match verb {
             Verb::Claim { claim, how, client, .. } => {
                 Reply::Claim(queue.claim(claim, *how, client, &mut step))
             }
@@ -173,13 +186,14 @@ impl Snapshot {
                 let broken = queue.break_hold(*token, *force, &mut step);
                 let (id, client) = broken.as_ref().map_or((None, None), |hold| (Some(hold.id), hold.client));
                 if let (Some(id), Some(client)) = (id, client) {
-                    told.push(Outgoing { client, id, what: Message::Broken { name: name.clone() } });
+                    let what = Message::Broken { name: name.clone() };
+                    notifications.push(PeerNotification { client, id, what });
                 }
                 Reply::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
             }
         };
         let pushed = std::mem::take(&mut step.pushed);
-        told.extend(pushed.into_iter().map(|pushed| Outgoing {
+        notifications.extend(pushed.into_iter().map(|pushed| PeerNotification {
             client: pushed.client,
             id: pushed.id,
             what: Message::Granted { grant: pushed.grant, since: self.now },
@@ -189,18 +203,20 @@ impl Snapshot {
             let sooner = known_left.is_none_or(|known| left < known);
             let left = micros_in(left);
             let unaware = watchers(&queue).into_iter();
-            let unaware = unaware
-                .filter(|who| asks.is_none_or(|asks| asks.0 != who.0) && (sooner || !known.contains(who)));
-            told.extend(unaware.map(|(id, client)| Outgoing { client, id, what: Message::Over { left } }));
+            let unaware = unaware.filter(|watcher| {
+                asks.is_none_or(|asks| asks.0 != watcher.0) && (sooner || !known.contains(watcher))
+            });
+            let ends = |(id, client)| PeerNotification { client, id, what: Message::HoldEnds { left } };
+            notifications.extend(unaware.map(ends));
         }
         let mut saved = queue.save();
         let waits = |entry: &&mut Entry<_>| matches!(entry.stand, EntryKind::Waiting | EntryKind::Silent);
-        if let Some((id, place)) = asks
+        if let Some((id, life)) = asks
             && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
         {
-            entry.expires = entry.expires.max(now.after(*place));
+            entry.expires = entry.expires.max(now.after(life));
         }
-        self.done(said, told, saved, newest, &tombstones)
+        self.done(reply, notifications, saved, newest, &tombstones)
     }
 
     /// The name as operators see it.
@@ -231,14 +247,14 @@ impl Snapshot {
     /// The changes that make the rows match the queue.
     fn done(
         &self,
-        said: Reply,
-        told: Vec<Outgoing>,
+        reply: Reply,
+        notifications: Vec<PeerNotification>,
         mut saved: Saved<ClientId>,
         newest: i64,
         tombstones: &Tombstones,
     ) -> Changes {
-        // Where clients are not notified, they find kept entries in the same way as their grants: by the client in
-        // the row. So the client of the head of the queue is written there.
+        // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the
+        // row. So the client of the head of the queue is written there.
         let next =
             saved.entries.iter().find(|entry| entry.stand == EntryKind::Waiting).map(|entry| entry.client);
         for entry in saved.entries.iter_mut().filter(|entry| entry.stand == EntryKind::Kept) {
@@ -257,7 +273,7 @@ impl Snapshot {
         let mut rows: Vec<ClaimRow> = Vec::with_capacity(saved.entries.len());
         let mut before = 0;
         for entry in &saved.entries {
-            if self.is_quick(entry) {
+            if self.is_fast_path(entry) {
                 lock.holder = Some(ClaimRow::of(entry, 0));
                 continue;
             }
@@ -277,24 +293,24 @@ impl Snapshot {
         }
         for (id, until) in tombstones.iter() {
             match rows.iter_mut().find(|row| row.id == id) {
-                Some(kept) => kept.place_expires = micros(until),
+                Some(row) => row.place_expires = micros(until),
                 None => rows.push(ClaimRow::dead(id, until)),
             }
         }
         lock.claims = i32::try_from(rows.len()).unwrap_or(i32::MAX);
-        let kept: HashMap<ClaimId, ()> = rows.iter().map(|row| (row.id, ())).collect();
-        let drop = self.claims.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
+        let remaining: HashSet<ClaimId> = rows.iter().map(|row| row.id).collect();
+        let drop = self.claims.iter().map(|row| row.id).filter(|id| !remaining.contains(id)).collect();
         let put = rows.into_iter().filter(|row| known.get(&row.id) != Some(&row)).collect();
-        Changes { said, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, told }
+        Changes { reply, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, notifications }
     }
 
-    /// Whether the claim is stored in the row of its name: a fast-path hold that has not been broken or kept since,
-    /// or a hold that the fast path could have taken.
-    fn is_quick(&self, entry: &Entry<ClientId>) -> bool {
+    /// Whether the claim is stored in the row of its name: a fast-path hold that was neither broken nor given a minimum
+    /// hold since, or a hold that the fast path could have taken.
+    fn is_fast_path(&self, entry: &Entry<ClientId>) -> bool {
         let there = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
         let known = self.claims.iter().any(|row| row.id == entry.id);
         let (mode, ..) = crate::row::mode_numbers(entry.mode);
-        mode == 0 && stand_number(entry.stand) == 0 && (there || !known)
+        mode == 0 && kind_number(entry.stand) == 0 && (there || !known)
     }
 }
 

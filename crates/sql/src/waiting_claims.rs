@@ -18,196 +18,211 @@ use leasehold_core::{
 use crate::{
     client::{Client, bounded, lock_of},
     database::{Failed, QueueEntry, Timed},
-    row::{micros_in, stand_of},
+    row::{kind_of, micros_in},
     slots,
-    step::{Message, Outgoing},
+    step::{Message, PeerNotification},
 };
 
 /// How often a queue entry is extended in its life.
-const SPOKEN: u32 = 4;
+const REFRESHES_PER_LIFE: u32 = 4;
 
 /// The waiting claims.
 #[derive(Default)]
 pub(crate) struct WaitingClaims {
     ahead: AtomicU32,
     /// How many claims, in any mode, wait ahead of the first of these.
-    turn: AtomicU32,
-    places: Mutex<HashMap<ClaimId, QueueEntry>>,
+    position: AtomicU32,
+    entries: Mutex<HashMap<ClaimId, QueueEntry>>,
     /// Claims that may be entering the queue right now, and the notification that arrived before that was known.
-    /// Locked before `places`.
-    arriving: Mutex<HashMap<ClaimId, Option<Outgoing>>>,
+    /// Locked before `entries`.
+    arriving: Mutex<HashMap<ClaimId, Option<PeerNotification>>>,
     /// Claims that waited and were granted, until they are released: they are no fast-path holds.
     granted: Mutex<HashSet<ClaimId>>,
 }
 
 impl Client {
     /// Handles a notification to this client.
-    pub(crate) fn hear(&self, told: &Outgoing) {
-        match &told.what {
+    pub(crate) fn receive(&self, notification: &PeerNotification) {
+        match &notification.what {
             Message::Granted { grant, since } => {
-                let Some(place) = self.place_or_early(told) else { return };
+                let Some(entry) = self.entry_or_defer(notification) else { return };
                 let since = self.not_after(*since);
-                self.note_held(told.id);
-                self.is_granted(told.id);
+                self.note_held(notification.id);
+                self.note_granted(notification.id);
                 // Any client may send a notification: the grant is valid for no longer than the claim itself asked
                 // for.
-                let ttl = grant.ttl.map(|ttl| ttl.min(place.claim_time));
+                let ttl = grant.ttl.map(|ttl| ttl.min(entry.claim_time));
                 let grant = Grant { ttl, ..grant.clone() };
-                self.mailbox.push(Notification::Granted { name: place.name, id: told.id, grant, since });
+                self.mailbox.push(Notification::Granted {
+                    name: entry.name,
+                    id: notification.id,
+                    grant,
+                    since,
+                });
             }
-            Message::Over { left } => {
-                if let Some(place) = lock_of(&self.line.places).get_mut(&told.id) {
-                    place.near = true;
+            Message::HoldEnds { left } => {
+                if let Some(entry) = lock_of(&self.waiting.entries).get_mut(&notification.id) {
+                    entry.near = true;
                 }
-                self.over_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
+                self.check_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
             }
             Message::Broken { name } => {
-                self.mailbox.push(Notification::Lost { name: name.clone(), id: told.id, loss: Loss::Broken });
+                self.mailbox.push(Notification::Lost {
+                    name: name.clone(),
+                    id: notification.id,
+                    loss: Loss::Broken,
+                });
             }
         }
     }
 
     /// Polls for what no notification reports; returns whether there was a grant.
-    pub(crate) async fn listen(&self) -> Result<bool, Failed> {
-        let called = bounded(self.database.called(self.id)).await?;
-        let known = called.iter().filter(|told| !told.is_grant() || self.is_in_line(told.id));
-        Ok(known.inspect(|told| self.hear(told)).filter(|told| told.is_grant()).count() > 0)
+    pub(crate) async fn poll_grants(&self) -> Result<bool, Failed> {
+        let mut granted = false;
+        for notification in bounded(self.database.poll_grants(self.id)).await? {
+            if !notification.is_grant() || self.is_queued(notification.id) {
+                self.receive(&notification);
+                granted |= notification.is_grant();
+            }
+        }
+        Ok(granted)
     }
 
     /// Reads the state of the waiting claims and extends their queue entries, also for a client that gets no
     /// notifications because it is `asleep`. Returns whether a claim does not wait any more; core then asks for it.
-    pub(crate) async fn speak(&self, asleep: bool) -> Result<bool, Failed> {
-        let mut places: Vec<QueueEntry> = lock_of(&self.line.places).values().cloned().collect();
-        places.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
-        for place in places.iter_mut().filter(|_| asleep) {
-            place.claim_time = slots::unheard(self.turn());
-            place.life = place.life.max(micros_in(MAX_ENTRY_LIFE));
+    pub(crate) async fn refresh(&self, asleep: bool) -> Result<bool, Failed> {
+        let mut entries: Vec<QueueEntry> = lock_of(&self.waiting.entries).values().cloned().collect();
+        entries.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
+        for entry in entries.iter_mut().filter(|_| asleep) {
+            entry.claim_time = slots::sleeper_claim_time(self.position());
+            entry.life = entry.life.max(micros_in(MAX_ENTRY_LIFE));
         }
-        let (sent, mut called) = (self.now(), false);
-        let spoken = bounded(self.database.speak(&places)).await?;
-        for (place, stand) in places.iter().zip(spoken.stands) {
-            let waits = stand.as_ref().is_some_and(|stand| stand_of(stand.it) == Some(EntryKind::Waiting));
-            if let Some(Timed { now, .. }) = stand {
+        let (sent, mut recheck) = (self.now(), false);
+        let refreshed = bounded(self.database.refresh(&entries)).await?;
+        for (entry, state) in entries.iter().zip(refreshed.states) {
+            let waits = state.as_ref().is_some_and(|state| kind_of(state.value) == Some(EntryKind::Waiting));
+            if let Some(Timed { now, .. }) = state {
                 self.learn(sent, now);
             }
             if !waits {
-                called = true;
-                self.mailbox.push(Notification::Recheck { name: place.name.clone(), id: place.id });
+                recheck = true;
+                self.mailbox.push(Notification::Recheck { name: entry.name.clone(), id: entry.id });
             }
         }
         // A claim that can share the name with all claims ahead of it is granted as soon as the first of them.
-        let ahead = if places.iter().all(|place| place.alone) { spoken.ahead } else { 0 };
-        self.line.ahead.store(ahead, Ordering::Relaxed);
-        self.line.turn.store(spoken.ahead, Ordering::Relaxed);
-        let near = |name: &Name| places.iter().any(|place| place.near && place.name == *name);
-        self.lapsed(&spoken.lapses, near).await;
-        Ok(called)
+        let ahead = if entries.iter().all(|entry| entry.alone) { refreshed.ahead } else { 0 };
+        self.waiting.ahead.store(ahead, Ordering::Relaxed);
+        self.waiting.position.store(refreshed.ahead, Ordering::Relaxed);
+        let near = |name: &Name| entries.iter().any(|entry| entry.near && entry.name == *name);
+        self.handle_expiries(&refreshed.expiries, near).await;
+        Ok(recheck)
     }
 
     /// Ends expired holds of the names that claims wait for.
     pub(crate) async fn settle(&self) -> Result<(), Failed> {
         let mut names: Vec<Name> =
-            lock_of(&self.line.places).values().map(|place| place.name.clone()).collect();
+            lock_of(&self.waiting.entries).values().map(|entry| entry.name.clone()).collect();
         names.sort();
         names.dedup();
-        let lapses = bounded(self.database.lapses(&names)).await?;
-        self.lapsed(&lapses, |_| true).await;
+        let expiries = bounded(self.database.expiries(&names)).await?;
+        self.handle_expiries(&expiries, |_| true).await;
         Ok(())
     }
 
     /// Ends expired holds, and schedules the next check for the end of a hold of a `near` name.
-    async fn lapsed(&self, lapses: &[(Name, i64)], near: impl Fn(&Name) -> bool) {
-        let next = lapses.iter().filter(|(name, left)| *left > 0 && near(name)).map(|(_, left)| *left).min();
+    async fn handle_expiries(&self, expiries: &[(Name, i64)], near: impl Fn(&Name) -> bool) {
+        let next =
+            expiries.iter().filter(|(name, left)| *left > 0 && near(name)).map(|(_, left)| *left).min();
         if let Some(left) = next {
-            self.over_in(Duration::from_micros(left.unsigned_abs()));
+            self.check_in(Duration::from_micros(left.unsigned_abs()));
         }
-        self.end_what_is_over(lapses.iter().filter(|(_, left)| *left <= 0).map(|(name, _)| name)).await;
+        self.end_expired(expiries.iter().filter(|(_, left)| *left <= 0).map(|(name, _)| name)).await;
     }
 
     /// How many claims wait ahead of the first waiting claim, counted only if they delay it.
     pub(crate) fn ahead(&self) -> u32 {
-        self.line.ahead.load(Ordering::Relaxed)
+        self.waiting.ahead.load(Ordering::Relaxed)
     }
 
     /// How many claims wait ahead of the first waiting claim, as far as is known.
-    pub(crate) fn turn(&self) -> u32 {
-        self.line.turn.load(Ordering::Relaxed)
+    pub(crate) fn position(&self) -> u32 {
+        self.waiting.position.load(Ordering::Relaxed)
     }
 
     /// How often queue entries are extended: several times in their lives.
-    pub(crate) fn speaks_every(&self) -> Duration {
-        let lives = lock_of(&self.line.places).values().map(|place| place.life).min();
-        Duration::from_micros(lives.unwrap_or(0).unsigned_abs()) / SPOKEN
+    pub(crate) fn refresh_interval(&self) -> Duration {
+        let lives = lock_of(&self.waiting.entries).values().map(|entry| entry.life).min();
+        Duration::from_micros(lives.unwrap_or(0).unsigned_abs()) / REFRESHES_PER_LIFE
     }
 
     /// How long a queue entry lasts: long where notifications arrive, because then it is rarely extended.
-    pub(crate) fn place_life(&self, ttl: Duration) -> Duration {
-        if self.database.tells() { MAX_ENTRY_LIFE } else { entry_life(ttl) }
+    pub(crate) fn queue_entry_life(&self, ttl: Duration) -> Duration {
+        if self.database.notifies() { MAX_ENTRY_LIFE } else { entry_life(ttl) }
     }
 
     pub(crate) fn waits(&self) -> bool {
-        !lock_of(&self.line.places).is_empty()
+        !lock_of(&self.waiting.entries).is_empty()
     }
 
-    pub(crate) fn is_in_line(&self, id: ClaimId) -> bool {
-        lock_of(&self.line.places).contains_key(&id)
+    pub(crate) fn is_queued(&self, id: ClaimId) -> bool {
+        lock_of(&self.waiting.entries).contains_key(&id)
     }
 
-    pub(crate) fn stands(&self, claim: &Claim, near: bool, ahead: Option<u32>) {
-        let (life, alone) = (micros_in(self.place_life(claim.ttl)), claim.mode == Mode::Exclusive);
+    pub(crate) fn note_waiting(&self, claim: &Claim, near: bool, ahead: Option<u32>) {
+        let (life, alone) = (micros_in(self.queue_entry_life(claim.ttl)), claim.mode == Mode::Exclusive);
         let claim_time = claim.claim_time.min(claim.ttl);
-        let place = QueueEntry { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
-        let mut places = lock_of(&self.line.places);
-        places.insert(claim.id, place);
-        let turn = ahead.filter(|_| places.len() == 1).unwrap_or(0);
-        drop(places);
-        self.line.ahead.store(0, Ordering::Relaxed);
-        self.line.turn.store(turn, Ordering::Relaxed);
+        let entry = QueueEntry { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
+        let mut entries = lock_of(&self.waiting.entries);
+        entries.insert(claim.id, entry);
+        let position = ahead.filter(|_| entries.len() == 1).unwrap_or(0);
+        drop(entries);
+        self.waiting.ahead.store(0, Ordering::Relaxed);
+        self.waiting.position.store(position, Ordering::Relaxed);
         self.note_queued();
     }
 
     /// The claim was granted; it may have waited before.
-    pub(crate) fn is_granted(&self, id: ClaimId) {
-        if lock_of(&self.line.places).remove(&id).is_some() {
-            lock_of(&self.line.granted).insert(id);
+    pub(crate) fn note_granted(&self, id: ClaimId) {
+        if lock_of(&self.waiting.entries).remove(&id).is_some() {
+            lock_of(&self.waiting.granted).insert(id);
         }
     }
 
     /// Forgets the claim; true if it had waited, granted or not.
-    pub(crate) fn leaves(&self, id: ClaimId) -> bool {
-        let granted = lock_of(&self.line.granted).remove(&id);
-        lock_of(&self.line.places).remove(&id).is_some() || granted
+    pub(crate) fn forget(&self, id: ClaimId) -> bool {
+        let granted = lock_of(&self.waiting.granted).remove(&id);
+        lock_of(&self.waiting.entries).remove(&id).is_some() || granted
     }
 
-    /// The queue entry of the claim; if it has none yet, keeps the notification for it.
-    fn place_or_early(&self, told: &Outgoing) -> Option<QueueEntry> {
-        let mut arriving = lock_of(&self.line.arriving);
-        let place = lock_of(&self.line.places).get(&told.id).cloned();
-        if place.is_none()
-            && let Some(early) = arriving.get_mut(&told.id)
+    /// The queue entry of the claim. If it has none yet, stores the notification until it has one.
+    fn entry_or_defer(&self, notification: &PeerNotification) -> Option<QueueEntry> {
+        let mut arriving = lock_of(&self.waiting.arriving);
+        let entry = lock_of(&self.waiting.entries).get(&notification.id).cloned();
+        if entry.is_none()
+            && let Some(early) = arriving.get_mut(&notification.id)
         {
-            *early = Some(told.clone());
+            *early = Some(notification.clone());
         }
-        place
+        entry
     }
 }
 
-/// While this exists, a notification to a claim that has no queue entry yet is kept.
+/// While this exists, a notification to a claim without a queue entry is stored, not dropped.
 pub(crate) struct Arrival<'a>(&'a Client, ClaimId);
 
 impl<'a> Arrival<'a> {
     pub(crate) fn new(client: &'a Client, id: ClaimId) -> Self {
-        lock_of(&client.line.arriving).insert(id, None);
+        lock_of(&client.waiting.arriving).insert(id, None);
         Self(client, id)
     }
 
-    pub(crate) fn told(&self) -> Option<Outgoing> {
-        lock_of(&self.0.line.arriving).get_mut(&self.1).and_then(Option::take)
+    pub(crate) fn deferred(&self) -> Option<PeerNotification> {
+        lock_of(&self.0.waiting.arriving).get_mut(&self.1).and_then(Option::take)
     }
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        lock_of(&self.0.line.arriving).remove(&self.1);
+        lock_of(&self.0.waiting.arriving).remove(&self.1);
     }
 }

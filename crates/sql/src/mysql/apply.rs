@@ -21,48 +21,51 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
     let named = [("name", literal.as_str())];
     let read = READ.with(&named);
     let text = format!("{}; {read}", conn.begin());
-    let sets = conn.say(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
+    let sets = conn.execute(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
     let snapshot = match snapshot(conn, sets.get(conn.begins()..).unwrap_or_default())? {
         Some(snapshot) => snapshot,
         None => {
             let text = format!("{}; {read}", LOCK_NEW.with(&named));
-            let sets = conn.say(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
+            let sets = conn.execute(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
             let made = snapshot(conn, sets.get(2..).unwrap_or_default())?;
-            made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?
+            made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?
         }
     };
     let done = snapshot.apply(verb)?;
     write(conn, &literal, name.as_str(), &done).await?;
-    Ok(Timed { now: snapshot.now, it: done })
+    Ok(Timed { now: snapshot.now, value: done })
 }
 
 /// Decodes the rows of a name; `None` where it has no row.
 fn snapshot(conn: &Conn, sets: &[Set]) -> Result<Option<Snapshot>, Failed> {
     let [lock, claims, time] = sets else {
-        return Err(Failed::new(Fault::Internal, "the answers are not as many as the questions"));
+        return Err(Failed::new(Fault::Internal, "the number of results is not that of the statements"));
     };
     let Some(lock) = lock.rows.first() else { return Ok(None) };
     let lock = Columns::of(lock).lock()?;
     let claims: Result<Vec<_>, _> = claims.rows.iter().map(|row| Columns::of(row).claim()).collect();
     let claims = claims?.into_iter().flatten().collect();
-    let time = time.rows.first().ok_or_else(|| Failed::new(Fault::Internal, "the database tells no time"))?;
+    let time = time
+        .rows
+        .first()
+        .ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
     let now = Columns::of(time).next()?;
     Ok(Some(Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }))
 }
 
 async fn write(conn: &mut Conn, literal: &str, name: &str, done: &Changes) -> Result<(), Stopped> {
-    let mut said = Vec::new();
-    said.extend(done.lock.as_ref().map(|lock| put_lock(literal, lock)));
+    let mut statements = Vec::new();
+    statements.extend(done.lock.as_ref().map(|lock| put_lock(literal, lock)));
     if !done.put.is_empty() {
-        said.push(CLAIMS_PUT.with(&[("rows", &list(done.put.iter().map(|row| put(name, row))))]));
+        statements.push(CLAIMS_PUT.with(&[("rows", &list(done.put.iter().map(|row| put(name, row))))]));
     }
     if !done.drop.is_empty() {
         let ids = list(done.drop.iter().map(|id| bytes(&id.0)));
-        said.push(CLAIMS_DROP.with(&[("name", literal), ("ids", &ids)]));
+        statements.push(CLAIMS_DROP.with(&[("name", literal), ("ids", &ids)]));
     }
-    let commits = if done.changes() { Commits::At(said.len()) } else { Commits::Never };
-    said.push(conn.commit().to_owned());
-    conn.say(&said.join("; ")).await.map(drop).map_err(|broke| Stopped::of(&broke, commits))
+    let commits = if done.changes() { Commits::At(statements.len()) } else { Commits::Never };
+    statements.push(conn.commit().to_owned());
+    conn.execute(&statements.join("; ")).await.map(drop).map_err(|broke| Stopped::of(&broke, commits))
 }
 
 fn put_lock(name: &str, lock: &LockRow) -> String {

@@ -17,7 +17,7 @@ const LONGEST: usize = 64 << 20;
 /// The address of the server, and the login. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    pub(super) place: Endpoint,
+    pub(super) endpoint: Endpoint,
     pub(super) socket: Option<String>,
     user: Option<String>,
     pub(super) password: Option<Password>,
@@ -48,8 +48,8 @@ impl Config {
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
         let (login, known) =
             known.rsplit_once('@').map_or((None, known), |(login, known)| (Some(login), known));
-        let (place, database) = known.split_once('/').ok_or_else(malformed)?;
-        let (host, port) = Endpoint::split(place, DEFAULT_PORT).ok_or_else(malformed)?;
+        let (endpoint, database) = known.split_once('/').ok_or_else(malformed)?;
+        let (host, port) = Endpoint::split(endpoint, DEFAULT_PORT).ok_or_else(malformed)?;
         if host.is_empty() && socket.is_none() || database.is_empty() || database.contains('/') {
             return Err(malformed());
         }
@@ -62,7 +62,7 @@ impl Config {
             return Err(malformed());
         }
         Ok(Self {
-            place: Endpoint { host: decoded(host)?, port },
+            endpoint: Endpoint { host: decoded(host)?, port },
             socket: socket.map(str::to_owned),
             user: user.map(decoded).transpose()?,
             password: password.map(decoded).transpose()?.map(Password::from),
@@ -109,8 +109,8 @@ impl Config {
             None => None,
         };
         let opts = OptsBuilder::default()
-            .ip_or_hostname(self.place.host.clone())
-            .tcp_port(self.place.port)
+            .ip_or_hostname(self.endpoint.host.clone())
+            .tcp_port(self.endpoint.port)
             .socket(self.socket.clone())
             .user(self.user.clone())
             .pass(password)
@@ -127,9 +127,9 @@ impl Config {
     }
 
     /// Adds the address of the server to the error.
-    pub(super) fn say(&self, failed: &Failed) -> Failed {
-        let place = self.socket.clone().unwrap_or_else(|| self.place.to_string());
-        Failed::new(failed.fault, format!("cannot connect to {place}: {}", failed.message))
+    pub(super) fn with_address(&self, failed: &Failed) -> Failed {
+        let endpoint = self.socket.clone().unwrap_or_else(|| self.endpoint.to_string());
+        Failed::new(failed.fault, format!("cannot connect to {endpoint}: {}", failed.message))
     }
 }
 
@@ -145,7 +145,7 @@ fn decoded(text: &str) -> Result<String, Error> {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("place", &self.place)
+            .field("endpoint", &self.endpoint)
             .field("user", &self.user)
             .field("database", &self.database)
             .finish_non_exhaustive()
@@ -159,19 +159,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_read() {
+    fn urls_are_parsed() {
         let all = Config::from_url("//u%40x:p%2Fw:d@[::1]:7/data%20base").unwrap();
-        assert_eq!(all.place, Endpoint { host: "::1".to_owned(), port: 7 });
+        assert_eq!(all.endpoint, Endpoint { host: "::1".to_owned(), port: 7 });
         let password = all.password.as_ref().unwrap().read().now_or_never().unwrap().unwrap();
         assert_eq!((all.user.as_deref(), password.as_str()), (Some("u@x"), "p/w:d"));
         assert_eq!(all.database, "data base");
         let least = Config::from_url("//h/d").unwrap();
-        assert_eq!(least.place, Endpoint { host: "h".to_owned(), port: DEFAULT_PORT });
+        assert_eq!(least.endpoint, Endpoint { host: "h".to_owned(), port: DEFAULT_PORT });
         assert!(least.user.is_none() && least.password.is_none());
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_without_the_password() {
+    fn parse_errors_do_not_show_the_password() {
         for rest in [
             "h/d",
             "//h",
@@ -189,7 +189,7 @@ mod tests {
         }
         let config = Config::from_url("//u:hunter2@h/d").unwrap();
         assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
-        let said = config.say(&Failed::new(leasehold_core::Fault::Retry, "x"));
-        assert_eq!(said.message, "cannot connect to h:3306: x");
+        let failed = config.with_address(&Failed::new(leasehold_core::Fault::Retry, "x"));
+        assert_eq!(failed.message, "cannot connect to h:3306: x");
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Conn {
     /// The driver panicked in the middle of an answer: the next bytes on the connection are unpredictable.
     confused: bool,
     /// When the last answer arrived on it.
-    pub(super) spoke: Instant,
+    pub(super) last_answer: Instant,
 }
 
 impl Conn {
@@ -48,18 +48,21 @@ impl Conn {
     pub(super) async fn open(config: &Config, now: Instant, absent: Absent) -> Result<Self, Failed> {
         let dialing = async {
             let conn = dial(config).await?;
-            let mut conn = Self { conn, tables: None, confused: false, spoke: now };
+            let mut conn = Self { conn, tables: None, confused: false, last_answer: now };
             conn.tables = tables::known(&mut conn, absent).await?;
             Ok(conn)
         };
         let limit = config.dial_limit();
         let late = || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
-        runtime::within(limit, dialing).await.unwrap_or_else(late).map_err(|failed| config.say(&failed))
+        runtime::within(limit, dialing)
+            .await
+            .unwrap_or_else(late)
+            .map_err(|failed| config.with_address(&failed))
     }
 
     /// Executes some statements in one round trip; returns their results, in order. After an error the later ones are
     /// not executed.
-    pub(super) async fn say(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
+    pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
         let late = || Err(Broke::Late(REQUEST_TIMEOUT));
         runtime::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(late)
     }
@@ -119,8 +122,8 @@ impl Conn {
     }
 
     /// Whether the server ends abandoned transactions.
-    fn watched(&self) -> bool {
-        self.tables.as_ref().is_some_and(|tables| tables.watched)
+    fn ends_idle_transactions(&self) -> bool {
+        self.tables.as_ref().is_some_and(|tables| tables.ends_idle_transactions)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -129,17 +132,17 @@ impl Conn {
 
     /// Begins a transaction that the server ends if it is abandoned.
     pub(super) fn begin(&self) -> &'static str {
-        if self.watched() { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
+        if self.ends_idle_transactions() { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
     }
 
     /// Commits the transaction.
     pub(super) fn commit(&self) -> &'static str {
-        if self.watched() { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
+        if self.ends_idle_transactions() { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
     }
 
     /// The number of statements in [`begin`](Self::begin).
     pub(super) fn begins(&self) -> usize {
-        if self.watched() { 1 } else { 2 }
+        if self.ends_idle_transactions() { 1 } else { 2 }
     }
 }
 

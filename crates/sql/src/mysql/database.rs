@@ -19,23 +19,24 @@ use super::{
     config::Config,
     conn::Set,
     error::{Commits, Stopped},
+    fast_path,
     guarantee::guarantee,
     pool::{Lent, Pool},
-    quick,
     rows::{Columns, names, slots},
     server::{Server, replica},
     statements::{
-        AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, REPLICAS, SERVER, SLOTS, SPEAK, STANDS, SWEEP,
+        AHEAD, EXPIRIES, FORGET, LOOK, NAMES_LIKE, POLL_GRANTS, REFRESH, REPLICAS, SERVER, SLOTS, STATES,
+        SWEEP,
     },
     text::{bytes, claims, list},
 };
 use crate::{
     database::{
-        Absent, Answered, Database, Failed, Looked, QueueEntry, Spoken, Taken, Timed, promised_by_replica,
+        Absent, Answered, Database, Failed, Looked, QueueEntry, Refreshed, Taken, Timed, promised_by_replica,
     },
-    row::{ClientId, micros_in, previous_of, stand_of},
+    row::{ClientId, kind_of, micros_in, previous_of},
     slots::Slots,
-    step::{Changes, Message, Outgoing, Snapshot, Verb},
+    step::{Changes, Message, PeerNotification, Snapshot, Verb},
 };
 
 /// How often a request is tried before its caller gets an error.
@@ -75,8 +76,8 @@ impl Mysql {
     }
 
     /// Executes statements that grant nothing, and repeats them until they are done.
-    async fn surely(&self, text: &str) -> Result<Vec<Set>, Failed> {
-        self.until_done(text, Absent::Make).await.map(|(sets, _)| sets)
+    async fn repeat_until_done(&self, text: &str) -> Result<Vec<Set>, Failed> {
+        self.until_done(text, Absent::Create).await.map(|(sets, _)| sets)
     }
 
     /// The rows of a look, and whether a replica returned them. Empty where the tables do not exist.
@@ -113,70 +114,70 @@ impl Mysql {
 }
 
 async fn once(mut lent: Lent<'_>, text: &str, commits: Commits) -> Result<Vec<Set>, Stopped> {
-    let said = lent.conn.say(text).await.map_err(|broke| Stopped::of(&broke, commits));
-    if said.is_ok() {
+    let sets = lent.conn.execute(text).await.map_err(|broke| Stopped::of(&broke, commits));
+    if sets.is_ok() {
         // Otherwise its connection is closed, which rolls back its transaction.
         lent.back()?;
     }
-    said
+    sets
 }
 
 impl Database for Mysql {
     fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>> {
-        Box::pin(quick::take(self, claims, client))
+        Box::pin(fast_path::take(self, claims, client))
     }
 
     fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>> {
-        Box::pin(quick::free(self, releases))
+        Box::pin(fast_path::free(self, releases))
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>> {
-        Box::pin(quick::renew(self, holds))
+        Box::pin(fast_path::renew(self, holds))
     }
 
-    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken> {
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed> {
         Box::pin(async move {
             let mut lives: HashMap<(i64, i64), Vec<&QueueEntry>> = HashMap::new();
-            for place in places {
-                lives.entry((place.life, micros_in(place.claim_time))).or_default().push(place);
+            for entry in entries {
+                lives.entry((entry.life, micros_in(entry.claim_time))).or_default().push(entry);
             }
-            let mut said = Vec::new();
-            for ((life, unheard), places) in lives {
-                let (life, unheard) = (life.to_string(), unheard.to_string());
-                said.extend(places.chunks(AT_ONCE).map(|places| {
-                    let claims = claims(places.iter().map(|place| (place.name.as_str(), place.id, None)));
-                    SPEAK.with(&[("claims", &claims), ("life", &life), ("unheard", &unheard)])
+            let mut statements = Vec::new();
+            for ((life, claim_time), entries) in lives {
+                let (life, claim_time) = (life.to_string(), claim_time.to_string());
+                statements.extend(entries.chunks(AT_ONCE).map(|entries| {
+                    let claims = claims(entries.iter().map(|entry| (entry.name.as_str(), entry.id, None)));
+                    REFRESH.with(&[("claims", &claims), ("life", &life), ("claimtime", &claim_time)])
                 }));
             }
             let client = self.id.0.cast_signed().to_string();
-            said.extend([&STANDS, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
-            said.push(SLOTS.bare().to_owned());
-            let mut sets = self.surely(&said.join("; ")).await?;
+            statements.extend([&STATES, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
+            statements.push(SLOTS.bare().to_owned());
+            let mut sets = self.repeat_until_done(&statements.join("; ")).await?;
             self.pool.learn(slots(&sets.split_off(sets.len().saturating_sub(SLOTS_ASKED))));
             let ahead = sets.pop().and_then(|set| set.rows.into_iter().next());
             let ahead: Option<u32> = ahead.map(|row| Columns::of(&row).next()).transpose()?.flatten();
-            let mut stands: HashMap<ClaimId, Timed<i16>> = HashMap::new();
+            let mut states: HashMap<ClaimId, Timed<i16>> = HashMap::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
-                let (id, it, now) = (columns.id()?, columns.next()?, columns.next()?);
-                stands.extend(id.map(|id| (id, Timed { now, it })));
+                let (id, value, now) = (columns.id()?, columns.next()?, columns.next()?);
+                states.extend(id.map(|id| (id, Timed { now, value })));
             }
-            let stands = places.iter().map(|place| stands.remove(&place.id)).collect();
-            Ok(Spoken { stands, ahead: ahead.unwrap_or(0), ..Spoken::default() })
+            let states = entries.iter().map(|entry| states.remove(&entry.id)).collect();
+            Ok(Refreshed { states, ahead: ahead.unwrap_or(0), ..Refreshed::default() })
         })
     }
 
-    fn lapses<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+    fn expiries<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
         Box::pin(async move {
             let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let sets = self.surely(&LAPSES.with(&[("names", &asked)])).await?;
-            let mut lapses = Vec::new();
+            let sets = self.repeat_until_done(&EXPIRIES.with(&[("names", &asked)])).await?;
+            let mut expiries = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
                 let (name, left) = (columns.name()?, columns.next()?);
-                lapses.extend(Name::new(&name).map(|name| (name, left)));
+                expiries.extend(Name::new(&name).map(|name| (name, left)));
             }
-            Ok(lapses)
+            Ok(expiries)
         })
     }
 
@@ -184,27 +185,27 @@ impl Database for Mysql {
         self.pool.slots()
     }
 
-    fn let_go(&self) -> BoxFuture<'_, ()> {
-        self.pool.let_go();
+    fn close_idle(&self) -> BoxFuture<'_, ()> {
+        self.pool.close_idle();
         Box::pin(std::future::ready(()))
     }
 
-    fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>> {
+    fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>> {
         Box::pin(async move {
             if self.pool.was_cut() {
                 // Another request found that out, so this client was not notified: return an error here, so that core
                 // asks for the state of its claims.
                 return Err(Failed::new(Fault::Retry, "the connections to the server broke"));
             }
-            let text = CALLED.with(&[("client", &client.0.cast_signed().to_string())]);
+            let text = POLL_GRANTS.with(&[("client", &client.0.cast_signed().to_string())]);
             let mut lent = self.pool.conn().await?;
-            let sets = lent.conn.say(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
+            let sets = lent.conn.execute(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
             let lineage = lent.conn.lineage();
             lent.back()?;
-            let mut called = Vec::new();
+            let mut notifications = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
-                let (id, stand): (_, i16) = (columns.id()?, columns.next()?);
+                let (id, state): (_, i16) = (columns.id()?, columns.next()?);
                 let (token, tokens): (i64, i32) = (columns.next()?, columns.next()?);
                 let (previous, micros): (i16, i64) = (columns.next()?, columns.next()?);
                 let grant = Grant {
@@ -214,13 +215,13 @@ impl Database for Mysql {
                     previous: previous_of(previous),
                 };
                 let (since, left) = (columns.next()?, columns.next()?);
-                let what = match stand_of(stand) {
-                    Some(EntryKind::Kept) => Message::Over { left },
+                let what = match kind_of(state) {
+                    Some(EntryKind::Kept) => Message::HoldEnds { left },
                     _ => Message::Granted { grant, since },
                 };
-                called.extend(id.map(|id| Outgoing { client, id, what }));
+                notifications.extend(id.map(|id| PeerNotification { client, id, what }));
             }
-            Ok(called)
+            Ok(notifications)
         })
     }
 
@@ -279,7 +280,7 @@ impl Database for Mysql {
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
         Box::pin(async move {
             let text = SWEEP.with(&[("after", &bytes(after.as_bytes())), ("count", &count.to_string())]);
-            let sets = self.surely(&text).await?;
+            let sets = self.repeat_until_done(&text).await?;
             let (mut idle, mut stale, mut last, mut seen) = (Vec::new(), Vec::new(), None, 0);
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);

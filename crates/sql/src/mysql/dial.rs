@@ -35,15 +35,16 @@ pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
 /// password.
 pub(super) async fn plain(config: &Config) -> Result<mysql_async::Conn, Failed> {
     let failed = |error: io::Error| Failed::new(Fault::Retry, error.to_string());
-    let place = (config.place.host.as_str(), config.place.port);
-    let addresses: Vec<_> = lookup_host(place).await.map_err(failed)?.map(|address| address.ip()).collect();
+    let endpoint = (config.endpoint.host.as_str(), config.endpoint.port);
+    let addresses: Vec<_> =
+        lookup_host(endpoint).await.map_err(failed)?.map(|address| address.ip()).collect();
     let near = addresses.iter().all(|address| address.to_canonical().is_loopback());
     let opts = config.opts().await?;
     if near || config.password.is_none() {
         return connect(opts.resolved_ips(Some(addresses))).await;
     }
-    let runtime = relay::open(place).await.map_err(failed)?;
-    connect(opts.ip_or_hostname(runtime.ip().to_string()).tcp_port(runtime.port())).await
+    let relay = relay::open(endpoint).await.map_err(failed)?;
+    connect(opts.ip_or_hostname(relay.ip().to_string()).tcp_port(relay.port())).await
 }
 
 pub(super) async fn connect(opts: OptsBuilder) -> Result<mysql_async::Conn, Failed> {

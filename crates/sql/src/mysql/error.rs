@@ -13,7 +13,7 @@ use crate::database::Failed;
 #[derive(Debug)]
 pub(super) enum Broke {
     /// The server answered with an error, after it had executed `done` of the statements.
-    Said { code: u16, message: String, done: usize },
+    ServerError { code: u16, message: String, done: usize },
     /// The connection broke, or a malformed answer arrived.
     Lost(String),
     /// No answer arrived in time.
@@ -56,8 +56,8 @@ pub(super) enum Stopped {
 impl Stopped {
     pub(super) fn of(broke: &Broke, commits: Commits) -> Self {
         match broke {
-            Broke::Said { code: BUSY, done, .. } if !commits.before(*done) => Self::Busy,
-            Broke::Said { code: DEADLOCK, done, .. } if !commits.before(*done) => Self::Deadlock,
+            Broke::ServerError { code: BUSY, done, .. } if !commits.before(*done) => Self::Busy,
+            Broke::ServerError { code: DEADLOCK, done, .. } if !commits.before(*done) => Self::Deadlock,
             Broke::Lost(_) if matches!(commits, Commits::Never) => Self::Gone(broke.sort(commits)),
             _ => Self::Failed(broke.sort(commits)),
         }
@@ -66,7 +66,7 @@ impl Stopped {
     pub(super) fn failed(self) -> Failed {
         match self {
             Self::Busy | Self::Deadlock => {
-                Failed::new(Fault::Retry, "others keep the rows of the name locked")
+                Failed::new(Fault::Retry, "other transactions keep the rows of the name locked")
             }
             Self::Gone(failed) | Self::Failed(failed) => failed,
         }
@@ -98,7 +98,7 @@ const NO_COLUMN: u16 = 1054;
 impl Broke {
     pub(super) fn of(error: Error, done: usize) -> Self {
         match error {
-            Error::Server(said) => Self::Said { code: said.code, message: said.message, done },
+            Error::Server(error) => Self::ServerError { code: error.code, message: error.message, done },
             Error::Io(error) => Self::Lost(cause(&error)),
             other => Self::Lost(other.to_string()),
         }
@@ -113,7 +113,7 @@ impl Broke {
             Self::Late(limit) => {
                 Failed::new(commits.in_doubt(), format!("the server gave no answer within {limit:?}"))
             }
-            Self::Said { code, message, done } => {
+            Self::ServerError { code, message, done } => {
                 let fault = match commits {
                     _ if commits.before(*done) => Fault::Unknown,
                     Commits::At(at) if *done == at && IN_DOUBT.contains(code) => Fault::Unknown,
@@ -131,16 +131,16 @@ impl Broke {
     }
 
     pub(super) fn is_no_table(&self) -> bool {
-        matches!(self, Self::Said { code: NO_TABLE, .. })
+        matches!(self, Self::ServerError { code: NO_TABLE, .. })
     }
 
     /// The user has no right to the table, or not the required one.
     pub(super) fn is_hidden(&self) -> bool {
-        matches!(self, Self::Said { code: HIDDEN, .. })
+        matches!(self, Self::ServerError { code: HIDDEN, .. })
     }
 
     pub(super) fn is_no_column(&self) -> bool {
-        matches!(self, Self::Said { code: NO_COLUMN, .. })
+        matches!(self, Self::ServerError { code: NO_COLUMN, .. })
     }
 }
 
@@ -187,8 +187,8 @@ fn asks_otherwise(error: &Error) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "it asks for the password by {plugin:?}, which is not used here: give the user another plugin, as caching_sha2_password or \
-         mysql_native_password (ALTER USER)"
+        "it asks for the password by the plugin {plugin:?}, which leasehold does not support: give the user another plugin, such as \
+         caching_sha2_password or mysql_native_password (ALTER USER)"
     ))
 }
 
@@ -225,29 +225,29 @@ fn cause(error: &mysql_async::IoError) -> String {
 mod tests {
     use super::*;
 
-    fn said(code: u16, done: usize) -> Broke {
-        Broke::Said { code, message: "no".to_owned(), done }
+    fn server_error(code: u16, done: usize) -> Broke {
+        Broke::ServerError { code, message: "no".to_owned(), done }
     }
 
     #[test]
-    fn unknown_is_what_may_be_committed_and_nothing_else() {
+    fn only_a_possible_commit_is_unknown() {
         let fault = |broke: Broke, commits| broke.sort(commits).fault;
         assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::Never), Fault::Retry);
         assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
         // An error of a statement in a transaction, of its commit, and of a later statement after one that commits by
         // itself.
-        assert_eq!(fault(said(1142, 2), Commits::At(3)), Fault::Denied);
-        assert_eq!(fault(said(1317, 2), Commits::At(3)), Fault::Retry);
-        assert_eq!(fault(said(1213, 3), Commits::At(3)), Fault::Retry);
-        assert_eq!(fault(said(1180, 3), Commits::At(3)), Fault::Unknown);
-        assert_eq!(fault(said(1317, 0), Commits::At(0)), Fault::Unknown);
-        assert_eq!(fault(said(1146, 0), Commits::At(0)), Fault::Misconfigured);
-        assert_eq!(fault(said(1213, 1), Commits::At(0)), Fault::Unknown);
+        assert_eq!(fault(server_error(1142, 2), Commits::At(3)), Fault::Denied);
+        assert_eq!(fault(server_error(1317, 2), Commits::At(3)), Fault::Retry);
+        assert_eq!(fault(server_error(1213, 3), Commits::At(3)), Fault::Retry);
+        assert_eq!(fault(server_error(1180, 3), Commits::At(3)), Fault::Unknown);
+        assert_eq!(fault(server_error(1317, 0), Commits::At(0)), Fault::Unknown);
+        assert_eq!(fault(server_error(1146, 0), Commits::At(0)), Fault::Misconfigured);
+        assert_eq!(fault(server_error(1213, 1), Commits::At(0)), Fault::Unknown);
     }
 
     #[cfg(feature = "tls")]
     #[test]
-    fn an_authority_as_the_certificate_of_a_server_is_told_of_in_words() {
+    fn a_ca_as_server_certificate_is_explained() {
         use leasehold_tls::rustls::{CertificateError, Error::InvalidCertificate, OtherError};
 
         /// As the client library defines it.
@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn busy_is_only_what_was_not_done() {
+    fn busy_means_that_nothing_was_done() {
         let of = |broke: Broke, commits| Stopped::of(&broke, commits);
-        assert!(matches!(of(said(1205, 1), Commits::At(1)), Stopped::Busy));
-        assert!(matches!(of(said(1213, 1), Commits::Never), Stopped::Deadlock));
+        assert!(matches!(of(server_error(1205, 1), Commits::At(1)), Stopped::Busy));
+        assert!(matches!(of(server_error(1213, 1), Commits::Never), Stopped::Deadlock));
         assert!(
-            matches!(of(said(1213, 2), Commits::At(1)), Stopped::Failed(failed) if failed.fault == Fault::Unknown)
+            matches!(of(server_error(1213, 2), Commits::At(1)), Stopped::Failed(failed) if failed.fault == Fault::Unknown)
         );
-        assert!(matches!(of(said(1146, 0), Commits::Never), Stopped::Failed(_)));
+        assert!(matches!(of(server_error(1146, 0), Commits::Never), Stopped::Failed(_)));
     }
 }

@@ -35,25 +35,24 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
         Some(some) => {
             let (what, wanted) = ("the number of replicas", "0");
             let risk = if is_awaited(server) {
-                "they are waited for up to a time limit only, and one that is promoted after that may not know of locks that are held"
+                "commits wait for them only up to a time limit, and a replica that is promoted after that may not know of locks that are held"
             } else {
-                "they are not waited for, and one that is promoted may not know of locks that are held"
+                "commits do not wait for them, and a replica that is promoted may not know of locks that are held"
             };
             judged.lower(what, &some.to_string(), wanted, risk);
         }
         None if logs => judged.note(
-            "whether replicas follow is seen by who has the right PROCESS only: one that is promoted may not know of locks that are held",
+            "only a user with the right PROCESS sees whether there are replicas: one that is promoted may not know of locks that are held",
         ),
         None => {}
     }
     if let Some(group) = server.get(GROUP).filter(|group| !group.is_empty()) {
-        let risk = "another member of a group that takes over may not have applied yet what was just granted";
+        let risk = "a member of the group that takes over may not have applied the latest grants";
         judged.lower(GROUP, group, "none", risk);
     }
     if server.is_galera() {
         judged.note(
-            "Galera: what two nodes do to one name at once is decided at commit, and the one that was second tries again: let all \
-             clients use one node",
+            "Galera: when two nodes change one name at once, the second fails at its commit and tries again: let all clients use one node",
         );
     }
     judged
@@ -82,33 +81,33 @@ mod tests {
     use super::*;
 
     /// The level and the text of the guarantee, with all other settings as recommended.
-    fn judged(said: &[(&str, &str)]) -> (Level, String) {
+    fn judged(settings: &[(&str, &str)]) -> (Level, String) {
         let durable = [(FLUSH, "1"), (DOUBLEWRITE, "ON"), ("log_bin", "ON"), (SYNC_LOG, "1")];
-        let guarantee = guarantee(&Server::of(&[&durable, said].concat()));
+        let guarantee = guarantee(&Server::of(&[&durable, settings].concat()));
         (guarantee.level, guarantee.to_string())
     }
 
     #[test]
-    fn who_sees_no_replica_is_believed_only_where_it_would_see_them() {
+    fn zero_visible_replicas_count_only_with_the_right_to_see_them() {
         let counted = |seen, sees| judged(&[("binlog_dumps", seen), ("sees_processes", sees)]);
-        let (level, said) = counted("0", "0");
-        assert!(level == Level::LeaseBounded && said.contains("the right PROCESS"), "{said}");
-        let (level, said) = counted("0", "1");
-        assert!(level == Level::LeaseBounded && !said.contains("replica"), "{said}");
+        let (level, notes) = counted("0", "0");
+        assert!(level == Level::LeaseBounded && notes.contains("the right PROCESS"), "{notes}");
+        let (level, notes) = counted("0", "1");
+        assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");
         for sees in ["0", "1"] {
-            let (level, said) = counted("1", sees);
-            assert!(level == Level::BestEffort && said.contains("not waited for"), "{said}");
+            let (level, notes) = counted("1", sees);
+            assert!(level == Level::BestEffort && notes.contains("do not wait for them"), "{notes}");
         }
         // MariaDB reports the number itself.
-        let (level, said) =
+        let (level, notes) =
             judged(&[("slaves_connected", "0"), ("binlog_dumps", "0"), ("sees_processes", "0")]);
-        assert!(level == Level::LeaseBounded && !said.contains("replica"), "{said}");
+        assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");
     }
 
     #[test]
-    fn a_member_of_a_group_promises_what_another_may_not_know() {
+    fn group_membership_lowers_the_guarantee() {
         assert_eq!(judged(&[(GROUP, ""), ("slaves_connected", "0")]).0, Level::LeaseBounded);
-        let (level, said) = judged(&[(GROUP, "3e11fa47"), ("slaves_connected", "0")]);
-        assert!(level == Level::BestEffort && said.contains(GROUP), "{said}");
+        let (level, notes) = judged(&[(GROUP, "3e11fa47"), ("slaves_connected", "0")]);
+        assert!(level == Level::BestEffort && notes.contains(GROUP), "{notes}");
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Pool {
     config: Config,
     pub(super) contact: Contact,
     clock: Arc<dyn Clock>,
-    room: Semaphore,
+    permits: Semaphore,
     idle: Mutex<Vec<Conn>>,
     lineage: Mutex<Option<Lineage>>,
     slots: Mutex<Option<Slots>>,
@@ -43,7 +43,7 @@ pub(super) struct Pool {
 pub(super) struct Lent<'a> {
     pub(super) conn: Conn,
     pool: &'a Pool,
-    _room: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Pool {
@@ -53,7 +53,7 @@ impl Pool {
             config,
             contact,
             clock,
-            room: Semaphore::new(CONNECTIONS),
+            permits: Semaphore::new(CONNECTIONS),
             idle,
             lineage,
             slots,
@@ -64,29 +64,29 @@ impl Pool {
 
     /// A connection to the tables.
     pub(super) async fn conn(&self) -> Result<Lent<'_>, Failed> {
-        self.lent(Absent::Make).await
+        self.lent(Absent::Create).await
     }
 
     pub(super) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
-        let room = self.room.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
+        let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         loop {
             let now = self.clock.now();
             let idle = {
                 let mut idle = lock_of(&self.idle);
-                idle.retain(|conn| now < conn.spoke.after(IDLE));
+                idle.retain(|conn| now < conn.last_answer.after(IDLE));
                 // The one used last: the others may stay silent, and be closed.
                 idle.pop()
             };
             let mut conn = match idle {
                 Some(conn) => conn,
                 None => match self.open(absent).await {
-                    Err(full) if full.fault == Fault::Full => self.one_of_ours().await.ok_or(full)?,
+                    Err(full) if full.fault == Fault::Full => self.wait_for_idle().await.ok_or(full)?,
                     opened => opened?,
                 },
             };
-            if now < conn.spoke.after(TRUSTED) || conn.answers_soon().await {
-                return Ok(Lent { conn, pool: self, _room: room });
+            if now < conn.last_answer.after(TRUSTED) || conn.answers_soon().await {
+                return Ok(Lent { conn, pool: self, _permit: permit });
             }
         }
     }
@@ -109,8 +109,8 @@ impl Pool {
 
     /// Where the server accepts no more connections, waits for one that another request of ours uses right now: a
     /// missing connection must not let a hold expire or a release fail.
-    async fn one_of_ours(&self) -> Option<Conn> {
-        if CONNECTIONS - 1 == self.room.available_permits() {
+    async fn wait_for_idle(&self) -> Option<Conn> {
+        if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
         returned(&self.returned, || lock_of(&self.idle).pop()).await
@@ -126,7 +126,7 @@ impl Pool {
     }
 
     /// Closes all idle connections.
-    pub(super) fn let_go(&self) {
+    pub(super) fn close_idle(&self) {
         lock_of(&self.idle).clear();
     }
 
@@ -153,7 +153,7 @@ impl Lent<'_> {
     /// # Errors
     /// If another server answers by now: the answers of this one do not count.
     pub(super) fn back(self) -> Result<(), Failed> {
-        let Self { mut conn, pool, _room } = self;
+        let Self { mut conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
             return Ok(());
@@ -162,7 +162,7 @@ impl Lent<'_> {
             return Err(replaced());
         }
         if !conn.is_closed() {
-            conn.spoke = pool.clock.now();
+            conn.last_answer = pool.clock.now();
             lock_of(&pool.idle).push(conn);
             pool.returned.notify_one();
         }

@@ -23,19 +23,19 @@ const LONGEST_LOGIN: usize = 64 << 10;
 const WHOLE_PASSWORD: [u8; 2] = [1, 4];
 const OK: u8 = 0;
 const ERROR: u8 = 0xff;
-const WORDS: &str =
-    "it asks for the password in a way that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
+const REFUSAL: &str =
+    "it asks for the password in a form that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
 
 /// Connects to a server, and opens a local port for one connection to it.
 pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
     let server = TcpStream::connect(server).await?;
     SockRef::from(&server).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     server.set_nodelay(true)?;
-    let runtime = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let address = runtime.local_addr()?;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?;
     runtime::spawn(async move {
-        if let Some(Ok((driver, _))) = runtime::within(LONGEST_DIAL, runtime.accept()).await {
-            drop(runtime);
+        if let Some(Ok((driver, _))) = runtime::within(LONGEST_DIAL, listener.accept()).await {
+            drop(listener);
             // The error needs no report: both connections are closed here.
             let _ = pass(driver, server).await;
         }
@@ -45,11 +45,12 @@ pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
 
 async fn pass(driver: TcpStream, server: TcpStream) -> io::Result<()> {
     driver.set_nodelay(true)?;
-    let ((mut heard, mut said), (mut from, mut to)) = (driver.into_split(), server.into_split());
-    let asks = async move { copy(&mut heard, &mut to).await.map(drop) };
+    let ((mut from_driver, mut to_driver), (mut from_server, mut to_server)) =
+        (driver.into_split(), server.into_split());
+    let asks = async move { copy(&mut from_driver, &mut to_server).await.map(drop) };
     let answers = async move {
-        login(&mut from, &mut said).await?;
-        copy(&mut from, &mut said).await.map(drop)
+        login(&mut from_server, &mut to_driver).await?;
+        copy(&mut from_server, &mut to_driver).await.map(drop)
     };
     // When one side ends, the other has nothing more to send to it.
     tokio::select! { ended = asks => ended, ended = answers => ended }
@@ -85,7 +86,7 @@ async fn login(
 
 /// The error in place of the packet with this number.
 fn refusal(number: u8) -> Vec<u8> {
-    let body = [&[ERROR][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", WORDS.as_bytes()].concat();
+    let body = [&[ERROR][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", REFUSAL.as_bytes()].concat();
     let length = body.len().to_le_bytes();
     [&length[..3], &[number], &body].concat()
 }

@@ -8,7 +8,7 @@ use super::{
     text::{bytes, words},
 };
 use crate::{
-    database::{Failed, unlike},
+    database::{Failed, bad_value},
     row::{ClaimRow, ClientId, LockRow, first},
     slots::Slots,
 };
@@ -31,7 +31,7 @@ impl<'a> Columns<'a> {
         self.row.get_opt(at).and_then(Result::ok).ok_or_else(|| {
             let columns = self.row.columns_ref();
             let name = columns.get(at).map_or_else(|| "?".into(), |column| column.name_str());
-            unlike(&name, "it is of another kind than ours, or empty")
+            bad_value(&name, "its type is wrong, or it is NULL")
         })
     }
 
@@ -44,7 +44,7 @@ impl<'a> Columns<'a> {
         let id: Option<Vec<u8>> = self.next()?;
         let read = |id: Vec<u8>| {
             let id = id.try_into().map(ClaimId);
-            id.map_err(|_| unlike("id", "it has not 16 bytes"))
+            id.map_err(|_| bad_value("id", "it is not 16 bytes long"))
         };
         id.map(read).transpose()
     }

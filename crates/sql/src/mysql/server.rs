@@ -18,8 +18,8 @@ impl Server {
     }
 
     #[cfg(test)]
-    pub(super) fn of(said: &[(&str, &str)]) -> Self {
-        Self(said.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
+    pub(super) fn of(values: &[(&str, &str)]) -> Self {
+        Self(values.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
@@ -66,19 +66,19 @@ impl Server {
 
 /// The error for a replica where a primary was expected.
 pub(super) fn replica() -> Failed {
-    Failed::new(Fault::Refused, "it is only read, as a replica is: name the primary")
+    Failed::new(Fault::Refused, "it is read-only, as a replica is: name the primary")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn server(said: &[(&str, &str)]) -> Server {
-        Server::of(said)
+    fn server(values: &[(&str, &str)]) -> Server {
+        Server::of(values)
     }
 
     #[test]
-    fn a_promoted_copy_is_another_server_and_a_member_of_the_same_cluster_is_not() {
+    fn a_promoted_copy_is_another_server_but_a_cluster_member_is_not() {
         let one = server(&[("server_id", "1")]);
         assert_ne!(one.identity(), server(&[("server_id", "2")]).identity());
         let uuid = |last: &str| format!("3e11fa47-71ca-11e1-9e33-c80aa94295{last}");
@@ -86,18 +86,19 @@ mod tests {
         assert_ne!(mysql("62"), mysql("63"));
         let uuid = uuid("62");
         let member = |number, on| {
-            let said = [("server_id", number), ("wsrep_on", on), ("wsrep_cluster_state_uuid", uuid.as_str())];
-            server(&said).identity()
+            let values =
+                [("server_id", number), ("wsrep_on", on), ("wsrep_cluster_state_uuid", uuid.as_str())];
+            server(&values).identity()
         };
         assert_eq!(member("1", "ON"), member("2", "ON"));
         assert_ne!(member("1", "OFF"), member("2", "OFF"));
     }
 
     #[test]
-    fn what_is_only_read_is_refused() {
+    fn a_read_only_server_is_refused() {
         assert!(server(&[("read_only", "OFF")]).writable().is_ok());
-        for said in [("read_only", "ON"), ("innodb_read_only", "ON"), ("read_only", "1")] {
-            assert_eq!(server(&[said]).writable().unwrap_err().fault, Fault::Refused);
+        for value in [("read_only", "ON"), ("innodb_read_only", "ON"), ("read_only", "1")] {
+            assert_eq!(server(&[value]).writable().unwrap_err().fault, Fault::Refused);
         }
     }
 }

@@ -6,11 +6,11 @@ use super::{
     SCHEMA,
     conn::Conn,
     database::SLOTS_ASKED,
+    definitions::Definitions,
     error::{Broke, Commits},
-    made::Made,
     rows::slots,
     server::Server,
-    statements::{MADE, META, SERVER, SESSION, SLOTS},
+    statements::{DEFINITIONS, META, SERVER, SESSION, SLOTS},
 };
 use crate::{
     database::{Absent, Failed},
@@ -19,7 +19,7 @@ use crate::{
 
 /// The version of the tables.
 const VERSION: i32 = 1;
-const MAKE: &str = "let somebody who may run what `leasehold schema` prints";
+const REMEDY: &str = "let a user who may create tables run the output of `leasehold schema`";
 
 /// The tables that a new connection leads to.
 pub(super) struct Known {
@@ -27,43 +27,43 @@ pub(super) struct Known {
     /// Whether the server is read-only: then the tables are only inspected.
     pub(super) is_replica: bool,
     /// Whether the server ends abandoned transactions.
-    pub(super) watched: bool,
+    pub(super) ends_idle_transactions: bool,
     /// How many connections the server had left.
     pub(super) slots: Option<Slots>,
 }
 
 /// Sets the connection up, and finds the tables; creates missing ones if `absent` says so.
 pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Known>, Failed> {
-    let text = [&SESSION, &SERVER, &MADE, &SLOTS].map(|sql| sql.bare()).join("; ");
-    let mut sets = conn.say(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
+    let text = [&SESSION, &SERVER, &DEFINITIONS, &SLOTS].map(|sql| sql.bare()).join("; ");
+    let mut sets = conn.execute(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
     let slots = slots(&sets.split_off(sets.len().saturating_sub(SLOTS_ASKED)));
-    let mut made = Made::read(&sets.split_off(sets.len().saturating_sub(Made::ASKED)))?;
+    let mut definitions = Definitions::read(&sets.split_off(sets.len().saturating_sub(Definitions::ASKED)))?;
     let server = Server::read(sets);
     let is_replica = match (server.writable(), absent) {
-        (Err(failed), Absent::Make) => return Err(failed),
+        (Err(failed), Absent::Create) => return Err(failed),
         (writable, _) => writable.is_err(),
     };
-    if !made.is_there() {
+    if !definitions.is_there() {
         // A user without the right to see the table gets an error that says so.
-        match conn.say(META.bare()).await {
+        match conn.execute(META.bare()).await {
             Err(broke) if broke.is_no_table() && absent == Absent::Leave => return Ok(None),
-            Err(broke) if broke.is_no_table() => make(conn).await?,
+            Err(broke) if broke.is_no_table() => create(conn).await?,
             Err(broke) => return Err(other(&broke)),
             Ok(_) => {}
         }
-        let sets = conn.say(MADE.bare()).await.map_err(|broke| broke.sort(Commits::Never))?;
-        made = Made::read(&sets)?;
+        let sets = conn.execute(DEFINITIONS.bare()).await.map_err(|broke| broke.sort(Commits::Never))?;
+        definitions = Definitions::read(&sets)?;
     }
     // Reading a view would execute code of another user.
-    made.check_trust()?;
+    definitions.check_trust()?;
     let mut found = row(conn).await?;
     if found.is_none() {
         // The client that creates the tables has not inserted their row yet, or was killed before.
-        made.check_columns()?;
+        definitions.check_columns()?;
         if absent == Absent::Leave {
             return Ok(None);
         }
-        make(conn).await?;
+        create(conn).await?;
         found = row(conn).await?;
     }
     let found = found.ok_or_else(foreign)?;
@@ -77,24 +77,24 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
             ),
         ));
     }
-    made.check_columns()?;
+    definitions.check_columns()?;
     let tables = u128::from_str_radix(&lineage, 16).map_err(|_| foreign())?;
     let lineage = Lineage::new(tables ^ server.identity());
-    Ok(Some(Known { lineage, is_replica, watched: server.ends_idle_transactions(), slots }))
+    Ok(Some(Known { lineage, is_replica, ends_idle_transactions: server.ends_idle_transactions(), slots }))
 }
 
 /// The row that identifies the tables.
 async fn row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
-    let found = conn.say(META.bare()).await.map_err(|broke| other(&broke))?;
+    let found = conn.execute(META.bare()).await.map_err(|broke| other(&broke))?;
     Ok(found.into_iter().flat_map(|set| set.rows).next())
 }
 
 /// Creates the tables. Several clients may do so at once: each statement does nothing where another client was first.
-async fn make(conn: &mut Conn) -> Result<(), Failed> {
-    conn.say(SCHEMA).await.map(drop).map_err(|broke| {
+async fn create(conn: &mut Conn) -> Result<(), Failed> {
+    conn.execute(SCHEMA).await.map(drop).map_err(|broke| {
         let failed = broke.sort(Commits::Never);
         let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
-        Failed::new(fault, format!("its tables are not there, and making them failed: {failed}; {MAKE}"))
+        Failed::new(fault, format!("its tables do not exist, and creating them failed: {failed}; {REMEDY}"))
     })
 }
 
@@ -105,7 +105,7 @@ fn other(broke: &Broke) -> Failed {
     let failed = broke.sort(Commits::Never);
     if broke.is_hidden() {
         // The server does not tell a user without rights whether the table exists.
-        let message = format!("{failed}; if its tables are not there, {MAKE}");
+        let message = format!("{failed}; if its tables do not exist, {REMEDY}");
         return Failed::new(failed.fault, message);
     }
     failed

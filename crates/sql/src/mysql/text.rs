@@ -38,14 +38,14 @@ impl Sql {
     pub(super) fn with(&self, given: &[(&str, &str)]) -> String {
         let bare = self.bare();
         let mut text =
-            String::with_capacity(bare.len() + given.iter().map(|(_, it)| it.len()).sum::<usize>());
+            String::with_capacity(bare.len() + given.iter().map(|(_, value)| value.len()).sum::<usize>());
         let mut parts = bare.split(':');
         text.push_str(parts.next().unwrap_or(""));
         for part in parts {
             let end = part.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(part.len());
             let (word, rest) = part.split_at(end);
             match given.iter().find(|(known, _)| *known == word) {
-                Some((_, it)) => text.push_str(it),
+                Some((_, value)) => text.push_str(value),
                 None => text.extend([":", word]),
             }
             text.push_str(rest);
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_stands_in_the_places_of_the_words() {
+    fn values_replace_their_words() {
         let sql = Sql::new("-- About :names.\nSELECT :now, ':00' WHERE name IN (:names) AND n = :n AND :nn");
         let text = sql.with(&[("names", "x'61:n'"), ("n", "7")]);
         assert_eq!(text, format!("SELECT {NOW}, ':00' WHERE name IN (x'61:n') AND n = 7 AND :nn"));
     }
 
     #[test]
-    fn nothing_that_is_given_is_more_than_digits() {
+    fn values_are_written_as_digits_only() {
         assert_eq!(bytes("a'\\ä".as_bytes()), "x'61275cc3a4'");
         assert_eq!(words(""), "_utf8mb4 x''");
         let id = ClaimId([255; 16]);

@@ -6,9 +6,9 @@ use tokio_postgres::{Error, Row, types::ToSql};
 use super::{
     conn::Conn,
     error::{At, is_busy, sort},
+    notification_text,
     rows::{claim_row, client_number, column, lock_row},
     statements::{CLAIMS, LOCK, LOCK_NEW, Sql, WRITE},
-    told,
 };
 use crate::{
     database::{Failed, Timed},
@@ -19,7 +19,7 @@ use crate::{
 /// A transaction holds the row lock of a name for two round trips; the session's own lock timeout is longer than
 /// that.
 const BEGIN: &str = "BEGIN";
-/// For a second attempt, when that timeout was too short. A longer wait means that somebody is stuck.
+/// For a second attempt, when that timeout was too short. A longer wait means that another session is stuck.
 const BEGIN_PATIENTLY: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 const PATIENCE: &str = "SET LOCAL lock_timeout = '3s'";
 /// For a session with unknown settings.
@@ -34,17 +34,17 @@ const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
     let before = |error: Error| sort(&error, At::Before);
     conn.prepare(&STATEMENTS).await.map_err(before)?;
-    let begin = if conn.keeps() { BEGIN } else { BEGIN_ANYWHERE };
-    let mut snapshot = read_or_make(conn, name.as_str(), begin).await;
-    if conn.keeps() && snapshot.as_ref().is_err_and(is_busy) {
+    let begin = if conn.keeps_session() { BEGIN } else { BEGIN_ANYWHERE };
+    let mut snapshot = read_or_create(conn, name.as_str(), begin).await;
+    if conn.keeps_session() && snapshot.as_ref().is_err_and(is_busy) {
         conn.run("ROLLBACK").await.map_err(before)?;
-        snapshot = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
+        snapshot = read_or_create(conn, name.as_str(), BEGIN_PATIENTLY).await;
     }
     let (lock, claims, now) = of(&snapshot.map_err(before)?)?;
-    let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?;
+    let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?;
     let done = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
     write(conn, name.as_str(), &done).await?;
-    Ok(Timed { now, it: done })
+    Ok(Timed { now, value: done })
 }
 
 /// The row of a name, if it has one, and the rows of its claims.
@@ -59,12 +59,12 @@ fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Fa
         now = now.or(column(row, 16)?);
         known.extend(claim_row(row, 0)?);
     }
-    let now = now.ok_or_else(|| Failed::new(Fault::Internal, "the database tells no time"))?;
+    let now = now.ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
     Ok((lock, known, now))
 }
 
 /// Locks the row of the name, and reads everything about the name.
-async fn read_or_make(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
+async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
     let snapshot = read(conn, name, begin).await?;
     if !snapshot.0.is_empty() {
         return Ok(snapshot);
@@ -90,7 +90,7 @@ async fn write(conn: &Conn, name: &str, done: &Changes) -> Result<(), Failed> {
         return conn.run("COMMIT").await.map_err(|error| sort(&error, At::Before));
     }
     // A commit with notifications waits for a lock that is shared by the whole server.
-    let waits = conn.keeps() && !done.told.is_empty();
+    let waits = conn.keeps_session() && !done.notifications.is_empty();
     let patient = async { if waits { conn.run(PATIENCE).await } else { Ok(()) } };
     let (patient, wrote, ended) = tokio::join!(biased; patient, put(conn, name, done), conn.run("COMMIT"));
     patient.and(wrote).and(ended).map_err(|error| sort(&error, At::Commit))
@@ -112,8 +112,12 @@ async fn put(conn: &Conn, name: &str, done: &Changes) -> Result<(), Error> {
     }
     let put = &done.put;
     let dropped: Vec<&[u8]> = done.drop.iter().map(|id| id.0.as_slice()).collect();
-    let channels: Vec<String> = done.told.iter().map(|told| told::channel(told.client)).collect();
-    let said: Vec<String> = done.told.iter().map(told::write).collect();
+    let channels: Vec<String> = done
+        .notifications
+        .iter()
+        .map(|notification| notification_text::channel(notification.client))
+        .collect();
+    let payloads: Vec<String> = done.notifications.iter().map(notification_text::write).collect();
     let given: [&(dyn ToSql + Sync); 32] = [
         &name,
         &token,
@@ -146,7 +150,7 @@ async fn put(conn: &Conn, name: &str, done: &Changes) -> Result<(), Error> {
         &all(put, |row| client_number(row.client)),
         &dropped,
         &channels,
-        &said,
+        &payloads,
     ];
     conn.query(&WRITE, &given).await.map(drop)
 }

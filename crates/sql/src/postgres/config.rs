@@ -94,15 +94,15 @@ impl Config {
     }
 
     /// Adds the address of the server to the error.
-    pub(crate) fn say(&self, failed: Failed) -> Failed {
-        Failed::new(failed.fault, format!("cannot connect to {}: {}", self.server.place, failed.message))
+    pub(crate) fn with_address(&self, failed: Failed) -> Failed {
+        Failed::new(failed.fault, format!("cannot connect to {}: {}", self.server.address, failed.message))
     }
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("place", &self.server.place)
+            .field("address", &self.server.address)
             .field("user", &self.server.driver.get_user())
             .field("database", &self.server.driver.get_dbname())
             .finish_non_exhaustive()

@@ -50,12 +50,12 @@ pub(crate) struct Conn {
     client: Client,
     prepared: [OnceCell<Statement>; COUNT],
     /// Whether the session keeps its state: behind a pooler the next statement may run in another session.
-    keeps: bool,
+    keeps_session: bool,
     /// The tables to which the connection leads, and since when they are known. `None` where there are none, or on a
     /// connection that only listens.
     tables: Option<Tables>,
     known_at: Instant,
-    listener: Arc<Subscription>,
+    subscription: Arc<Subscription>,
 }
 
 /// The state of a subscription, shared with its listener.
@@ -77,10 +77,10 @@ impl Conn {
     pub(crate) async fn open(
         config: &Config,
         absent: Absent,
-        hears: Weak<dyn NotificationHandler>,
+        handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialing = async {
-            let mut conn = Self::dial(config, &config.server, config.listen.is_none(), hears).await?;
+            let mut conn = Self::dial(config, &config.server, config.listen.is_none(), handler).await?;
             conn.recognise(config, absent).await?;
             Ok(conn)
         };
@@ -88,59 +88,66 @@ impl Conn {
     }
 
     /// Connects to the `server` itself, past a pooler, only for notifications.
-    pub(crate) async fn beside(
+    pub(crate) async fn open_direct(
         config: &Config,
         server: &Server,
-        hears: Weak<dyn NotificationHandler>,
+        handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
-        let dialing = Self::dial(config, server, true, hears);
+        let dialing = Self::dial(config, server, true, handler);
         runtime::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
     /// Subscribes to the notifications of this channel.
     pub(crate) async fn listen(&self, config: &Config, channel: &str) -> Result<Arc<Subscription>, Failed> {
         let listen = format!("LISTEN {channel}");
-        self.run(&listen).await.map_err(|error| config.say(sort(&error, At::Before)))?;
-        self.listener.listens.store(true, Ordering::Release);
-        Ok(Arc::clone(&self.listener))
+        self.run(&listen).await.map_err(|error| config.with_address(sort(&error, At::Before)))?;
+        self.subscription.listens.store(true, Ordering::Release);
+        Ok(Arc::clone(&self.subscription))
     }
 
     /// Ends the subscription.
     pub(crate) async fn unlisten(&self) -> Result<(), Failed> {
-        self.listener.listens.store(false, Ordering::Release);
+        self.subscription.listens.store(false, Ordering::Release);
         self.run("UNLISTEN *").await.map_err(|error| sort(&error, At::Before))
     }
 
     pub(crate) fn listens(&self) -> bool {
-        self.listener.listens()
+        self.subscription.listens()
     }
 
     /// The end of this connection will not be reported to the listener.
-    pub(crate) fn hush(&self) {
-        self.listener.listens.store(false, Ordering::Release);
+    pub(crate) fn suppress_report(&self) {
+        self.subscription.listens.store(false, Ordering::Release);
     }
 
     async fn dial(
         config: &Config,
         server: &Server,
         direct: bool,
-        hears: Weak<dyn NotificationHandler>,
+        handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialed = dial(server, direct.then_some(LIMITS), config.dial_limit()).await;
-        let (client, link) = dialed.map_err(|failed| config.say(failed))?;
-        let deaf = Deaf { hears, listener: Arc::default() };
-        let listener = Arc::clone(&deaf.listener);
-        runtime::spawn(drive(link, deaf));
-        Ok(Self::of(client, direct, listener))
+        let (client, link) = dialed.map_err(|failed| config.with_address(failed))?;
+        let end_report = EndReport { handler, subscription: Arc::default() };
+        let subscription = Arc::clone(&end_report.subscription);
+        runtime::spawn(drive(link, end_report));
+        Ok(Self::of(client, direct, subscription))
     }
 
-    fn of(client: Client, keeps: bool, listener: Arc<Subscription>) -> Self {
-        Self { client, prepared: Default::default(), keeps, tables: None, known_at: runtime::now(), listener }
+    fn of(client: Client, keeps_session: bool, subscription: Arc<Subscription>) -> Self {
+        Self {
+            client,
+            prepared: Default::default(),
+            keeps_session,
+            tables: None,
+            known_at: runtime::now(),
+            subscription,
+        }
     }
 
     /// Whether another server may answer on this connection by now than at the last check.
     pub(crate) fn may_differ(&self) -> bool {
-        !self.keeps && runtime::now().duration_since(self.known_at) > RECOGNISED
+        !self.keeps_session && runtime::now().duration_since(self.known_at) > RECOGNISED
     }
 
     /// Finds out which tables the connection leads to.
@@ -178,9 +185,9 @@ impl Conn {
         self.tables.as_ref().map_or("", |tables| &tables.texts[sql.at])
     }
 
-    /// Whether the session keeps what is set for it.
-    pub(crate) const fn keeps(&self) -> bool {
-        self.keeps
+    /// Whether the session keeps its settings.
+    pub(crate) const fn keeps_session(&self) -> bool {
+        self.keeps_session
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -191,7 +198,7 @@ impl Conn {
     /// are sent in one go: a statement that has to be prepared first would be sent after the later ones, even after
     /// their `COMMIT`.
     pub(crate) async fn prepare(&self, statements: &[&Sql]) -> Result<(), Error> {
-        if self.keeps {
+        if self.keeps_session {
             let all = statements.iter().map(|sql| self.prepared(sql));
             futures_util::future::try_join_all(all).await?;
         }
@@ -205,7 +212,7 @@ impl Conn {
 
     /// Executes one statement and returns its rows.
     pub(crate) async fn query(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-        if !self.keeps {
+        if !self.keeps_session {
             let typed: Vec<(&(dyn ToSql + Sync), Type)> =
                 given.iter().copied().zip(sql.types.iter().cloned()).collect();
             return self.client.query_typed(self.text(sql), &typed).await;
@@ -217,7 +224,7 @@ impl Conn {
     /// Executes one statement outside of a transaction. Behind a pooler the settings of the session do not apply, so
     /// there a transaction sets the limits.
     pub(crate) async fn alone(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-        if self.keeps {
+        if self.keeps_session {
             return self.query(sql, given).await;
         }
         let (begun, rows, ended) =
@@ -229,8 +236,8 @@ impl Conn {
 
     /// Reads one row of settings.
     pub(crate) async fn settings(&self, text: &str) -> Result<Row, Error> {
-        let begin = if self.keeps { "SELECT 1" } else { BEGIN_SHORT };
-        let end = if self.keeps { "SELECT 1" } else { "COMMIT" };
+        let begin = if self.keeps_session { "SELECT 1" } else { BEGIN_SHORT };
+        let end = if self.keeps_session { "SELECT 1" } else { "COMMIT" };
         let (begun, row, ended) =
             tokio::join!(biased; self.run(begin), self.client.query_typed_one(text, &[]), self.run(end));
         begun?;
@@ -254,31 +261,31 @@ impl Conn {
 }
 
 /// Reads and writes until the connection ends.
-async fn drive(mut connection: Link, deaf: Deaf) {
+async fn drive(mut connection: Link, end_report: EndReport) {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let AsyncMessage::Notification(said) = message {
-            let Some(hears) = deaf.hears.upgrade() else { return };
-            hears.heard(said.payload());
+        if let AsyncMessage::Notification(notification) = message {
+            let Some(handler) = end_report.handler.upgrade() else { return };
+            handler.notified(notification.payload());
         }
     }
 }
 
 /// Reports the end of the connection to the listener, however it ends.
-struct Deaf {
-    hears: Weak<dyn NotificationHandler>,
-    listener: Arc<Subscription>,
+struct EndReport {
+    handler: Weak<dyn NotificationHandler>,
+    subscription: Arc<Subscription>,
 }
 
-impl Drop for Deaf {
+impl Drop for EndReport {
     fn drop(&mut self) {
-        let listened = self.listener.listens();
-        self.listener.ended.store(true, Ordering::Release);
-        if let Some(hears) = self.hears.upgrade().filter(|_| listened) {
-            hears.deaf();
+        let listened = self.subscription.listens();
+        self.subscription.ended.store(true, Ordering::Release);
+        if let Some(handler) = self.handler.upgrade().filter(|_| listened) {
+            handler.stopped();
         }
     }
 }
 
 fn late(config: &Config) -> Failed {
-    config.say(Failed::new(Fault::Retry, format!("no answer within {:?}", config.dial_limit())))
+    config.with_address(Failed::new(Fault::Retry, format!("no answer within {:?}", config.dial_limit())))
 }

@@ -14,18 +14,18 @@ use super::{
     pool::{Lent, Pool},
     rows::{claim_row, client_number, column, id, lock_row, slots},
     statements::{
-        CLAIM_ONE, CLAIM_QUICK, FORGET, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
-        RENEW_LOCKS, SLOTS, SPEAK, SWEEP, Sql,
+        CLAIM_MANY, CLAIM_ONE, FORGET, LOOK, NAMES_LIKE, REFRESH, RELEASE_MANY, RELEASE_ONE, RENEW_CLAIMS,
+        RENEW_LOCKS, SLOTS, SWEEP, Sql,
     },
     tables::replica,
 };
 use crate::{
     database::{
-        Absent, Answered, Database, Failed, Looked, QueueEntry, Spoken, Taken, Timed, promised_by_replica,
+        Absent, Answered, Database, Failed, Looked, QueueEntry, Refreshed, Taken, Timed, promised_by_replica,
     },
     row::{ClientId, first, micros_in, previous_number},
     slots::Slots,
-    step::{Changes, Outgoing, Snapshot, Verb},
+    step::{Changes, PeerNotification, Snapshot, Verb},
 };
 
 /// How often inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
@@ -58,7 +58,7 @@ impl Postgres {
         let given: [&(dyn ToSql + Sync); 4] =
             [&name, &id, &first_token(release), &previous_number(release.ended)];
         let rows = self.many(&RELEASE_ONE, &given).await?;
-        let freed = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, it: () });
+        let freed = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, value: () });
         rows.unwrap_or_default().first().map(freed).transpose()
     }
 
@@ -69,17 +69,17 @@ impl Postgres {
     }
 
     /// Extends and reads the waiting claims; the same round trip reads how many connections are left.
-    async fn spoken(&self, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
+    async fn refreshed(&self, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
         let lent = self.pool.conn().await?;
-        let (said, left) = if lent.conn.keeps() {
-            tokio::join!(biased; lent.conn.alone(&SPEAK, given), lent.conn.alone(&SLOTS, &[]))
+        let (rows, left) = if lent.conn.keeps_session() {
+            tokio::join!(biased; lent.conn.alone(&REFRESH, given), lent.conn.alone(&SLOTS, &[]))
         } else {
-            (lent.conn.alone(&SPEAK, given).await, lent.conn.alone(&SLOTS, &[]).await)
+            (lent.conn.alone(&REFRESH, given).await, lent.conn.alone(&SLOTS, &[]).await)
         };
         if let Some(slots) = left.ok().and_then(|rows| slots(rows.first()?).ok()) {
             self.pool.learn(Some(slots));
         }
-        match said {
+        match rows {
             Ok(rows) => lent.back().map(|()| rows),
             // It met a row that another transaction keeps locked: nothing was done.
             Err(error) if is_busy(&error) => lent.back().map(|()| Vec::new()),
@@ -100,7 +100,7 @@ impl Postgres {
                 return Ok((rows, by_replica));
             }
         }
-        Err(Failed::new(Fault::Retry, "others keep its tables locked"))
+        Err(Failed::new(Fault::Retry, "other sessions keep its tables locked"))
     }
 }
 
@@ -136,7 +136,7 @@ fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
     let of = || {
         let newest: i64 = column(row, at)?;
         let token = first(newest, tokens);
-        Ok(Timed { now: column(row, at + 2)?, it: Taken { token, previous: column(row, at + 1)? } })
+        Ok(Timed { now: column(row, at + 2)?, value: Taken { token, previous: column(row, at + 1)? } })
     };
     of().map_err(Failed::in_doubt)
 }
@@ -182,7 +182,7 @@ impl Database for Postgres {
             let (names, ids) =
                 (names(claims.iter().map(|claim| &claim.name)), ids(claims.iter().map(|claim| &claim.id)));
             let rows = self
-                .many(&CLAIM_QUICK, &[&names, &ids, &tokens, &ttls, &owners, &client_number(client)])
+                .many(&CLAIM_MANY, &[&names, &ids, &tokens, &ttls, &owners, &client_number(client)])
                 .await?;
             let rows = rows.unwrap_or_default();
             let taken = by_name(&rows)?;
@@ -204,9 +204,9 @@ impl Database for Postgres {
                 names(releases.iter().map(|release| &release.name)),
                 ids(releases.iter().map(|release| &release.id)),
             );
-            let rows = self.many(&RELEASE_QUICK, &[&names, &ids, &tokens, &ended]).await?.unwrap_or_default();
+            let rows = self.many(&RELEASE_MANY, &[&names, &ids, &tokens, &ended]).await?.unwrap_or_default();
             let freed = by_name(&rows)?;
-            let time = |row: &&Row| Ok(Timed { now: column(row, 1).map_err(Failed::in_doubt)?, it: () });
+            let time = |row: &&Row| Ok(Timed { now: column(row, 1).map_err(Failed::in_doubt)?, value: () });
             names.iter().map(|name| freed.get(name).map(time).transpose()).collect()
         })
     }
@@ -218,79 +218,79 @@ impl Database for Postgres {
             let (names, ids) =
                 (names(holds.iter().map(|hold| &hold.name)), ids(holds.iter().map(|hold| &hold.id)));
             let given: &[&(dyn ToSql + Sync)] = &[&names, &ids, &tokens, &ttls];
-            let mut kept = about(&self.many(&RENEW_LOCKS, given).await?.unwrap_or_default())?;
-            if kept.len() < holds.len() {
-                kept.extend(about(&self.many(&RENEW_CLAIMS, given).await?.unwrap_or_default())?);
+            let mut extended = about(&self.many(&RENEW_LOCKS, given).await?.unwrap_or_default())?;
+            if extended.len() < holds.len() {
+                extended.extend(about(&self.many(&RENEW_CLAIMS, given).await?.unwrap_or_default())?);
             }
-            let one = |hold: &Hold| kept.get(&(hold.name.as_str().to_owned(), hold.id));
-            Ok(holds.iter().map(|hold| Some(Timed { now: *one(hold)?, it: () })).collect())
+            let one = |hold: &Hold| extended.get(&(hold.name.as_str().to_owned(), hold.id));
+            Ok(holds.iter().map(|hold| Some(Timed { now: *one(hold)?, value: () })).collect())
         })
     }
 
-    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken> {
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed> {
         Box::pin(async move {
             // Also after the connection broke.
             self.listener.open().await?;
-            let lives: Vec<i64> = places.iter().map(|place| place.life).collect();
+            let lives: Vec<i64> = entries.iter().map(|entry| entry.life).collect();
             let (names, ids) =
-                (names(places.iter().map(|place| &place.name)), ids(places.iter().map(|place| &place.id)));
-            let unheard: Vec<i64> = places.iter().map(|place| micros_in(place.claim_time)).collect();
-            let rows = self.spoken(&[&names, &ids, &lives, &unheard]).await?;
-            let mut stands: HashMap<ClaimId, (i16, i64, Option<i64>)> = HashMap::new();
+                (names(entries.iter().map(|entry| &entry.name)), ids(entries.iter().map(|entry| &entry.id)));
+            let claim_time: Vec<i64> = entries.iter().map(|entry| micros_in(entry.claim_time)).collect();
+            let rows = self.refreshed(&[&names, &ids, &lives, &claim_time]).await?;
+            let mut states: HashMap<ClaimId, (i16, i64, Option<i64>)> = HashMap::new();
             let mut ahead: Option<i64> = None;
             for row in &rows {
                 if let Some(id) = id(row, 0)? {
-                    stands.insert(id, (column(row, 1)?, column(row, 2)?, column(row, 3)?));
+                    states.insert(id, (column(row, 1)?, column(row, 2)?, column(row, 3)?));
                 }
                 let before: i64 = column(row, 4)?;
                 ahead = Some(ahead.map_or(before, |ahead| ahead.min(before)));
             }
             let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(u32::MAX);
-            let mut spoken = Spoken { ahead, ..Spoken::default() };
-            for place in places {
-                let known = stands.get(&place.id);
-                spoken.stands.push(known.map(|&(it, now, _)| Timed { now, it }));
-                spoken.lapses.extend(known.and_then(|known| Some((place.name.clone(), known.2?))));
+            let mut refreshed = Refreshed { ahead, ..Refreshed::default() };
+            for entry in entries {
+                let known = states.get(&entry.id);
+                refreshed.states.push(known.map(|&(value, now, _)| Timed { now, value }));
+                refreshed.expiries.extend(known.and_then(|known| Some((entry.name.clone(), known.2?))));
             }
-            spoken.lapses.dedup();
-            Ok(spoken)
+            refreshed.expiries.dedup();
+            Ok(refreshed)
         })
     }
 
-    fn lapses<'a>(&'a self, _: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+    fn expiries<'a>(&'a self, _: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    fn tells(&self) -> bool {
+    fn notifies(&self) -> bool {
         true
     }
 
-    fn hears(&self) -> bool {
-        self.listener.hears()
+    fn is_listening(&self) -> bool {
+        self.listener.is_listening()
     }
 
     fn slots(&self) -> Option<Slots> {
         self.pool.slots()
     }
 
-    fn doze(&self, asleep: bool) {
-        self.listener.doze(asleep);
+    fn set_asleep(&self, asleep: bool) {
+        self.listener.set_asleep(asleep);
     }
 
-    fn let_go(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.listener.let_go())
+    fn close_idle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.listener.close_idle())
     }
 
-    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+    fn close_unused(&self, waits: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.pool.rest();
+            self.pool.close_unused();
             if !waits {
-                self.listener.rest().await;
+                self.listener.close_unused().await;
             }
         })
     }
 
-    fn called(&self, _: ClientId) -> Answered<'_, Vec<Outgoing>> {
+    fn poll_grants(&self, _: ClientId) -> Answered<'_, Vec<PeerNotification>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 

@@ -50,7 +50,7 @@ pub(crate) async fn dial(
                 server.served.store(at, Ordering::Relaxed);
                 return Ok(served);
             }
-            // A host that was reached says more than one that was not.
+            // The error of a host that was reached is more useful than that of one that was not.
             Err(failed) if failed.fault == Fault::Retry && last.fault == Fault::Full => {}
             Err(failed) if matches!(failed.fault, Fault::Retry | Fault::Full) => last = failed,
             // After a refusal by one host the password is not sent to the next one.
@@ -83,13 +83,13 @@ async fn serves(
     let (client, mut link) = driver.connect_raw(stream, NoEncryption).await.map_err(failed)?;
     if server.writes {
         let asked = pin!(client.simple_query("SHOW transaction_read_only"));
-        let said = match select(asked, &mut link).await {
-            Either::Left((said, _)) => said.map_err(failed)?,
+        let reply = match select(asked, &mut link).await {
+            Either::Left((reply, _)) => reply.map_err(failed)?,
             Either::Right(_) => return Err(Failed::new(Fault::Retry, "it closed the connection")),
         };
-        let only = |said: &SimpleQueryMessage| matches!(said, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
-        if said.iter().any(only) {
-            return Err(Failed::new(Fault::Retry, "it is only read, as a replica is: name the primary"));
+        let only = |reply: &SimpleQueryMessage| matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
+        if reply.iter().any(only) {
+            return Err(Failed::new(Fault::Retry, "it is read-only, as a replica is: name the primary"));
         }
     }
     Ok((client, link))
@@ -118,7 +118,7 @@ async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Fa
             // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| by_tls(&error.to_string()))?;
-                tracing::debug!("{} is connected to without TLS: {}", server.place, failed.message);
+                tracing::debug!("{} is connected to without TLS: {}", server.address, failed.message);
                 let (stream, near) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
                 Ok(plain(stream, near))
             }
@@ -148,7 +148,7 @@ fn plain(stream: impl Stream + 'static, near: bool) -> Followed {
 }
 
 /// A server is trusted if it is on this machine, or if its connection is as secure as the URL requires. A URL that
-/// only prefers encryption does not say that any server that answers may receive the password.
+/// only prefers encryption does not allow any server that answers to receive the password.
 #[cfg(feature = "tls")]
 fn secured(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> Followed {
     let end_point = leasehold_tls::end_point(&stream);

@@ -6,7 +6,7 @@ use leasehold_core::Fault;
 use tokio_postgres::{Error, error::SqlState};
 
 use super::messages::Login;
-use crate::database::{Failed, unlike};
+use crate::database::{Failed, bad_value};
 
 /// How far a request had come when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
     if let Some(wrong) = not_encrypted(error) {
         return wrong;
     }
-    let Some(said) = error.as_db_error() else {
+    let Some(db_error) = error.as_db_error() else {
         if is_weak(error) {
             return Failed::new(Fault::Misconfigured, cause(error));
         }
@@ -37,18 +37,20 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
         return Failed::new(fault, format!("the connection to the server broke: {}", cause(error)));
     };
     // The server rolls back what it answers with an error.
-    let fault = match said.code() {
+    let fault = match db_error.code() {
         &SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
         // The limit of the server, of the role or of the database, or the rest is reserved.
         &SqlState::TOO_MANY_CONNECTIONS => Fault::Full,
         &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY | &SqlState::PROGRAM_LIMIT_EXCEEDED => Fault::Refused,
-        _ if said.message().contains("statement pooling") => {
+        _ if db_error.message().contains("statement pooling") => {
             let words = "the pooler gives each statement another connection, and locks need transactions: set pool_mode = transaction";
             return Failed::new(Fault::Misconfigured, words);
         }
         // Another program wrote a token that is nearly the largest number.
-        &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => return unlike("token", "hardly any number is larger"),
-        code if is_pooler(code, said.message()) => return pooler(),
+        &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
+            return bad_value("token", "it is close to the largest number");
+        }
+        code if is_pooler(code, db_error.message()) => return pooler(),
         code => match code.code().get(..2) {
             Some("28") => Fault::Denied,
             // A pooler reports this about its connection to the server: what was done there is unknown.
@@ -59,8 +61,9 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
             _ => Fault::Retry,
         },
     };
-    let hint = if *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION { ": name the primary" } else { "" };
-    Failed::new(fault, format!("{}{hint}", said.message()))
+    let hint =
+        if *db_error.code() == SqlState::READ_ONLY_SQL_TRANSACTION { ": name the primary" } else { "" };
+    Failed::new(fault, format!("{}{hint}", db_error.message()))
 }
 
 /// The error for a pooler where a server was expected.
@@ -77,8 +80,8 @@ fn is_login(error: &Error) -> bool {
 /// The server does not trust this client, and reports that late: a retry does not help.
 #[cfg(feature = "tls")]
 fn not_encrypted(error: &Error) -> Option<Failed> {
-    let said = std::error::Error::source(error)?.to_string();
-    leasehold_tls::is_alert(&said).then(|| super::tls::by_tls(&said))
+    let message = std::error::Error::source(error)?.to_string();
+    leasehold_tls::is_alert(&message).then(|| super::tls::by_tls(&message))
 }
 
 /// The server asks for a password in a form that others could read.

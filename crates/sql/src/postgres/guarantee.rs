@@ -31,10 +31,10 @@ pub(crate) fn guarantee(row: &Row) -> Result<Guarantee, Failed> {
     }
     if replicas > 0 && (standby.is_empty() || !matches!(commit, "on" | "remote_apply")) {
         judged.lower(
-            "the number of replicas that are not waited for",
+            "the number of replicas for which commits do not wait",
             &replicas.to_string(),
             "0, or synchronous_standby_names and synchronous_commit=on",
-            "one that is promoted may not know of locks that are held",
+            "a replica that is promoted may not know of locks that are held",
         );
     }
     Ok(judged)

@@ -15,8 +15,8 @@ use super::{
     config::Config,
     conn::{Conn, Subscription},
     notification_handler::NotificationHandler,
+    notification_text,
     pool::{Lent, Pool},
-    told,
 };
 use crate::{
     client::{Client, bounded},
@@ -28,7 +28,7 @@ use crate::{
 /// How long after a failure it is tried again; waiting clients check once a second.
 const AGAIN: Duration = Duration::from_millis(900);
 /// How long it keeps listening without a waiting claim; longer than a claim takes to enter the queue.
-const REST: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Listens while claims of this client wait: on a connection of the pool, or, beside a pooler, on a connection of its
 /// own.
@@ -46,9 +46,9 @@ pub(crate) struct Listener {
 
 #[derive(Default)]
 struct ListenerState {
-    hearing: Option<Arc<Subscription>>,
+    subscription: Option<Arc<Subscription>>,
     /// The connection beside a pooler.
-    beside: Option<Conn>,
+    direct: Option<Conn>,
     /// Why and when the last attempt to open it failed.
     failed: Option<(Failed, Instant)>,
     /// Since when no claim has needed it.
@@ -88,7 +88,7 @@ impl Listener {
         if self.asleep.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if state.hearing.as_ref().is_some_and(|hearing| hearing.listens()) {
+        if state.subscription.as_ref().is_some_and(|subscription| subscription.listens()) {
             return Ok(());
         }
         let now = runtime::now();
@@ -99,73 +99,74 @@ impl Listener {
         let listening = bounded(self.listen()).await;
         self.open.store(listening.is_ok(), Ordering::Relaxed);
         match listening {
-            Ok((hearing, beside)) => {
-                state.beside = beside;
+            Ok((subscription, direct)) => {
+                state.direct = direct;
                 // Notifications of the time in between are lost.
-                let missed = state.hearing.replace(hearing).is_some() | state.failed.take().is_some();
+                let missed =
+                    state.subscription.replace(subscription).is_some() | state.failed.take().is_some();
                 if let Some(client) = self.client().filter(|_| missed) {
                     client.mailbox.push(Notification::AskAll);
                 }
                 Ok(())
             }
             Err(failed) => {
-                tracing::debug!(%failed, "grants cannot be heard of");
-                let said = fatal(&failed);
+                tracing::debug!(%failed, "cannot listen for grants");
+                let result = fatal(&failed);
                 state.failed = Some((failed, runtime::now()));
-                said
+                result
             }
         }
     }
 
     async fn listen(&self) -> Result<(Arc<Subscription>, Option<Conn>), Failed> {
-        let (config, channel) = (&self.pool.config, told::channel(self.id));
+        let (config, channel) = (&self.pool.config, notification_text::channel(self.id));
         if let Some(server) = &config.listen {
-            let conn = Conn::beside(config, server, Weak::clone(&self.me) as _).await?;
+            let conn = Conn::open_direct(config, server, Weak::clone(&self.me) as _).await?;
             return Ok((conn.listen(config, &channel).await?, Some(conn)));
         }
         let lent = self.pool.conn().await?;
-        let hearing = lent.conn.listen(config, &channel).await?;
+        let subscription = lent.conn.listen(config, &channel).await?;
         lent.back()?;
-        Ok((hearing, None))
+        Ok((subscription, None))
     }
 
     /// A connection for a transaction, which may wait for a row: notifications must not wait with it.
     pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
         let waits = self.client().is_some_and(|client| client.waits());
-        if waits { self.pool.deaf().await } else { self.pool.conn().await }
+        if waits { self.pool.not_listening().await } else { self.pool.conn().await }
     }
 
     /// Keeps it closed from now on, or allows it again.
-    pub(crate) fn doze(&self, asleep: bool) {
+    pub(crate) fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::Relaxed);
     }
 
     /// Closes the idle connections, possibly with the one that listens.
-    pub(crate) async fn let_go(&self) {
+    pub(crate) async fn close_idle(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
-        let beside = state.beside.take();
-        beside.iter().for_each(Conn::hush);
-        self.pool.let_go();
-        if state.hearing.as_ref().is_some_and(|hearing| !hearing.listens()) {
-            state.hearing = None;
+        let direct = state.direct.take();
+        direct.iter().for_each(Conn::suppress_report);
+        self.pool.close_idle();
+        if state.subscription.as_ref().is_some_and(|subscription| !subscription.listens()) {
+            state.subscription = None;
             self.open.store(false, Ordering::Relaxed);
         }
     }
 
     /// Whether it is open, as far as is known.
-    pub(crate) fn hears(&self) -> bool {
+    pub(crate) fn is_listening(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
     /// No claim waits: stops listening after a while.
-    pub(crate) async fn rest(&self) {
+    pub(crate) async fn close_unused(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let now = runtime::now();
-        let listens = state.hearing.as_ref().is_some_and(|hearing| hearing.listens());
-        if !listens || now.duration_since(*state.unneeded.get_or_insert(now)) <= REST {
+        let listens = state.subscription.as_ref().is_some_and(|subscription| subscription.listens());
+        if !listens || now.duration_since(*state.unneeded.get_or_insert(now)) <= LINGER {
             return;
         }
-        if state.beside.take().is_none() {
+        if state.direct.take().is_none() {
             // A request that uses the connection now returns it: then at the next call.
             let Some(lent) = self.pool.listening() else { return };
             let unlistened = bounded(lent.conn.unlisten()).await.and_then(|()| lent.back());
@@ -173,7 +174,7 @@ impl Listener {
                 tracing::debug!(%failed, "a connection that listened is closed");
             }
         }
-        state.hearing = None;
+        state.subscription = None;
     }
 }
 
@@ -185,16 +186,16 @@ fn fatal(failed: &Failed) -> Result<(), Failed> {
 }
 
 impl NotificationHandler for Listener {
-    fn heard(&self, said: &str) {
+    fn notified(&self, payload: &str) {
         let Some(client) = self.client() else { return };
-        if let Some(told) = told::read(said, self.id, self.pool.lineage()) {
-            client.hear(&told);
+        if let Some(notification) = notification_text::read(payload, self.id, self.pool.lineage()) {
+            client.receive(&notification);
         }
     }
 
-    fn deaf(&self) {
+    fn stopped(&self) {
         if let Some(client) = self.client() {
-            client.is_deaf();
+            client.note_listener_lost();
         }
     }
 }

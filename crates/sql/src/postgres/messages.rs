@@ -26,7 +26,7 @@ pub(crate) enum Login {
     )]
     Md5,
     #[error(
-        "it asks for the password in clear, and is not known to be the server: add sslmode=verify-full to the URL"
+        "it asks for the password in cleartext, and its identity is not verified: add sslmode=verify-full to the URL"
     )]
     Cleartext,
 }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_the_whole_bound_however_it_was_cut() {
+    fn each_reply_has_the_whole_bound() {
         let answer = [
             message(b'1', b""),
             message(b'D', &[7; 30_000_000]),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_asks_for_too_much_is_refused() {
+    fn a_too_large_header_is_refused() {
         for head in [
             &b"R\x7f\xff\xff\xff"[..],
             b"D\xff\xff\xff\xff",
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_is_too_weak_is_refused_however_it_arrives() {
+    fn a_weak_login_is_refused() {
         let notice = message(b'N', b"SWARNING\0\0");
         for (asks, login) in
             [(3_u32, Login::Cleartext), (5, Login::Md5), (10, Login::Scram), (0, Login::Scram)]
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_end_is_refused_and_a_stream_of_notifications_is_not() {
+    fn an_endless_reply_is_refused_but_notifications_are_not() {
         let row = message(b'D', &[7; 1000]);
         assert!(passed(&mut Messages::new(), &row) <= LONGEST_REPLY / row.len());
         // Empty rows take memory, too.
@@ -267,7 +267,7 @@ mod tests {
 
     /// A server may report a setting after each transaction that changed it, for as long as the connection lasts.
     #[test]
-    fn a_setting_is_reported_as_often_as_it_changes_but_only_so_many_settings_are() {
+    fn the_number_of_settings_is_bounded() {
         let setting = message(b'S', &[b"search_path\0".as_slice(), &[b'x'; 60_000], b"\0"].concat());
         assert_eq!(passed(&mut begun(), &setting), 4 * LONGEST_REPLY / setting.len());
         let mut messages = begun();

@@ -10,6 +10,7 @@ mod guarantee;
 mod listener;
 pub(crate) mod messages;
 mod notification_handler;
+pub(crate) mod notification_text;
 mod passfile;
 mod pool;
 mod rows;
@@ -19,7 +20,6 @@ mod stream;
 mod tables;
 #[cfg(feature = "tls")]
 mod tls;
-pub(crate) mod told;
 
 use std::sync::Arc;
 

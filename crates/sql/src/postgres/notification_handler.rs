@@ -3,8 +3,8 @@
 /// Receives notifications.
 pub(crate) trait NotificationHandler: Send + Sync {
     /// A notification to this client arrived.
-    fn heard(&self, said: &str);
+    fn notified(&self, payload: &str);
 
     /// Notifications stopped: the connection ended.
-    fn deaf(&self);
+    fn stopped(&self);
 }

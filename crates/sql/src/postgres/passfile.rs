@@ -27,7 +27,7 @@ pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option
     }
     let Some(path) = server.passfile.clone().or_else(default) else { return Ok(None) };
     let wrong = |what: &str| {
-        Failed::new(Fault::Misconfigured, format!("the file of passwords {}: {what}", path.display()))
+        Failed::new(Fault::Misconfigured, format!("the password file {}: {what}", path.display()))
     };
     let (text, open_to_others) = match read(&path) {
         Ok(read) => read,
@@ -57,7 +57,7 @@ fn default() -> Option<PathBuf> {
 fn read(path: &Path) -> io::Result<(String, bool)> {
     let about = fs::metadata(path)?;
     if !about.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = Vec::new();
     fs::File::open(path)?.take(LONGEST).read_to_end(&mut text)?;

@@ -21,12 +21,12 @@ use crate::{
 };
 
 /// How long a connection stays idle before it is closed, unless it is the only one.
-const REST: Duration = Duration::from_secs(4);
+const IDLE: Duration = Duration::from_secs(4);
 
 pub(crate) struct Pool {
     pub(crate) config: Config,
     pub(crate) contact: Contact,
-    room: Semaphore,
+    permits: Semaphore,
     /// The idle connections, and since when; the one used last is used next.
     idle: Mutex<Vec<(Conn, Instant)>>,
     lineage: Mutex<Option<Lineage>>,
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     /// Notified when a connection becomes idle or is closed.
     returned: Notify,
     /// Receives the notifications of all connections.
-    hears: Weak<dyn NotificationHandler>,
+    handler: Weak<dyn NotificationHandler>,
 }
 
 /// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
@@ -42,46 +42,46 @@ pub(crate) struct Pool {
 pub(crate) struct Lent<'a> {
     pub(crate) conn: Conn,
     pool: &'a Pool,
-    _room: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config, hears: Weak<dyn NotificationHandler>) -> Arc<Self> {
+    pub(crate) fn new(config: Config, handler: Weak<dyn NotificationHandler>) -> Arc<Self> {
         let (contact, idle, lineage, slots, returned) = Default::default();
         Arc::new(Self {
             config,
             contact,
-            room: Semaphore::new(CONNECTIONS),
+            permits: Semaphore::new(CONNECTIONS),
             idle,
             lineage,
             slots,
             returned,
-            hears,
+            handler,
         })
     }
 
     /// A connection to the tables, for requests that do not wait for others for long.
     pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
-        self.lent(Absent::Make).await
+        self.lent(Absent::Create).await
     }
 
     pub(crate) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
         // The listening connection only where no other one is idle.
-        self.lend(absent, |idle| deaf(idle).or(idle.len().checked_sub(1))).await
+        self.lend(absent, |idle| not_listening(idle).or(idle.len().checked_sub(1))).await
     }
 
     /// A connection that does not listen: notifications do not arrive during a transaction.
-    pub(crate) async fn deaf(&self) -> Result<Lent<'_>, Failed> {
-        self.lend(Absent::Make, deaf).await
+    pub(crate) async fn not_listening(&self) -> Result<Lent<'_>, Failed> {
+        self.lend(Absent::Create, not_listening).await
     }
 
     /// The listening connection, if it is idle.
     pub(crate) fn listening(&self) -> Option<Lent<'_>> {
-        let room = self.room.try_acquire().ok()?;
+        let permit = self.permits.try_acquire().ok()?;
         let mut idle = lock_of(&self.idle);
         let at = idle.iter().position(|(conn, _)| conn.listens())?;
         let (conn, _) = idle.remove(at);
-        Some(Lent { conn, pool: self, _room: room })
+        Some(Lent { conn, pool: self, _permit: permit })
     }
 
     async fn lend(
@@ -90,7 +90,7 @@ impl Pool {
         which: impl Fn(&[(Conn, Instant)]) -> Option<usize>,
     ) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
-        let room = self.room.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
+        let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         let idle = {
             let mut idle = lock_of(&self.idle);
             idle.retain(|(conn, _)| !conn.is_closed());
@@ -104,30 +104,30 @@ impl Pool {
             }
             Some((conn, _)) => conn,
             None => match self.open(absent).await {
-                Err(full) if full.fault == Fault::Full => self.any_of_ours().await.ok_or(full)?,
+                Err(full) if full.fault == Fault::Full => self.any_existing().await.ok_or(full)?,
                 opened => opened?,
             },
         };
-        Ok(Lent { conn, pool: self, _room: room })
+        Ok(Lent { conn, pool: self, _permit: permit })
     }
 
     async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
-        let opened = Conn::open(&self.config, absent, Weak::clone(&self.hears)).await;
+        let opened = Conn::open(&self.config, absent, Weak::clone(&self.handler)).await;
         let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
         self.contact.made();
         self.leads_to(&conn);
         Ok(conn)
     }
 
-    /// Where the server accepts no more connections, any existing one has to do, whatever else it is kept for: a
+    /// Where the server accepts no more connections, any existing one must do, even the listening one: a
     /// missing connection must not let a hold expire or a release fail.
-    async fn any_of_ours(&self) -> Option<Conn> {
+    async fn any_existing(&self) -> Option<Conn> {
         let free = || lock_of(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_differ());
         if let Some(conn) = free() {
             return Some(conn);
         }
         // Another request of ours uses it right now; or no request does, and there is no other connection.
-        if CONNECTIONS - 1 == self.room.available_permits() {
+        if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
         returned(&self.returned, free).await
@@ -143,19 +143,19 @@ impl Pool {
     }
 
     /// Closes all idle connections, without a report to the listener.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn close_idle(&self) {
         for (conn, _) in lock_of(&self.idle).drain(..) {
-            conn.hush();
+            conn.suppress_report();
         }
     }
 
     /// Closes connections that were idle for long, except for one: the listening one, or the one used last.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn close_unused(&self) {
         let mut idle = lock_of(&self.idle);
         let now = runtime::now();
         let stays = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
         let mut at = 0..;
-        idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < REST);
+        idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < IDLE);
     }
 
     /// Where another server answers now, connections to its predecessor are useless.
@@ -179,7 +179,7 @@ impl Pool {
 }
 
 /// The connection used last among those that do not listen.
-fn deaf(idle: &[(Conn, Instant)]) -> Option<usize> {
+fn not_listening(idle: &[(Conn, Instant)]) -> Option<usize> {
     idle.iter().rposition(|(conn, _)| !conn.listens())
 }
 
@@ -189,7 +189,7 @@ impl Lent<'_> {
     /// # Errors
     /// If another server answers by now: the answers of this one do not count.
     pub(crate) fn back(self) -> Result<(), Failed> {
-        let Self { conn, pool, _room } = self;
+        let Self { conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
             return Ok(());
@@ -199,7 +199,7 @@ impl Lent<'_> {
         }
         lock_of(&pool.idle).push((conn, runtime::now()));
         pool.returned.notify_one();
-        pool.rest();
+        pool.close_unused();
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use leasehold_core::ClaimId;
 use tokio_postgres::{Row, types::FromSql};
 
 use crate::{
-    database::{Failed, unlike},
+    database::{Failed, bad_value},
     row::{ClaimRow, ClientId, LockRow, first},
     slots::Slots,
 };
@@ -13,7 +13,7 @@ use crate::{
 pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Failed> {
     row.try_get(at).map_err(|error| {
         let name = row.columns().get(at).map_or("?", |column| column.name());
-        unlike(
+        bad_value(
             name,
             &std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
         )
@@ -81,7 +81,7 @@ pub(crate) fn claim_row(row: &Row, at: usize) -> Result<Option<ClaimRow>, Failed
 /// The id in a column, if there is one.
 pub(crate) fn id(row: &Row, at: usize) -> Result<Option<ClaimId>, Failed> {
     let Some(bytes) = column::<Option<&[u8]>>(row, at)? else { return Ok(None) };
-    let id = bytes.try_into().map_err(|_| unlike("id", "it has not 16 bytes"))?;
+    let id = bytes.try_into().map_err(|_| bad_value("id", "it is not 16 bytes long"))?;
     Ok(Some(ClaimId(id)))
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Server {
     /// The index of the host that served last.
     pub(crate) served: Arc<AtomicUsize>,
     /// The address, for messages.
-    pub(crate) place: String,
+    pub(crate) address: String,
 }
 
 impl Server {
@@ -61,12 +61,12 @@ impl Server {
     pub(crate) fn read(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
         let known =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
-        let place = known.rsplit_once('@').map_or(known, |(_, place)| place);
-        let place = place.split('/').next().unwrap_or(place).to_owned();
+        let address = known.rsplit_once('@').map_or(known, |(_, address)| address);
+        let address = address.split('/').next().unwrap_or(address).to_owned();
         // The error may quote the password, so the parser's message is not repeated.
         let driver = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
         let (encryption, writes, password, passfile, served) = Default::default();
-        let mut server = Self { driver, encryption, writes, password, passfile, served, place };
+        let mut server = Self { driver, encryption, writes, password, passfile, served, address };
         server.driver.application_name(APPLICATION);
         // The port belongs to the host, which may come after it.
         let value =
@@ -98,7 +98,7 @@ impl Server {
             return Err(malformed());
         }
         if !named {
-            self.place = self.hosts_for_messages();
+            self.address = self.hosts_for_messages();
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Server {
                 "read-write" | "primary" => self.writes = true,
                 "any" => self.writes = false,
                 "read-only" | "standby" | "prefer-standby" => {
-                    return Err(unknown("a lock is written, so read-write, primary and any are known"));
+                    return Err(unknown("a lock must be written, so read-write, primary and any are known"));
                 }
                 _ => return Err(unknown("read-write, primary and any are known")),
             },
@@ -160,7 +160,7 @@ impl Server {
             }
             "gssencmode" => {
                 if !["disable", "prefer"].contains(&value) {
-                    return Err(unknown("GSSAPI is not spoken, so disable and prefer are known"));
+                    return Err(unknown("GSSAPI is not supported, so disable and prefer are known"));
                 }
             }
             // Our own keepalives stay, as short as leases need them.
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_read_wherever_they_stand() {
-        for (rest, parameters, hosts, place) in [
+    fn hosts_are_parsed_from_url_and_parameters() {
+        for (rest, parameters, hosts, address) in [
             ("//u@h/d", &[][..], "h 5432", "h"),
             ("//u:p@h:6543/d", &[], "h 6543", "h:6543"),
             ("//h,[::1]:7,g/d", &[], "h 5432, ::1 7, g 5432", "h,[::1]:7,g"),
@@ -207,14 +207,14 @@ mod tests {
                 Host::Unix(directory) => format!("{} {port}", directory.display()),
             };
             assert_eq!(server.all().map(named).collect::<Vec<_>>().join(", "), hosts, "{rest}");
-            assert_eq!(server.place, place, "{rest}");
+            assert_eq!(server.address, address, "{rest}");
             assert_eq!(server.writes, hosts.contains(','), "{rest}");
         }
     }
 
     #[test]
     fn parameters_reach_the_driver() {
-        let said = [
+        let parameters = [
             ("user", "me"),
             ("password", "pw"),
             ("dbname", "db"),
@@ -224,7 +224,7 @@ mod tests {
             ("channel_binding", "require"),
             ("passfile", "/p"),
         ];
-        let server = read("//h", &said).unwrap();
+        let server = read("//h", &parameters).unwrap();
         let driver = &server.driver;
         assert_eq!((driver.get_user(), driver.get_password()), (Some("me"), Some(&b"pw"[..])));
         assert_eq!((driver.get_dbname(), driver.get_application_name()), (Some("db"), Some("mine")));
@@ -242,8 +242,8 @@ mod tests {
         let server = read("//h", &usual).unwrap();
         assert_eq!(server.driver.get_application_name(), Some("mine"));
         let both = [("application_name", "mine"), ("fallback_application_name", "not mine")];
-        for said in [both, [both[1], both[0]]] {
-            assert_eq!(read("//h", &said).unwrap().driver.get_application_name(), Some("mine"));
+        for parameters in [both, [both[1], both[0]]] {
+            assert_eq!(read("//h", &parameters).unwrap().driver.get_application_name(), Some("mine"));
         }
         for (name, value) in
             [("client_encoding", "latin1"), ("gssencmode", "require"), ("keepalives_idle", "x")]

@@ -42,13 +42,13 @@ macro_rules! statements {
 }
 
 statements! {
-    CLAIM_QUICK = 0 "claim_quick" [NAMES, IDS, INTS, LONGS, NAMES, LONG];
+    CLAIM_MANY = 0 "claim_many" [NAMES, IDS, INTS, LONGS, NAMES, LONG];
     CLAIM_ONE = 1 "claim_one" [TEXT, ID, INT, LONG, TEXT, LONG];
-    RELEASE_QUICK = 2 "release_quick" [NAMES, IDS, LONGS, SHORTS];
+    RELEASE_MANY = 2 "release_many" [NAMES, IDS, LONGS, SHORTS];
     RELEASE_ONE = 3 "release_one" [TEXT, ID, LONG, SHORT];
     RENEW_LOCKS = 4 "renew_locks" [NAMES, IDS, LONGS, LONGS];
     RENEW_CLAIMS = 5 "renew_claims" [NAMES, IDS, LONGS, LONGS];
-    SPEAK = 6 "speak" [NAMES, IDS, LONGS, LONGS];
+    REFRESH = 6 "refresh" [NAMES, IDS, LONGS, LONGS];
     LOCK = 7 "lock" [TEXT];
     LOCK_NEW = 8 "lock_new" [TEXT];
     CLAIMS = 9 "claims" [TEXT];

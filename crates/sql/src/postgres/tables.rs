@@ -36,11 +36,11 @@ pub(crate) const OWN_PATH_ONCE: &str = "SET LOCAL search_path = pg_catalog, pg_t
 
 /// Asks for the schema of the tables, the schema in which they would be created, and one setting of ours, to detect a
 /// pooler that drops it.
-const PLACE: &str = include_str!("sql/place.sql");
-/// Asks for what the tables say about themselves, and for the identity of the server.
+const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
+/// Asks for the version and lineage of the tables, and for the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
 /// Asks for the definition of the tables.
-const MADE: &str = include_str!("sql/made.sql");
+const DEFINITIONS: &str = include_str!("sql/definitions.sql");
 
 /// The columns that are read and written, per table.
 const COLUMNS: [(&str, Columns); 3] = [
@@ -81,51 +81,52 @@ pub(crate) struct Tables {
 impl Tables {
     /// Finds the tables; creates missing ones if `absent` says so.
     pub(crate) async fn find(conn: &Conn, config: &Config, absent: Absent) -> Result<Option<Self>, Failed> {
-        let begin = if conn.keeps() { "SELECT 1" } else { "BEGIN" };
-        let path = if conn.keeps() { OWN_PATH } else { OWN_PATH_ONCE };
+        let begin = if conn.keeps_session() { "SELECT 1" } else { "BEGIN" };
+        let path = if conn.keeps_session() { OWN_PATH } else { OWN_PATH_ONCE };
         let given: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
-        let (begun, place, own) =
-            tokio::join!(biased; conn.run(begin), conn.ask(PLACE, &given), conn.run(path));
+        let (begun, found, own) =
+            tokio::join!(biased; conn.run(begin), conn.ask(FIND_SCHEMA, &given), conn.run(path));
         let before = |error| sort(&error, At::Before);
         begun.map_err(before)?;
-        let place = place.map_err(before)?;
+        let found = found.map_err(before)?;
         own.map_err(before)?;
-        let found = Self::in_place(conn, place.first(), config.table_owner.as_deref(), absent).await;
-        if !conn.keeps() {
-            let end = if found.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let tables = Self::in_schema(conn, found.first(), config.table_owner.as_deref(), absent).await;
+        if !conn.keeps_session() {
+            let end = if tables.is_ok() { "COMMIT" } else { "ROLLBACK" };
             conn.run(end).await.map_err(before)?;
         }
-        found
+        tables
     }
 
-    async fn in_place(
+    async fn in_schema(
         conn: &Conn,
-        place: Option<&Row>,
+        found: Option<&Row>,
         owner: Option<&str>,
         absent: Absent,
     ) -> Result<Option<Self>, Failed> {
-        let place = place.ok_or_else(foreign)?;
-        let (there, here): (Option<&str>, Option<&str>) = (text(place, 0)?, text(place, 1)?);
-        if conn.keeps() && text(place, 2)? != Some(super::conn::LOCK_LIMIT) {
+        let found = found.ok_or_else(foreign)?;
+        let (existing, default): (Option<&str>, Option<&str>) = (text(found, 0)?, text(found, 1)?);
+        if conn.keeps_session() && text(found, 2)? != Some(super::conn::LOCK_LIMIT) {
             return Err(pooler());
         }
-        let Some(schema) = there.or(here) else {
+        let Some(schema) = existing.or(default) else {
             return Err(Failed::new(
                 Fault::Misconfigured,
-                "its tables are not there, and no schema is there to make them in: name one with schema=",
+                "its tables do not exist, and there is no schema to create them in: name one with schema=",
             ));
         };
         let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
-        if there.is_none() {
+        if existing.is_none() {
             if absent == Absent::Leave {
                 return Ok(None);
             }
-            make(conn, &quoted).await?;
+            create(conn, &quoted).await?;
         }
         let before = |error| sort(&error, At::Before);
-        let made = conn.ask(MADE, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
+        let definitions =
+            conn.ask(DEFINITIONS, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
         // Reading a view would execute code of another user.
-        check_trust(&made)?;
+        check_trust(&definitions)?;
         let meta = about(&quoted, META);
         let (meta, left) = tokio::join!(biased; conn.ask(&meta, &[]), conn.ask(SLOTS.text, &[]));
         // A user without the right to read this does without.
@@ -135,10 +136,10 @@ impl Tables {
             meta => meta.map_err(before)?.into_iter().next(),
         };
         let lineage = lineage(&meta.ok_or_else(foreign)?)?;
-        if lineage.is_none() && absent == Absent::Make {
+        if lineage.is_none() && absent == Absent::Create {
             return Err(replica());
         }
-        check_columns(&made)?;
+        check_columns(&definitions)?;
         Ok(Some(Self { lineage, slots, texts: texts(|text| about(&quoted, text)) }))
     }
 }
@@ -156,7 +157,7 @@ fn foreign() -> Failed {
 
 /// The error for a replica where a primary was expected.
 pub(crate) fn replica() -> Failed {
-    Failed::new(Fault::Retry, "it is a replica, which is only read: name the primary")
+    Failed::new(Fault::Retry, "it is a replica, which is read-only: name the primary")
 }
 
 fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
@@ -164,9 +165,9 @@ fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
 }
 
 /// Creates the tables. Several clients may do so at once; they wait for each other for longer than for a row.
-async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
+async fn create(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     let schema = about(quoted, SCHEMA);
-    let (begin, end) = if conn.keeps() { ("BEGIN;", "COMMIT;") } else { ("", "") };
+    let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };
     let text = format!(
         "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock(7810210); {schema} {end}"
     );
@@ -176,27 +177,30 @@ async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
         Failed::new(
             fault,
             format!(
-                "its tables are not there, and making them failed: {failed}; let somebody who may run what `leasehold schema` prints"
+                "its tables do not exist, and creating them failed: {failed}; let a user who may create tables run the output of `leasehold schema`"
             ),
         )
     })
 }
 
 /// Checks that the tables do only what leasehold writes to them, whatever rights other users of this database have.
-fn check_trust(made: &[Row]) -> Result<(), Failed> {
-    for row in made {
+fn check_trust(definitions: &[Row]) -> Result<(), Failed> {
+    for row in definitions {
         let table = text(row, 0)?.unwrap_or_default();
         let flag = |at| row.try_get::<_, bool>(at).map_err(|_| foreign());
         if !flag(1)? {
-            return Err(wrong(table, "was not made by leasehold: it is a view, or divided, or foreign"));
+            return Err(wrong(
+                table,
+                "was not made by leasehold: it is a view, or a partitioned or foreign table",
+            ));
         }
         if !flag(3)? {
             let owner = text(row, 2)?.unwrap_or_default();
             return Err(wrong(
                 table,
                 format!(
-                    "belongs to {owner}, who owns neither its schema nor the database and could change what it does: let the owner \
-                     of one own it, or say table_owner={owner} in the URL"
+                    "belongs to {owner}, who owns neither its schema nor the database and could change what it does: give it to the \
+                     owner of one of them, or add table_owner={owner} to the URL"
                 ),
             ));
         }
@@ -208,23 +212,23 @@ fn check_trust(made: &[Row]) -> Result<(), Failed> {
 }
 
 /// Checks that the tables have exactly the columns that are read and written.
-fn check_columns(made: &[Row]) -> Result<(), Failed> {
+fn check_columns(definitions: &[Row]) -> Result<(), Failed> {
     for (table, columns) in COLUMNS {
         let is_it = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
-        let Some(row) = made.iter().find(is_it) else {
-            return Err(wrong(table, "is not there: run what `leasehold schema` prints"));
+        let Some(row) = definitions.iter().find(is_it) else {
+            return Err(wrong(table, "does not exist: run the output of `leasehold schema`"));
         };
         let mut has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
         for (kind, names) in columns {
             for name in *names {
                 let column = has.iter().position(|has| *has == format!("{name} {kind}"));
                 has.swap_remove(
-                    column.ok_or_else(|| altered(table, format!("its column {name} is to be a {kind}")))?,
+                    column.ok_or_else(|| altered(table, format!("its column {name} must be a {kind}")))?,
                 );
             }
         }
         if let Some(more) = has.first() {
-            return Err(altered(table, format!("its column {more} is none of leasehold's")));
+            return Err(altered(table, format!("its column {more} is not one of leasehold's")));
         }
     }
     Ok(())

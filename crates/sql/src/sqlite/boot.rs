@@ -14,15 +14,14 @@ pub(super) fn boot() -> Result<String, Failed> {
         Failed::new(
             Fault::Misconfigured,
             format!(
-                "{BOOT} cannot be read ({error}), so nobody can tell whether its locks are from before a restart"
+                "{BOOT} cannot be read ({error}), so it is unknown whether its locks are from before a restart"
             ),
         )
     })?;
     if boot_time_ahead() != 0 {
         return Err(Failed::new(
             Fault::Misconfigured,
-            "this process lives in a time namespace in which the machine was started at another time, so leases would end too \
-             early or too late: run it without one",
+            "this process runs in a time namespace with another boot time, so leases would end too early or too late: run it without one",
         ));
     }
     Ok(boot.trim().to_owned())

@@ -23,9 +23,9 @@ use super::{
 };
 use crate::{
     client::lock_of,
-    database::{Answered, Database, Failed, Looked, QueueEntry, Spoken, Taken, Timed},
+    database::{Answered, Database, Failed, Looked, QueueEntry, Refreshed, Taken, Timed},
     row::{ClientId, previous_number},
-    step::{Changes, Outgoing, Reply, Snapshot, Verb},
+    step::{Changes, PeerNotification, Reply, Snapshot, Verb},
 };
 
 pub(super) struct Sqlite {
@@ -78,13 +78,13 @@ impl Sqlite {
         let one = move |scope: &Scope<'_>, question: &Q| {
             let (name, verb) = verb(question);
             let done = step(scope, &name, &verb)?;
-            let well = matches!(done.said, Reply::Released(true) | Reply::Renewed(Ok(())));
+            let well = matches!(done.reply, Reply::Released(true) | Reply::Renewed(Ok(())));
             // The answer has no room for such a notification.
-            if !well || done.told.iter().any(|told| told.client == id) {
+            if !well || done.notifications.iter().any(|notification| notification.client == id) {
                 return Ok(None);
             }
-            keep(scope, &name, &done, id)?;
-            Ok(Some(Timed { now: scope.now, it: () }))
+            store(scope, &name, &done, id)?;
+            Ok(Some(Timed { now: scope.now, value: () }))
         };
         self.run(Need::Write, move |scope| what.iter().map(|question| one(scope, question)).collect()).await
     }
@@ -99,18 +99,24 @@ fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> 
     if let Verb::Renew { token, .. } = verb
         && token.lineage != scope.file.lineage
     {
-        let said = Reply::Renewed(Err(Loss::Replaced));
-        return Ok(Changes { said, lock: None, put: Vec::new(), drop: Vec::new(), told: Vec::new() });
+        let reply = Reply::Renewed(Err(Loss::Replaced));
+        return Ok(Changes {
+            reply,
+            lock: None,
+            put: Vec::new(),
+            drop: Vec::new(),
+            notifications: Vec::new(),
+        });
     }
     snapshot(scope, name)?.apply(verb)
 }
 
-fn keep(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result<(), Failed> {
+fn store(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result<(), Failed> {
     if done.changes() {
         write(scope, name, done).map_err(before)?;
     }
-    if done.told.iter().any(|told| told.client != me) {
-        scope.ring();
+    if done.notifications.iter().any(|notification| notification.client != me) {
+        scope.wake_others();
     }
     Ok(())
 }
@@ -125,25 +131,25 @@ fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Tim
         claim: claim.clone(),
         how: How::Create,
         client,
-        place: Duration::ZERO,
+        entry_life: Duration::ZERO,
     })?;
-    let Reply::Claim(Ok(Answer::Held(grant))) = &done.said else { return Ok(None) };
+    let Reply::Claim(Ok(Answer::Held(grant))) = &done.reply else { return Ok(None) };
     let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
-    let it = Taken { token, previous: previous_number(grant.previous) };
-    keep(scope, &claim.name, &done, client)?;
-    Ok(Some(Timed { now: scope.now, it }))
+    let value = Taken { token, previous: previous_number(grant.previous) };
+    store(scope, &claim.name, &done, client)?;
+    Ok(Some(Timed { now: scope.now, value }))
 }
 
 /// Extends queue entries.
-fn spoke(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<(), Failed> {
+fn extend_entries(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<(), Failed> {
     let of = || {
-        let mut said = scope.file.connection.prepare_cached(
+        let mut update = scope.file.connection.prepare_cached(
             "UPDATE leasehold_claim SET expires = max(expires, ?3 + ?4) \
              WHERE name = ?1 AND id = ?2 AND expires > ?3 AND stand IN (4, 5)",
         )?;
-        for place in places {
-            let given = rusqlite::params![place.name.as_str(), place.id.0.as_slice(), scope.now, place.life];
-            said.execute(given)?;
+        for entry in entries {
+            let given = rusqlite::params![entry.name.as_str(), entry.id.0.as_slice(), scope.now, entry.life];
+            update.execute(given)?;
         }
         Ok(())
     };
@@ -173,46 +179,46 @@ impl Database for Sqlite {
         Box::pin(self.each(holds.to_vec(), verb))
     }
 
-    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken> {
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed> {
         Box::pin(async move {
-            let asked = places.to_vec();
-            let (now, stands) =
-                self.run(Need::Read, move |scope| Ok((scope.now, look::stands(scope, &asked)?))).await?;
-            let due = |stand: &Option<(i16, bool)>| stand.is_some_and(|(_, due)| due);
-            let due: Vec<QueueEntry> = places
+            let asked = entries.to_vec();
+            let (now, states) =
+                self.run(Need::Read, move |scope| Ok((scope.now, look::states(scope, &asked)?))).await?;
+            let due = |state: &Option<(i16, bool)>| state.is_some_and(|(_, due)| due);
+            let due: Vec<QueueEntry> = entries
                 .iter()
-                .zip(&stands)
-                .filter(|(_, stand)| due(stand))
-                .map(|(place, _)| place.clone())
+                .zip(&states)
+                .filter(|(_, state)| due(state))
+                .map(|(entry, _)| entry.clone())
                 .collect();
             if !due.is_empty() {
-                self.run(Need::Write, move |scope| spoke(scope, &due)).await?;
+                self.run(Need::Write, move |scope| extend_entries(scope, &due)).await?;
             }
-            let stands = stands.into_iter().map(|stand| stand.map(|(it, _)| Timed { now, it }));
-            Ok(Spoken { stands: stands.collect(), ..Spoken::default() })
+            let states = states.into_iter().map(|state| state.map(|(value, _)| Timed { now, value }));
+            Ok(Refreshed { states: states.collect(), ..Refreshed::default() })
         })
     }
 
-    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+    fn expiries<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
         let names = names.to_vec();
-        Box::pin(self.run(Need::Read, move |scope| look::lapses(scope, &names)))
+        Box::pin(self.run(Need::Read, move |scope| look::expiries(scope, &names)))
     }
 
-    fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>> {
+    fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>> {
         Box::pin(async move {
-            let told = self.run(Need::Read, move |scope| look::called(scope, client)).await?;
-            self.file_watch.looked(told.iter().any(Outgoing::is_grant));
-            Ok(told)
+            let notifications = self.run(Need::Read, move |scope| look::poll_grants(scope, client)).await?;
+            self.file_watch.checked(notifications.iter().any(PeerNotification::is_grant));
+            Ok(notifications)
         })
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.file_watch.rang())
+        Box::pin(self.file_watch.woken())
     }
 
-    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+    fn close_unused(&self, waits: bool) -> BoxFuture<'_, ()> {
         if !waits {
-            self.file_watch.rest();
+            self.file_watch.close_unused();
         }
         Box::pin(std::future::ready(()))
     }
@@ -221,8 +227,8 @@ impl Database for Sqlite {
         let (name, verb, me) = (name.clone(), verb.clone(), self.id);
         Box::pin(self.run(Need::Write, move |scope| {
             let done = step(scope, &name, &verb)?;
-            keep(scope, &name, &done, me)?;
-            Ok(Timed { now: scope.now, it: done })
+            store(scope, &name, &done, me)?;
+            Ok(Timed { now: scope.now, value: done })
         }))
     }
 

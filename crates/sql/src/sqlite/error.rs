@@ -3,7 +3,7 @@
 use leasehold_core::Fault;
 use rusqlite::{Error, ErrorCode};
 
-use crate::database::{Failed, unlike};
+use crate::database::{Failed, bad_value};
 
 /// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) fn sort(error: &Error, at: At) -> Failed {
         },
     };
     let message = match error {
-        Error::InvalidColumnType(_, column, kind) => return unlike(column, &format!("it is {kind}")),
+        Error::InvalidColumnType(_, column, kind) => return bad_value(column, &format!("it is {kind}")),
         // Without the statement, which means nothing to the user.
         Error::SqlInputError { msg, .. } => msg.clone(),
         _ => error.to_string(),

@@ -29,8 +29,8 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{client::lock_of, runtime};
 
-/// How long an unused inotify instance is kept: a user has few.
-const KEPT: Duration = Duration::from_secs(10);
+/// How long an unused inotify instance stays open: a user may have few.
+const LINGER: Duration = Duration::from_secs(10);
 /// How many signals for others in a row are handled one by one. After that they are handled together: where hundreds
 /// of processes wait for many locks, each would check at every hand-over of all of them.
 const PATIENCE: u32 = 8;
@@ -42,24 +42,25 @@ pub(super) struct FileWatch {
     clock: Arc<dyn Clock>,
     watch: Mutex<Option<(Arc<Inotify>, Instant)>>,
     /// A signal arrived; not checked since.
-    rung: AtomicBool,
+    woken_since_check: AtomicBool,
     /// How many signals in a row were for others.
     others: AtomicU32,
 }
 
 impl FileWatch {
     pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        let (watch, rung, others) = (Mutex::new(None), AtomicBool::new(false), AtomicU32::new(0));
-        Self { path, clock, watch, rung, others }
+        let (watch, woken_since_check, others) =
+            (Mutex::new(None), AtomicBool::new(false), AtomicU32::new(0));
+        Self { path, clock, watch, woken_since_check, others }
     }
 
     /// Returns when a signal arrived since the last return. Dropping the future loses nothing.
-    pub(super) async fn rang(&self) {
+    pub(super) async fn woken(&self) {
         match self.watch() {
             // Check now for events from before the watch existed.
             Some((_, true)) => {}
             Some((watch, false)) => {
-                heard(&watch).await;
+                readable(&watch).await;
                 if self.others.load(Ordering::Relaxed) > PATIENCE {
                     runtime::sleep(SELDOM).await;
                 }
@@ -67,22 +68,22 @@ impl FileWatch {
             }
             None => return std::future::pending().await,
         }
-        self.rung.store(true, Ordering::Relaxed);
+        self.woken_since_check.store(true, Ordering::Relaxed);
     }
 
     /// Records the result of a check: whether it found a grant.
-    pub(super) fn looked(&self, found: bool) {
+    pub(super) fn checked(&self, found: bool) {
         if found {
             self.others.store(0, Ordering::Relaxed);
-        } else if self.rung.swap(false, Ordering::Relaxed) {
+        } else if self.woken_since_check.swap(false, Ordering::Relaxed) {
             self.others.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// No claim waits: closes the watch after a while.
-    pub(super) fn rest(&self) {
+    pub(super) fn close_unused(&self) {
         let now = self.clock.now();
-        lock_of(&self.watch).take_if(|(_, used)| now.since(*used) >= KEPT);
+        lock_of(&self.watch).take_if(|(_, used)| now.since(*used) >= LINGER);
     }
 
     /// The watch, and whether it is new.
@@ -103,7 +104,7 @@ impl FileWatch {
                 Some((made, true))
             }
             Err(errno) => {
-                tracing::debug!(%errno, "no watch on the database (see fs.inotify.max_user_instances): who waits looks at a pace");
+                tracing::debug!(%errno, "cannot watch the database (see fs.inotify.max_user_instances): waiters poll");
                 None
             }
         }
@@ -122,14 +123,14 @@ impl FileWatch {
 }
 
 /// Signals the other processes.
-pub(super) fn ring(path: &Path) {
+pub(super) fn wake_others(path: &Path) {
     let now = TimeSpec::UTIME_NOW;
     if let Err(errno) = utimensat(AT_FDCWD, path, &now, &now, UtimensatFlags::FollowSymlink) {
-        tracing::debug!(%errno, "the times of the database cannot be set: others look at a pace what was granted to them");
+        tracing::debug!(%errno, "the times of the database cannot be set: other processes find their grants by polling");
     }
 }
 
-async fn heard(watch: &Arc<Inotify>) {
+async fn readable(watch: &Arc<Inotify>) {
     #[expect(
         deprecated,
         reason = "its successor is unsafe; `Owned` keeps what that asks for: one open descriptor"
@@ -162,33 +163,33 @@ mod tests {
     const LATE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn it_is_heard_and_commits_and_other_files_are_not() {
+    fn only_wakes_are_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         fs::write(&path, "x").unwrap();
         let file_watch = FileWatch::new(path.clone(), Env::system().clock);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let rang =
-            |within| runtime.block_on(async { runtime::within(within, file_watch.rang()).await.is_some() });
-        assert!(rang(LATE), "who begins to listen looks once");
-        assert!(!rang(SOON));
+        let woken =
+            |within| runtime.block_on(async { runtime::within(within, file_watch.woken()).await.is_some() });
+        assert!(woken(LATE), "a new watch causes one check");
+        assert!(!woken(SOON));
         fs::write(dir.path().join("locks.db-wal"), "y").unwrap();
         fs::OpenOptions::new().append(true).open(&path).and_then(|mut file| io_write(&mut file)).unwrap();
-        assert!(!rang(SOON), "a write is no ring");
-        ring(&path);
-        ring(&path);
-        assert!(rang(LATE));
-        assert!(!rang(SOON), "heard once");
-        // Also while nobody waits.
-        ring(&path);
-        assert!(rang(LATE));
+        assert!(!woken(SOON), "a write is no wake");
+        wake_others(&path);
+        wake_others(&path);
+        assert!(woken(LATE));
+        assert!(!woken(SOON), "two wakes may be noticed as one");
+        // Also while no future waits.
+        wake_others(&path);
+        assert!(woken(LATE));
         // A replaced file is noticed, and the new one is watched.
         fs::write(dir.path().join("new"), "x").unwrap();
         fs::rename(dir.path().join("new"), &path).unwrap();
-        assert!(rang(LATE));
-        while rang(SOON) {}
-        ring(&path);
-        assert!(rang(LATE));
+        assert!(woken(LATE));
+        while woken(SOON) {}
+        wake_others(&path);
+        assert!(woken(LATE));
     }
 
     fn io_write(file: &mut fs::File) -> std::io::Result<()> {
@@ -196,19 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_only_what_is_for_others_looks_less_often() {
+    fn wakes_for_others_slow_down_the_checks() {
         let file_watch = FileWatch::new(PathBuf::from("/"), Env::system().clock);
         for _ in 0..=PATIENCE {
-            file_watch.rung.store(true, Ordering::Relaxed);
-            file_watch.looked(false);
-            file_watch.looked(false);
+            file_watch.woken_since_check.store(true, Ordering::Relaxed);
+            file_watch.checked(false);
+            file_watch.checked(false);
         }
         assert_eq!(
             file_watch.others.load(Ordering::Relaxed),
             PATIENCE + 1,
             "looks that were due anyway do not count"
         );
-        file_watch.looked(true);
+        file_watch.checked(true);
         assert_eq!(file_watch.others.load(Ordering::Relaxed), 0);
     }
 }

@@ -6,10 +6,10 @@ use leasehold_core::{Guarantee, Level};
 /// there is nothing to configure and nothing to check.
 pub(super) fn guarantee() -> Guarantee {
     let notes = [
-        "all who use the file have to run on one machine, under one kernel",
-        "a restart of the machine frees all locks, also names that were to be kept taken for longer",
-        "replace or delete the file while it is in use, or copy an older one back, and locks are granted that others still hold: \
-         they are told at their next renewal, within a third of their ttl",
+        "all processes that use the file must run on one machine, under one kernel",
+        "a restart of the machine frees all locks and ends all minimum hold times",
+        "replace or delete the file while it is in use, or restore an older copy, and locks are granted that others still hold: \
+         these holders are notified at their next renewal, within a third of their ttl",
     ];
     Guarantee::new(Level::LeaseBounded, &notes)
 }

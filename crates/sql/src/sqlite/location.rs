@@ -44,17 +44,17 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
     match fs::metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(wrong(format!(
-                "the directory {} does not exist: make it, or give another path",
+                "the directory {} does not exist: create it, or give another path",
                 dir.display()
             )));
         }
         Err(error) => {
-            return Err(Failed::new(of(&error), format!("cannot look at {}: {error}", dir.display())));
+            return Err(Failed::new(of(&error), format!("cannot examine {}: {error}", dir.display())));
         }
         Ok(_) => {}
     }
     let network =
-        network(dir).map_err(|error| wrong(format!("{} cannot be looked at: {error}", dir.display())))?;
+        network(dir).map_err(|error| wrong(format!("{} cannot be examined: {error}", dir.display())))?;
     if let Some(kind) = network {
         return Err(wrong(format!(
             "{} is on {kind}, where SQLite does not exclude processes of other hosts: use a local file, or an engine that is \
@@ -64,17 +64,17 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
     }
     match fs::metadata(path) {
         Ok(file) if !file.is_file() => Err(wrong(format!(
-            "it is {}: give the path of an SQLite database, or of a file that is not there yet",
+            "it is {}: give the path of an SQLite database, or of a file that does not exist yet",
             if file.is_dir() { "a directory" } else { "no regular file" }
         ))),
         // SQLite derives the name of the log from that of the file: a process that uses another name would use
         // another log.
         Ok(file) if file.nlink() > 1 => Err(wrong(format!(
-            "it has {} names (hard links), and processes that use different ones would not exclude each other: leave it one",
+            "it has {} names (hard links), and processes that use different ones would not exclude each other: leave only one",
             file.nlink()
         ))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Failed::new(of(&error), format!("it cannot be looked at: {error}")))
+            Err(Failed::new(of(&error), format!("it cannot be examined: {error}")))
         }
         _ => Ok(()),
     }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_file_system_is_refused_before_anything_is_made_on_it() {
+    fn a_network_file_system_is_refused_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         let failed = judge_as(&path, |_| Ok(Some("NFS"))).expect_err("it is refused");

@@ -10,17 +10,17 @@ use super::{
 };
 use crate::{
     database::{Failed, QueueEntry},
-    row::{ClientId, previous_of, stand_of},
+    row::{ClientId, kind_of, previous_of},
     runtime::wall_micros,
-    step::{Message, Outgoing},
+    step::{Message, PeerNotification},
 };
 
 /// How much older than now, in microseconds, the newest token of an unused name must be before its row is deleted.
-const KEPT: i64 = 3_600_000_000;
+const UNUSED_FOR: i64 = 3_600_000_000;
 
-/// The unconfirmed grants to waiting claims of a client, and the times at which names held by nobody become free,
-/// where one of its claims is the head of the queue.
-pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Outgoing>, Failed> {
+/// The unconfirmed grants to waiting claims of a client, and the times at which names in their minimum hold time become
+/// free, where one of its claims is the head of the queue.
+pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<PeerNotification>, Failed> {
     let of = || {
         let text = format!(
             "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND (stand = 1 AND expires > ?2 OR stand = 3)"
@@ -30,10 +30,10 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Outgoing
         rows.collect::<Result<Vec<_>, Error>>()
     };
     let rows = of().map_err(before)?;
-    let told = rows.into_iter().filter_map(|row| {
-        if stand_of(row.stand) == Some(EntryKind::Kept) {
+    let notifications = rows.into_iter().filter_map(|row| {
+        if kind_of(row.stand) == Some(EntryKind::Kept) {
             let left = row.expires.saturating_sub(scope.now);
-            return Some(Outgoing { client, id: row.id, what: Message::Over { left } });
+            return Some(PeerNotification { client, id: row.id, what: Message::HoldEnds { left } });
         }
         let grant = Grant {
             token: Token { lineage: scope.file.lineage, number: u64::try_from(row.token).ok()? },
@@ -41,33 +41,33 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Outgoing
             ttl: row.entry().map(|entry| entry.claim_time),
             previous: previous_of(row.previous),
         };
-        Some(Outgoing { client, id: row.id, what: Message::Granted { grant, since: row.since } })
+        Some(PeerNotification { client, id: row.id, what: Message::Granted { grant, since: row.since } })
     });
-    Ok(told.collect())
+    Ok(notifications.collect())
 }
 
 /// The current state of each of these claims, and whether its queue entry has to be extended; `None` if it does not
 /// exist.
-pub(super) fn stands(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
+pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
     let of = || {
         let mut found = scope.file.connection.prepare_cached(
             "SELECT stand, expires FROM leasehold_claim WHERE name = ?1 AND id = ?2 AND expires > ?3",
         )?;
-        let one = |place: &QueueEntry| {
-            let mut rows = found.query(params![place.name.as_str(), place.id.0.as_slice(), scope.now])?;
+        let one = |entry: &QueueEntry| {
+            let mut rows = found.query(params![entry.name.as_str(), entry.id.0.as_slice(), scope.now])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);
             // More than a quarter of its life has passed: so an entry is written up to four times in its life, and
             // always lasts for three quarters of it at least.
-            Ok(Some((stand, expires < scope.now.saturating_add(place.life / 4 * 3))))
+            Ok(Some((stand, expires < scope.now.saturating_add(entry.life / 4 * 3))))
         };
-        places.iter().map(one).collect::<Result<Vec<_>, Error>>()
+        entries.iter().map(one).collect::<Result<Vec<_>, Error>>()
     };
     of().map_err(before)
 }
 
 /// For each of these names that is held: in how many microseconds the first of its holds ends.
-pub(super) fn lapses(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
+pub(super) fn expiries(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
     let of = || {
         let mut found = scope.file.connection.prepare_cached(
             "SELECT min(expires) FROM (SELECT expires FROM leasehold_lock WHERE name = ?1 AND holder IS NOT NULL \
@@ -115,7 +115,7 @@ pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Le
              FROM leasehold_lock AS l WHERE name > ?3 ORDER BY name LIMIT ?4"
         );
         let mut found = scope.file.connection.prepare_cached(&text)?;
-        let mut rows = found.query(params![scope.now, wall_micros() - KEPT, after, count])?;
+        let mut rows = found.query(params![scope.now, wall_micros() - UNUSED_FOR, after, count])?;
         let (mut leftovers, mut seen) = (Leftovers::default(), 0);
         while let Some(row) = rows.next()? {
             let name: String = row.get(0)?;
@@ -143,7 +143,7 @@ pub(super) fn forget(scope: &Scope<'_>, names: &[String]) -> Result<(), Failed> 
     let delete = format!("DELETE FROM leasehold_lock WHERE name = ?3 AND {IDLE}");
     let of = |name: &String| {
         for text in [&floor, &delete] {
-            let given = params![scope.now, wall_micros() - KEPT, name];
+            let given = params![scope.now, wall_micros() - UNUSED_FOR, name];
             scope.file.connection.prepare_cached(text)?.execute(given)?;
         }
         Ok(())

@@ -5,12 +5,12 @@
 
 mod boot;
 mod database;
+mod definitions;
 mod error;
 mod file_watch;
 mod guarantee;
 mod location;
 mod look;
-mod made;
 mod opened;
 mod patience;
 pub(crate) mod rows;

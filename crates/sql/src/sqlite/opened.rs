@@ -66,7 +66,7 @@ impl Opened {
         if mode != "wal" {
             return Err(Failed::new(
                 Fault::Misconfigured,
-                format!("it has to have a write-ahead log, and SQLite keeps it in journal mode {mode:?}"),
+                format!("it must have a write-ahead log, but SQLite keeps it in journal mode {mode:?}"),
             ));
         }
         // A granted lock is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
@@ -148,7 +148,7 @@ fn set_up(connection: &Connection) -> Result<(), Failed> {
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(not_ours)
 }
 
-/// The URI by which SQLite opens a file that nobody changes (<https://sqlite.org/uri.html>).
+/// The URI by which SQLite opens a file that no process changes (<https://sqlite.org/uri.html>).
 fn at_rest(path: &Path) -> String {
     let byte = |byte: &u8| match byte {
         b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
@@ -158,7 +158,7 @@ fn at_rest(path: &Path) -> String {
     format!("file:{}?immutable=1", path.as_os_str().as_bytes().iter().map(byte).collect::<String>())
 }
 
-/// Nothing in the file is executed, whoever wrote it there, even if it was written after our check.
+/// No code in the file is executed, even if it was written after our check.
 fn trust_nothing(connection: &Connection) -> Result<(), rusqlite::Error> {
     for (setting, on) in [
         (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
@@ -177,7 +177,7 @@ fn not_ours(error: rusqlite::Error) -> Failed {
         Fault::Misconfigured => Failed::new(
             failed.fault,
             format!(
-                "{}: give the path of an SQLite database, or of a file that is not there yet",
+                "{}: give the path of an SQLite database, or of a file that does not exist yet",
                 failed.message
             ),
         ),

@@ -22,7 +22,7 @@ pub(super) fn patiently<T>(
     mut attempt: impl FnMut() -> Result<T, Failed>,
 ) -> Result<T, Failed> {
     let begin = clock.now();
-    // Counted beside the clock, for a clock that stands still.
+    // Counted as well, in case the clock does not advance.
     let mut paused = Duration::ZERO;
     loop {
         match attempt() {

@@ -44,8 +44,8 @@ impl Source for File {
         begun.map(|()| micros(self.clock.now()))
     }
 
-    fn ring(&self) {
-        file_watch::ring(&self.path);
+    fn wake_others(&self) {
+        file_watch::wake_others(&self.path);
     }
 }
 
@@ -59,7 +59,7 @@ impl File {
             Fault::Retry => Failed::new(
                 Fault::Retry,
                 format!(
-                    "others have been using {} for {BUSY:?} without a pause ({failed})",
+                    "other processes have been using {} for {BUSY:?} without a pause ({failed})",
                     self.path.display()
                 ),
             ),
@@ -74,7 +74,7 @@ impl File {
         }
         let mut lineage = lock_of(&self.lineage);
         if ![Lineage::new(0), opened.lineage].contains(&*lineage) {
-            tracing::warn!(path = %self.path.display(), "other tables took the place of those in use: their locks are lost");
+            tracing::warn!(path = %self.path.display(), "the tables were replaced: the locks in the old ones are lost");
         }
         *lineage = opened.lineage;
         drop(lineage);

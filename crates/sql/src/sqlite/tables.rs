@@ -5,8 +5,8 @@ use rusqlite::{Connection, params};
 
 use super::{
     boot::boot,
+    definitions::Definitions,
     error::{At, before, code, sort},
-    made::Made,
 };
 use crate::{
     database::Failed,
@@ -32,7 +32,7 @@ pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineag
         return Ok(known.lineage);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(before)?;
-    let known = make(connection, &boot, micros(clock.now()));
+    let known = create(connection, &boot, micros(clock.now()));
     let end = if known.is_ok() { "COMMIT" } else { "ROLLBACK" };
     connection.execute_batch(end).map_err(|error| sort(&error, At::Commit))?;
     known
@@ -44,15 +44,15 @@ pub(super) fn of_this_boot(connection: &Connection) -> Result<Option<Lineage>, F
     Ok(known(connection)?.filter(|known| known.boot == boot).map(|known| known.lineage))
 }
 
-/// What they say about themselves, if they exist.
+/// Their lineage and boot, if they exist.
 pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
-    let made = Made::read(connection).map_err(before)?;
-    if !made.is_there() {
+    let definitions = Definitions::read(connection).map_err(before)?;
+    if !definitions.is_there() {
         return Ok(None);
     }
-    made.check_trust()?;
-    if !made.has_meta() {
-        made.check_words()?;
+    definitions.check_trust()?;
+    if !definitions.has_meta() {
+        definitions.check_words()?;
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, String>(2)?));
     // The version first: another version may have other columns.
@@ -68,7 +68,7 @@ pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
             ),
         ));
     }
-    made.check_words()?;
+    definitions.check_words()?;
     let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| foreign(&error))?;
     let lineage = u128::from_str_radix(&lineage, 16).map_err(|_| not_ours("its lineage is no number"))?;
     Ok(Some(Known { lineage: Lineage::new(lineage), boot }))
@@ -77,15 +77,15 @@ pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
 /// Whether the tables are still the same: they may have a newer version by now, or have been created again.
 pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Failed> {
     let mut look = connection.prepare_cached(META).map_err(|error| foreign(&error))?;
-    let (version, said): (i64, String) =
+    let (version, stored): (i64, String) =
         look.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(|error| foreign(&error))?;
-    if version == VERSION && u128::from_str_radix(&said, 16).is_ok_and(|said| said == lineage.get()) {
+    if version == VERSION && u128::from_str_radix(&stored, 16).is_ok_and(|stored| stored == lineage.get()) {
         return Ok(());
     }
-    Err(not_ours("it was made anew meanwhile"))
+    Err(not_ours("it was created again meanwhile"))
 }
 
-fn make(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
+fn create(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
     // Another process may have created them meanwhile, in any version.
     if known(connection)?.is_none() {
         connection.execute_batch(super::SCHEMA).map_err(|error| foreign(&error))?;
@@ -123,8 +123,6 @@ pub(super) fn foreign(error: &rusqlite::Error) -> Failed {
 fn not_ours(why: &str) -> Failed {
     Failed::new(
         Fault::Misconfigured,
-        format!(
-            "a table of it whose name begins with leasehold_ was not made by leasehold ({why}): use another file"
-        ),
+        format!("one of its tables named leasehold_* was not made by leasehold ({why}): use another file"),
     )
 }

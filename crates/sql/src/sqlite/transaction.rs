@@ -15,18 +15,18 @@ pub(super) struct Scope<'a> {
     pub(super) file: &'a Opened,
     /// The time, read when no other process could write any more.
     pub(super) now: i64,
-    rings: Cell<bool>,
+    wakes: Cell<bool>,
 }
 
 impl Scope<'_> {
-    /// Records a grant to another process.
-    pub(super) fn ring(&self) {
-        self.rings.set(true);
+    /// Records a grant to another process: after the commit other processes are woken.
+    pub(super) fn wake_others(&self) {
+        self.wakes.set(true);
     }
 }
 
 /// Reports whether the transaction was committed.
-type Tell = Box<dyn FnOnce(&Result<(), Failed>) + Send>;
+type Report = Box<dyn FnOnce(&Result<(), Failed>) + Send>;
 
 /// Does its part of a transaction, or gets the reason why there is none.
 pub(super) type Job = Box<dyn FnOnce(Result<&Scope<'_>, &Failed>) -> After + Send>;
@@ -35,18 +35,18 @@ pub(super) type Job = Box<dyn FnOnce(Result<&Scope<'_>, &Failed>) -> After + Sen
 pub(super) struct After {
     /// Why the job failed.
     pub(super) failed: Option<Failed>,
-    pub(super) tell: Tell,
+    pub(super) report: Report,
 }
 
 impl After {
     pub(super) fn nothing() -> Self {
-        Self { failed: None, tell: Box::new(|_| ()) }
+        Self { failed: None, report: Box::new(|_| ()) }
     }
 }
 
 /// Does the jobs in the transaction that has begun, and commits it; false if the connection cannot be used any more.
-pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, ring: impl FnOnce()) -> bool {
-    let scope = Scope { file, now, rings: Cell::new(false) };
+pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, wake_others: impl FnOnce()) -> bool {
+    let scope = Scope { file, now, wakes: Cell::new(false) };
     let alone = jobs.len() == 1;
     let mut afters = Vec::with_capacity(jobs.len());
     // Why the transaction ended early: some errors end it as a whole.
@@ -73,30 +73,30 @@ pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, ring: impl FnOnc
         // A reported error must be true: nothing of the transaction stays.
         let _ = file.connection.execute_batch("ROLLBACK");
     }
-    if committed.is_ok() && scope.rings.get() {
-        ring();
+    if committed.is_ok() && scope.wakes.get() {
+        wake_others();
     }
     let well = committed.is_ok() && !failed;
-    for After { tell, .. } in afters {
-        tell(&committed);
+    for After { report, .. } in afters {
+        report(&committed);
     }
     well
 }
 
 /// Does one of several jobs; an error if the transaction cannot continue.
 fn whole(scope: &Scope<'_>, job: Job) -> (After, Result<(), Failed>) {
-    let say = |text: &str| {
-        let mut said = scope.file.connection.prepare_cached(text)?;
-        said.execute([]).map(drop)
+    let execute = |text: &str| {
+        let mut statement = scope.file.connection.prepare_cached(text)?;
+        statement.execute([]).map(drop)
     };
-    if let Err(error) = say("SAVEPOINT job") {
+    if let Err(error) = execute("SAVEPOINT job") {
         let failed = before(error);
         return (job(Err(&failed)), Err(failed));
     }
     let after = job(Ok(scope));
     let left = match &after.failed {
-        None => say("RELEASE job"),
-        Some(_) => say("ROLLBACK TO job").and_then(|()| say("RELEASE job")),
+        None => execute("RELEASE job"),
+        Some(_) => execute("ROLLBACK TO job").and_then(|()| execute("RELEASE job")),
     };
     // A job that could not be undone fails the whole transaction.
     let left = left.map_err(|error| after.failed.clone().unwrap_or_else(|| before(error)));
@@ -114,7 +114,7 @@ fn commit(file: &Opened) -> Result<(), Failed> {
 }
 
 fn rolled_back(why: &str) -> Failed {
-    Failed::new(Fault::Unknown, format!("the transaction of the database came to nothing: {why}"))
+    Failed::new(Fault::Unknown, format!("the transaction has no effect: {why}"))
 }
 
 #[cfg(test)]
@@ -129,19 +129,19 @@ mod tests {
     type Results = Arc<Mutex<Vec<Result<(), Fault>>>>;
 
     /// A job that executes these statements one by one.
-    fn job(said: &Results, texts: &'static [&'static str]) -> Job {
-        let said = Arc::clone(said);
+    fn job(results: &Results, texts: &'static [&'static str]) -> Job {
+        let results = Arc::clone(results);
         Box::new(move |scope| {
             let does = |scope: &Scope<'_>| {
                 texts.iter().try_for_each(|text| scope.file.connection.execute_batch(text).map_err(before))
             };
             let done = scope.map_err(Clone::clone).and_then(does);
             let failed = done.as_ref().err().cloned();
-            let tell = move |committed: &Result<(), Failed>| {
+            let report = move |committed: &Result<(), Failed>| {
                 let all = committed.clone().and(done).map_err(|failed| failed.fault);
-                said.lock().unwrap().push(all);
+                results.lock().unwrap().push(all);
             };
-            After { failed, tell: Box::new(tell) }
+            After { failed, report: Box::new(report) }
         })
     }
 
@@ -151,12 +151,12 @@ mod tests {
         let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock, Need::Write).unwrap();
         file.connection.execute_batch("CREATE TABLE t (x UNIQUE)").unwrap();
         file.begin(Need::Write).unwrap();
-        let said = Results::default();
-        together(&file, 0, jobs.iter().map(|texts| job(&said, texts)).collect(), || ());
+        let results = Results::default();
+        together(&file, 0, jobs.iter().map(|texts| job(&results, texts)).collect(), || ());
         assert!(file.connection.is_autocommit(), "nothing stays begun");
         let text = "SELECT coalesce(group_concat(x, ' '), '') FROM (SELECT x FROM t ORDER BY x)";
         let left = file.connection.query_row(text, [], |row| row.get(0)).unwrap();
-        (Arc::try_unwrap(said).unwrap().into_inner().unwrap(), left)
+        (Arc::try_unwrap(results).unwrap().into_inner().unwrap(), left)
     }
 
     const ONE: &[&str] = &["INSERT INTO t VALUES (1)"];
@@ -167,17 +167,17 @@ mod tests {
     const ALL: &[&str] = &["INSERT INTO t VALUES (5)", "INSERT OR ROLLBACK INTO t VALUES (5)"];
 
     #[test]
-    fn a_job_that_fails_leaves_nothing_and_takes_nobody_with_it() {
+    fn a_failed_job_is_undone_alone() {
         assert_eq!(run(&[ONE, HALF, TWO]), (vec![Ok(()), Err(Fault::Misconfigured), Ok(())], "1 2".into()));
         assert_eq!(run(&[HALF]), (vec![Err(Fault::Misconfigured)], String::new()));
         assert_eq!(run(&[ONE]), (vec![Ok(())], "1".into()));
     }
 
     #[test]
-    fn when_all_is_undone_nobody_is_told_otherwise_and_nothing_is_done_outside() {
+    fn a_rollback_is_reported_to_all_jobs() {
         for jobs in [&[ONE, ALL, TWO][..], &[ALL, ONE], &[ONE, ALL], &[ALL]] {
-            let (said, left) = run(jobs);
-            assert!(said.len() == jobs.len() && said.iter().all(Result::is_err), "{said:?}");
+            let (results, left) = run(jobs);
+            assert!(results.len() == jobs.len() && results.iter().all(Result::is_err), "{results:?}");
             assert_eq!(left, "");
         }
     }

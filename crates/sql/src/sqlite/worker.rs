@@ -40,13 +40,13 @@ pub(super) trait Source: Send + 'static {
     fn begin(&mut self, file: &mut Option<Opened>, need: Need) -> Result<i64, Failed>;
 
     /// Signals other processes to check for grants to their claims.
-    fn ring(&self);
+    fn wake_others(&self);
 }
 
 impl Worker {
     pub(super) fn start(source: impl Source) -> io::Result<Self> {
         let (jobs, orders) = channel();
-        runtime::thread("leasehold-sqlite", move || keep_on(&orders, source))?;
+        runtime::thread("leasehold-sqlite", move || run_restarting(&orders, source))?;
         Ok(Self { jobs })
     }
 
@@ -58,20 +58,19 @@ impl Worker {
     ) -> Result<T, Failed> {
         let (tx, rx) = oneshot::channel();
         let job: Job = Box::new(move |scope| {
-            // No caller waits any more, so nobody would learn the result: the job is not done this late.
+            // No caller waits for the result any more: the job is not done this late.
             if tx.is_closed() {
                 return After::nothing();
             }
             let done = scope.map_err(Clone::clone).and_then(work);
             let failed = done.as_ref().err().cloned();
-            let tell = Box::new(move |committed: &Result<(), Failed>| {
+            let report = Box::new(move |committed: &Result<(), Failed>| {
                 let _ = tx.send(committed.clone().and(done));
             });
-            After { failed, tell }
+            After { failed, report }
         });
-        let ended = || {
-            Failed::new(Fault::Unknown, "the thread of the database met a bug, and nobody knows what it did")
-        };
+        let ended =
+            || Failed::new(Fault::Unknown, "the database thread met a bug, and it is unknown what it did");
         self.jobs.send((need, job)).map_err(|_| ended())?;
         match runtime::within(REQUEST_TIMEOUT, rx).await {
             Some(answer) => answer.map_err(|_| ended())?,
@@ -86,9 +85,11 @@ fn late(need: Need) -> Failed {
 }
 
 /// Restarts after a panic, with the database opened again; the callers of the affected jobs get no answer.
-fn keep_on(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
+fn run_restarting(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
     while catch_unwind(AssertUnwindSafe(|| run(orders, &mut source))).is_err() {
-        tracing::error!("the thread of the database met a bug and goes on: please report what it said");
+        tracing::error!(
+            "the database thread met a bug and continues: please report the message of its panic"
+        );
     }
 }
 
@@ -106,7 +107,7 @@ fn run(orders: &Receiver<(Need, Job)>, source: &mut impl Source) {
             let begun = source.begin(&mut file, need);
             match (begun, &file) {
                 (Ok(now), Some(opened)) => {
-                    if !together(opened, now, jobs, || source.ring()) {
+                    if !together(opened, now, jobs, || source.wake_others()) {
                         file = None;
                     }
                 }
@@ -124,6 +125,6 @@ fn run(orders: &Receiver<(Need, Job)>, source: &mut impl Source) {
 
 fn refuse(jobs: impl Iterator<Item = Job>, failed: &Failed) {
     for job in jobs {
-        (job(Err(failed)).tell)(&Ok(()));
+        (job(Err(failed)).report)(&Ok(()));
     }
 }

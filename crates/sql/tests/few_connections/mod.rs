@@ -1,4 +1,4 @@
-//! A server with few connections, and more clients that wait than it has connections.
+//! A server with fewer connections than waiting clients.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -10,37 +10,37 @@ use leasehold_core::Locks;
 
 use crate::until::until;
 
-/// Long enough that each of many gets its turn.
+/// Long enough for each of many clients to be granted the lock.
 const PATIENCE: Duration = Duration::from_secs(400);
 /// The name that every client waits for.
 const NAME: &str = "wanted";
-/// Renewed each third of it while many wait; the rest is for a machine that stalls.
+/// Renewed after each third of it; the rest is slack for a stalled machine.
 const TTL: Duration = Duration::from_secs(9);
 
-/// What the test does with its server.
+/// The server of the test.
 pub(crate) trait FewConnections: Sync {
-    /// A new client, without a right to the connections that are reserved.
+    /// A new client, which may not use reserved connections.
     fn client(&self) -> Locks;
 
-    /// Connects as another program does.
+    /// Connects as another program.
     fn connects(&self) -> Result<(), String>;
 
-    /// Answers a query.
-    fn says(&self, query: &str) -> Vec<String>;
+    /// Runs a query.
+    fn query(&self, query: &str) -> Vec<String>;
 }
 
-/// How many clients are in line.
+/// The number of waiting clients.
 fn waiting(server: &impl FewConnections) -> usize {
-    server.says("SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4")[0].parse().unwrap()
+    server.query("SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4")[0].parse().unwrap()
 }
 
-/// How many of them have no connection: a client that listens has less time to answer when it is granted.
+/// How many of them have no connection: a grant to a listening client must be confirmed sooner.
 fn asleep(server: &impl FewConnections) -> usize {
     let query = "SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4 AND claim_time > 2500000";
-    server.says(query)[0].parse().unwrap()
+    server.query(query)[0].parse().unwrap()
 }
 
-/// Counts however its thread ends.
+/// Counts the end of its thread, also by a panic.
 struct Ends<'a>(&'a AtomicUsize);
 
 impl Drop for Ends<'_> {
@@ -49,29 +49,29 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// More clients wait than the server has connections: no client fails, each client gets the lock, and the holds stay. Once all clients
-/// are in line, another program can connect at any time.
+/// More clients wait than the server has connections: no client fails, each is granted the lock, and holds stay valid.
+/// Once all clients wait, another program can connect at any time.
 pub(crate) fn more_wait_than_there_are(server: &impl FewConnections, limit: usize, waiters: usize) {
     let holder = server.client();
     let first = holder.mutex(NAME).blocking().acquire_within(PATIENCE).unwrap();
     let held = holder.mutex("held").ttl(TTL).blocking().acquire_within(PATIENCE).unwrap();
     let (ended, granted, at_once) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
-        // Whatever fails here, they get their turn.
+        // Released also when something fails below, so that the threads end.
         let first = first;
         for _ in 0..waiters {
             scope.spawn(|| {
                 let _ends = Ends(&ended);
                 let locks = server.client();
                 let guard = locks.mutex(NAME).ttl(TTL).blocking().acquire_within(PATIENCE).unwrap();
-                assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0, "two hold");
+                assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0, "two clients hold the lock");
                 assert!(guard.check());
                 at_once.fetch_sub(1, Ordering::SeqCst);
                 guard.release_blocking().unwrap();
                 granted.fetch_add(1, Ordering::SeqCst);
             });
         }
-        until("all clients are in line", || waiting(server) == waiters);
+        until("all clients wait", || waiting(server) == waiters);
         until("most clients wait without a connection", || asleep(server) >= waiters - limit);
         until("their connections are closed", || server.connects().is_ok());
         let tries = scope.spawn(|| {
@@ -83,7 +83,7 @@ pub(crate) fn more_wait_than_there_are(server: &impl FewConnections, limit: usiz
             }
             tries
         });
-        // Renewed for some time while so many wait.
+        // The holds are renewed while many clients wait.
         thread::sleep(TTL);
         assert!(held.check() && first.check());
         first.release_blocking().unwrap();

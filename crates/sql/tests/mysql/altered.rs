@@ -1,12 +1,12 @@
-//! Tables whose columns somebody changed after they were made.
+//! Tables whose columns were changed after their creation.
 
 use leasehold_core::{ErrorKind, Locks};
 
 use crate::rig::{PATIENCE, Rig, until};
 
-/// R24: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
+/// R24: the rows cannot be read, so no claim is granted, and every claim gets an answer.
 #[test]
-fn whoever_claims_is_told_of_altered_columns() {
+fn a_claim_reports_altered_columns() {
     for (column, kind) in
         [("token", "decimal(20, 2)"), ("expires", "decimal(20, 2)"), ("holder", "varbinary(20)")]
     {
@@ -15,36 +15,36 @@ fn whoever_claims_is_told_of_altered_columns() {
         let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
         rig.server.says(&format!("ALTER TABLE leasehold_lock MODIFY {column} {kind}"));
         let asked = locks().mutex("x").blocking().acquire_within(PATIENCE);
-        let error = asked.expect_err("its rows cannot be read");
+        let error = asked.expect_err("the rows are unreadable");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(
-            said.contains(&format!(
+            message.contains(&format!(
                 "leasehold_lock was not made by leasehold, or altered: its column {column}"
             )),
-            "{said}"
+            "{message}"
         );
         drop(held);
     }
 }
 
-/// R12: the reason is told, and not only that no renewal was acknowledged.
+/// R12: the error names the cause, not only that no renewal was acknowledged.
 #[test]
-fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
+fn a_lapsed_hold_reports_altered_columns() {
     let rig = Rig::new();
     let locks = Locks::builder(rig.engine()).build();
     let held = locks.mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
     rig.server.says("ALTER TABLE leasehold_lock CHANGE expires ends bigint NOT NULL DEFAULT 0");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(until("it lapses", || !held.check()));
+    runtime.block_on(until("the hold lapses", || !held.check()));
     let error = held.release_blocking().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost(leasehold_core::Loss::Lapsed), "{error}");
-    assert!(error.to_string().contains("expires"), "it says what to mend: {error}");
+    assert!(error.to_string().contains("expires"), "the error names the column: {error}");
 }
 
-/// R24: a connection that knew the tables before finds them altered at the next look for its waiting claim.
+/// R24: a connection that knew the tables before finds them altered at the next poll for its waiting claim.
 #[test]
-fn whoever_waits_is_told_of_altered_columns() {
+fn a_waiter_reports_altered_columns() {
     let rig = Rig::new();
     let locks = || Locks::builder(rig.engine()).build();
     let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
@@ -54,30 +54,30 @@ fn whoever_waits_is_told_of_altered_columns() {
     });
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let waits = || rig.left().len() > 1;
-    runtime.block_on(until("it waits", waits));
+    runtime.block_on(until("the claim waits", waits));
     rig.server.says("ALTER TABLE leasehold_claim MODIFY stand decimal(5, 2) NOT NULL");
-    let error = waiting.join().unwrap().expect_err("its row cannot be read");
+    let error = waiting.join().unwrap().expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     drop(held);
 }
 
 /// R24: the check of the tables at connect does not read their rows, so the error comes when the row is read.
 #[test]
-fn whoever_claims_is_told_of_a_column_that_says_nothing() {
+fn a_claim_reports_a_null_column() {
     let rig = Rig::new();
     let locks = || Locks::builder(rig.engine()).build();
     let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
     rig.server.says("ALTER TABLE leasehold_lock MODIFY client bigint");
     rig.server.says("UPDATE leasehold_lock SET client = NULL");
-    let error = locks().mutex("x").blocking().acquire_within(PATIENCE).expect_err("its row cannot be read");
+    let error = locks().mutex("x").blocking().acquire_within(PATIENCE).expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
-    assert!(error.to_string().contains("column client"), "it says what to mend: {error}");
+    assert!(error.to_string().contains("column client"), "the error names the column: {error}");
     drop(held);
 }
 
 /// R24.
 #[test]
-fn a_row_that_cannot_be_read_hides_no_other_name() {
+fn an_unreadable_row_hides_no_other_name() {
     let rig = Rig::new();
     let locks = Locks::builder(rig.engine()).build();
     let held = ["held", "bad"].map(|name| locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap());
@@ -91,11 +91,11 @@ fn a_row_that_cannot_be_read_hides_no_other_name() {
 }
 
 #[test]
-fn the_page_tells_each_column() {
+fn the_page_lists_each_column() {
     let rig = Rig::new();
     rig.server.says(leasehold_sql::mysql::SCHEMA);
-    // MariaDB shows numbers with a width, which means nothing.
+    // MariaDB adds a display width to number types.
     let columns = "SELECT CONCAT_WS(' ', table_name, column_name, REGEXP_REPLACE(column_type, 'int\\\\([0-9]+\\\\)', 'int')) \
         FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name LIKE 'leasehold%'";
-    crate::page::is_told("MySQL, MariaDB", rig.server.says(columns));
+    crate::page::assert_listed("MySQL, MariaDB", rig.server.says(columns));
 }

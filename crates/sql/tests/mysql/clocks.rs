@@ -1,4 +1,4 @@
-//! From when a lease counts, and a server whose clock is wrong: F10, F59.
+//! The start of a lease, and servers with a wrong clock: F10, F59.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::rig::{Rig, claim, free, granted, hold, renewed, take, until};
 /// The database's clock.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
-/// From when the row was had, not from when the statement or its transaction began.
+/// A lease starts when its row was locked, not when the statement or its transaction began.
 #[tokio::test]
-async fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
+async fn a_lease_starts_after_the_wait_for_its_row() {
     let rig = Rig::new();
-    // By one statement, and by a transaction.
+    // The fast path is one statement, the shared mode a transaction.
     for mode in [Mode::Exclusive, Mode::Shared] {
         let engine = rig.engine();
-        // The row is there.
+        // Creates the row.
         let first = claim("a");
         let grant = take(&*engine, &first).await;
         free(&*engine, &first, &grant).await;
@@ -34,7 +34,7 @@ async fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
         });
         let waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'";
         while blocker.query_first::<(String, u32), _>(waits).await.unwrap().unwrap().1 == 0 {
-            assert!(!asked.is_finished(), "it waits");
+            assert!(!asked.is_finished(), "the claim waits for the row");
         }
         blocker.query_drop("DO SLEEP(0.05)").await.unwrap();
         let freed: i64 = blocker.query_first(format!("SELECT {NOW}")).await.unwrap().unwrap();
@@ -44,21 +44,22 @@ async fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
             "SELECT MAX(expires) - {freed}, MAX(expires) - {NOW} FROM \
              (SELECT expires FROM leasehold_lock UNION ALL SELECT expires FROM leasehold_claim) AS a"
         );
-        let said = rig.server.says(&ends).remove(0);
-        let (after_freed, left) = said.split_once('|').unwrap();
+        let row = rig.server.says(&ends).remove(0);
+        let (after_freed, left) = row.split_once('|').unwrap();
         let (after_freed, left): (i64, i64) = (after_freed.parse().unwrap(), left.parse().unwrap());
         let ttl = 600_000_000;
         assert!(
             after_freed >= ttl && left <= ttl,
-            "{mode}: {after_freed} after the row was free, {left} left"
+            "{mode}: the lease ends {after_freed} µs after the row was free, {left} µs from now"
         );
         free(&*engine, &claim, &grant).await;
     }
 }
 
-/// R10: what is known of a token goes with the row of its name, an hour after its time by the clock of the server, whatever that is.
+/// R10: the row of an unused name is deleted, with its newest token, an hour later by the clock of the server, even if
+/// that clock is wrong.
 #[tokio::test]
-async fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong() {
+async fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     const HOURS: i64 = 3600;
     let names = ["one", "line", "three", "four"];
     let rig = Rig::of(MariadbServer::with_clock());
@@ -77,21 +78,21 @@ async fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong()
     drop(engine);
     rig.server.set_clock(0);
     let engine = rig.engine();
-    // In one statement, through a transaction as those who share are granted, and many in one statement.
+    // Three paths mint tokens: one statement for one name, a transaction (shared mode), one statement for many names.
     let one = take(&*engine, &claim("one")).await;
-    let line = take(&*engine, &Claim { mode: Mode::Shared, ..claim("line") }).await;
+    let two = take(&*engine, &Claim { mode: Mode::Shared, ..claim("line") }).await;
     let (three, four) = (claim("three"), claim("four"));
     let (three, four) = tokio::join!(biased; take(&*engine, &three), take(&*engine, &four));
-    for ((before, after), name) in tokens.iter().zip([one, line, three, four]).zip(names) {
+    for ((before, after), name) in tokens.iter().zip([one, two, three, four]).zip(names) {
         assert!(after.token > *before, "{name}: {} after {before}", after.token);
     }
     let claim = claim("one");
     assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Taken(_))));
 }
 
-/// Whatever size numbers have: a floor far beyond any clock, and every way in which a token is minted, told, extended and ended.
+/// The floor is far above any clock; tokens are minted, pushed, extended and released on every path.
 #[tokio::test]
-async fn tokens_are_as_large_as_their_columns() {
+async fn tokens_may_be_as_large_as_their_columns() {
     const FLOOR: u64 = 1 << 62;
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
@@ -106,25 +107,25 @@ async fn tokens_are_as_large_as_their_columns() {
     assert!(matches!(other.claim(&waits, How::Create).await, Ok(Answer::Waiting(_))));
     for (claim, grant) in [(&one, &first), (&two, &second), (&three, &third), (&shared, &fourth)] {
         assert!(grant.token.number > FLOOR, "{grant:?}");
-        let kept = renewed(&*engine, &hold(claim, grant)).await;
-        assert!(matches!(kept, Renewed::Kept { .. }), "{}: {kept:?}", claim.name);
+        let extended = renewed(&*engine, &hold(claim, grant)).await;
+        assert!(matches!(extended, Renewed::Kept { .. }), "{}: {extended:?}", claim.name);
         let other = Grant { token: Token { number: grant.token.number + 1, ..grant.token }, ..grant.clone() };
         let lost = renewed(&*engine, &hold(claim, &other)).await;
         assert!(matches!(lost, Renewed::Lost(_)), "{}: {lost:?}", claim.name);
     }
     free(&*engine, &one, &first).await;
-    let told = granted(&other, waits.id).await;
-    assert!(told.token.number >= first.token.number + 64, "{told:?} after {first:?}");
-    assert!(matches!(renewed(&*other, &hold(&waits, &told)).await, Renewed::Kept { .. }));
+    let pushed = granted(&other, waits.id).await;
+    assert!(pushed.token.number >= first.token.number + 64, "{pushed:?} after {first:?}");
+    assert!(matches!(renewed(&*other, &hold(&waits, &pushed)).await, Renewed::Kept { .. }));
     tokio::join!(free(&*engine, &two, &second), free(&*engine, &three, &third));
     free(&*engine, &shared, &fourth).await;
     let again = take(&*engine, &claim("two")).await;
     assert!(again.token.number >= second.token.number + 64, "{again:?} after {second:?}");
 }
 
-/// There is no larger one: rather nobody holds than two with one token.
+/// When the token cannot grow, an error is better than two grants with one token.
 #[tokio::test]
-async fn the_largest_number_is_no_token_twice() {
+async fn a_used_up_token_counter_grants_nothing() {
     let rig = Rig::new();
     let engine = rig.engine();
     for (name, mode) in [("row", Mode::Exclusive), ("claims", Mode::Shared)] {

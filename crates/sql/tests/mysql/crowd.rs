@@ -1,4 +1,4 @@
-//! What waiters cost.
+//! The cost of waiters.
 
 use std::time::{Duration, Instant};
 
@@ -7,37 +7,37 @@ use leasehold_core::{Answer, Claim, Engine, How, Previous, Release};
 use crate::rig::{Rig, claim, free, take};
 
 const CLIENTS: u64 = 12;
-/// After so long without anything that moves each looks as seldom as it may.
+/// After this time without changes every client polls at its longest interval.
 const SETTLED: Duration = Duration::from_secs(8);
 const COUNTED: Duration = Duration::from_secs(6);
-/// The first look four times a second for grants, and once for holds that are over.
+/// The first waiters poll four times a second for grants, and once for expired holds.
 const FIRST_PER_SECOND: u64 = 5;
 
-/// Nobody can be told of a grant: who is far from its turn looks for it seldom all the same.
+/// Without notifications every waiter polls; waiters far from the head of the queue poll seldom.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_far_from_their_turn_look_seldom() {
+async fn waiters_far_back_poll_seldom() {
     let rig = Rig::new();
     let (holder, hold) = (rig.engine(), claim("n"));
     let grant = take(&*holder, &hold).await;
-    let mut line = Vec::new();
+    let mut waiters = Vec::new();
     for _ in 0..CLIENTS {
         let (engine, claim) = (rig.engine(), Claim { may_queue: true, ..claim("n") });
         let answer = engine.claim(&claim, How::Create).await;
         assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
-        line.push((engine, claim));
+        waiters.push((engine, claim));
     }
-    let asked = || -> u64 {
-        let said = rig.server.says("SHOW GLOBAL STATUS LIKE 'Questions'");
-        said[0].rsplit('|').next().unwrap().parse().unwrap()
+    let statements = || -> u64 {
+        let status = rig.server.says("SHOW GLOBAL STATUS LIKE 'Questions'");
+        status[0].rsplit('|').next().unwrap().parse().unwrap()
     };
     tokio::time::sleep(SETTLED).await;
-    let (begin, before) = (Instant::now(), asked());
+    let (begin, before) = (Instant::now(), statements());
     tokio::time::sleep(COUNTED).await;
-    let (asked, took) = (asked() - before, begin.elapsed().as_secs() + 1);
+    let (statements, took) = (statements() - before, begin.elapsed().as_secs() + 1);
     let as_often_as_the_first = CLIENTS * FIRST_PER_SECOND * took;
-    assert!(asked >= COUNTED.as_secs(), "{asked} statements: they are not counted");
-    assert!(asked * 20 < as_often_as_the_first * 13, "{asked} statements in {took} s");
-    for (engine, claim) in &line {
+    assert!(statements >= COUNTED.as_secs(), "{statements} statements: the server does not count them");
+    assert!(statements * 20 < as_often_as_the_first * 13, "{statements} statements in {took} s");
+    for (engine, claim) in &waiters {
         let Claim { id, name, mode, .. } = claim.clone();
         engine.release(&[Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]).await;
     }

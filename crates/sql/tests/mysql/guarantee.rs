@@ -1,9 +1,9 @@
-//! What is promised, by what the server is told to do.
+//! The guarantee, by the settings of the server.
 
 use leasehold_core::{Inspect, Level};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{Rig, USER, as_user, at, claim, finds_taken, free, is_mysql, take, until};
+use crate::rig::{Rig, USER, as_user, assert_taken, at, claim, free, is_mysql, take, until};
 
 async fn level(rig: &Rig) -> (Level, String) {
     let guarantee = rig.engine().guarantee().await.unwrap();
@@ -11,7 +11,7 @@ async fn level(rig: &Rig) -> (Level, String) {
 }
 
 #[tokio::test]
-async fn the_label_follows_what_reaches_the_disk() {
+async fn the_guarantee_follows_durability_settings() {
     let cases: [(&[&str], Level, &str); 6] = [
         (&[], Level::LeaseBounded, "the clock"),
         (&["--innodb-flush-log-at-trx-commit=2"], Level::BestEffort, "innodb_flush_log_at_trx_commit"),
@@ -28,9 +28,9 @@ async fn the_label_follows_what_reaches_the_disk() {
 }
 
 #[tokio::test]
-async fn replicas_that_are_not_waited_for_are_told_of() {
+async fn replicas_lower_the_guarantee() {
     if is_mysql() {
-        return of_mysql_are_told_of_to_who_may_see_them().await;
+        return mysql_replicas_lower_the_guarantee().await;
     }
     let mut rig = Rig::of(MariadbServer::durable(&["--log-bin", "--sync-binlog=1", "--server-id=1"]));
     rig.server.stop();
@@ -41,16 +41,18 @@ async fn replicas_that_are_not_waited_for_are_told_of() {
         "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'root'; START SLAVE",
         rig.server.port()
     ));
-    until("it follows", || rig.server.says("SHOW STATUS LIKE 'Slaves_connected'") == ["Slaves_connected|1"])
-        .await;
+    until("the replica is connected", || {
+        rig.server.says("SHOW STATUS LIKE 'Slaves_connected'") == ["Slaves_connected|1"]
+    })
+    .await;
     let (follows, notes) = level(&rig).await;
     assert_eq!(follows, Level::BestEffort);
-    assert!(notes.contains("they are not waited for"), "{notes}");
+    assert!(notes.contains("commits do not wait for them"), "{notes}");
     rig.server.says(
         "SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'",
     );
     replica.says("SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE");
-    until("it is waited for", || {
+    until("commits wait for the replica", || {
         rig.server.says("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'")
             == ["Rpl_semi_sync_master_clients|1"]
     })
@@ -60,19 +62,19 @@ async fn replicas_that_are_not_waited_for_are_told_of() {
     assert!(notes.contains("up to a time limit"), "{notes}");
 }
 
-/// On MySQL, which logs by default and has no figure for it.
-async fn of_mysql_are_told_of_to_who_may_see_them() {
+/// On MySQL, whose binary log is on by default, and which has no status value for the number of replicas.
+async fn mysql_replicas_lower_the_guarantee() {
     const UNSEEN: &str = "the right PROCESS";
     let rig = Rig::of(MariadbServer::durable(&["--server-id=1"]));
     let replica = MariadbServer::durable(&["--server-id=2", "--read-only=1"]);
     let (alone, notes) = level(&rig).await;
     assert!(alone == Level::LeaseBounded && !notes.contains(UNSEEN), "{notes}");
     rig.server.says(leasehold_sql::mysql::SCHEMA);
-    for said in [USER, leasehold_sql::mysql::GRANTS] {
-        rig.server.says(said);
+    for statement in [USER, leasehold_sql::mysql::GRANTS] {
+        rig.server.says(statement);
     }
     let by_locker = async || at(&as_user(&rig)).guarantee().await.unwrap().to_string();
-    assert!(by_locker().await.contains(UNSEEN), "it does not see them");
+    assert!(by_locker().await.contains(UNSEEN), "the user cannot see connections of replicas");
     rig.server.says("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'");
     replica.says("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'");
     let follow = format!(
@@ -82,25 +84,26 @@ async fn of_mysql_are_told_of_to_who_may_see_them() {
     );
     replica.says(&follow);
     let connected = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
-    until("it follows", || rig.server.says(connected) == ["1"]).await;
+    until("the replica is connected", || rig.server.says(connected) == ["1"]).await;
     let (follows, notes) = level(&rig).await;
-    assert!(follows == Level::BestEffort && notes.contains("they are not waited for"), "{notes}");
-    assert!(by_locker().await.contains(UNSEEN), "it sees no more than before");
+    assert!(follows == Level::BestEffort && notes.contains("commits do not wait for them"), "{notes}");
+    assert!(by_locker().await.contains(UNSEEN), "the user still cannot see connections of replicas");
     replica.says(
         "SET GLOBAL rpl_semi_sync_replica_enabled = 1; STOP REPLICA IO_THREAD; START REPLICA IO_THREAD",
     );
     rig.server.says("SET GLOBAL rpl_semi_sync_source_enabled = 1");
     let waits = "SHOW STATUS LIKE 'Rpl_semi_sync_source_clients'";
-    until("it is waited for", || rig.server.says(waits) == ["Rpl_semi_sync_source_clients|1"]).await;
+    until("commits wait for the replica", || rig.server.says(waits) == ["Rpl_semi_sync_source_clients|1"])
+        .await;
     let (follows, notes) = level(&rig).await;
     assert!(follows == Level::BestEffort && notes.contains("up to a time limit"), "{notes}");
 }
 
-/// A cluster of one: it is known for what it is, and locks.
+/// A cluster of one node is recognised, and can be used for locks.
 #[tokio::test]
-async fn a_cluster_is_told_of() {
+async fn a_cluster_is_noted_in_the_guarantee() {
     if is_mysql() {
-        return a_group_is_told_of().await;
+        return a_group_lowers_the_guarantee().await;
     }
     let rig = Rig::of(MariadbServer::durable(&[
         "--wsrep-on=ON",
@@ -115,15 +118,15 @@ async fn a_cluster_is_told_of() {
     let (one, other) = (rig.engine(), rig.engine());
     let claim = claim("a");
     let grant = take(&*one, &claim).await;
-    finds_taken(&*other, "a").await;
+    assert_taken(&*other, "a").await;
     free(&*one, &claim, &grant).await;
     let (level, notes) = level(&rig).await;
     assert_eq!(level, Level::LeaseBounded);
     assert!(notes.contains("Galera"), "{notes}");
 }
 
-/// MySQL's own: what another member applied is not known here.
-async fn a_group_is_told_of() {
+/// MySQL's group replication: this server does not know what other members have applied.
+async fn a_group_lowers_the_guarantee() {
     let rig = Rig::of(MariadbServer::durable(&[
         "--server-id=1",
         "--gtid-mode=ON",
@@ -135,20 +138,20 @@ async fn a_group_is_told_of() {
         "--loose-group-replication-start-on-boot=OFF",
     ]));
     let here = format!("SET GLOBAL group_replication_local_address = '127.0.0.1:{}'", rig.server.port());
-    for said in [
+    for statement in [
         &here,
         "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'root' FOR CHANNEL 'group_replication_recovery'",
         "SET GLOBAL group_replication_bootstrap_group = ON",
         "START GROUP_REPLICATION",
     ] {
-        rig.server.says(said);
+        rig.server.says(statement);
     }
     let state = "SELECT member_state FROM performance_schema.replication_group_members";
-    until("it is a member", || rig.server.says(state) == ["ONLINE"]).await;
+    until("the server is a member", || rig.server.says(state) == ["ONLINE"]).await;
     let (one, other) = (rig.engine(), rig.engine());
     let claim = claim("a");
     let grant = take(&*one, &claim).await;
-    finds_taken(&*other, "a").await;
+    assert_taken(&*other, "a").await;
     free(&*one, &claim, &grant).await;
     let (level, notes) = level(&rig).await;
     assert!(level == Level::BestEffort && notes.contains("group_replication_group_name"), "{notes}");

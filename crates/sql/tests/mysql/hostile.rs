@@ -1,13 +1,15 @@
-//! A database where others may make functions, triggers and tables, on a server that is set otherwise than usual: nothing of theirs
-//! runs as us, and what we say means what it always means.
+//! A database in which other users may create functions, triggers and tables, on a server with unusual settings: no
+//! code of other users runs with our rights, and our statements keep their meaning.
 
 use leasehold_core::{Engine, Fault, How};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
-use leasehold_testkit::suite;
 
-use crate::rig::{Rig, USER, as_user, at, claim, free, is_mysql, take, tour};
+use crate::{
+    harness::assert_conforms,
+    rig::{Rig, USER, as_user, at, claim, free, is_mysql, take, tour},
+};
 
-/// Every function that our statements call, and how many arguments it has there.
+/// Every function that our statements call, with the number of its arguments.
 const FUNCTIONS: [(&str, usize); 17] = [
     ("cast", 1),
     ("coalesce", 2),
@@ -30,10 +32,10 @@ const FUNCTIONS: [(&str, usize); 17] = [
 
 const FORGET: &str = "DELETE FROM leasehold_claim; DELETE FROM leasehold_lock";
 
-/// Functions of those names, of which each tells that it was called, also by a transaction that is undone.
+/// Creates functions of those names. Each records its calls, even if the transaction is rolled back.
 fn lay_traps(rig: &Rig) {
     if is_mysql() {
-        // Else it takes no function that writes, because its log may be set to statements.
+        // Otherwise the server refuses functions that write, because its binary log may be in statement format.
         rig.server.says("SET GLOBAL log_bin_trust_function_creators = 1");
     }
     rig.server.says("CREATE TABLE sprung (what varchar(64)) ENGINE = MyISAM");
@@ -50,18 +52,17 @@ fn sprung(rig: &Rig) -> Vec<String> {
     rig.server.says("SELECT DISTINCT what FROM sprung")
 }
 
-/// The server's own functions are found before stored ones, but for those whose name does not stand close to the bracket.
+/// The server finds its own functions before stored ones, unless a space precedes the bracket.
 #[test]
 fn no_function_of_others_is_called() {
     let rig = Rig::new();
     lay_traps(&rig);
     for (statement, what) in [("SELECT min (1)", "min"), ("SELECT locks.greatest(1, 2)", "greatest")] {
         rig.server.says(statement);
-        assert_eq!(sprung(&rig), [what], "an incautious statement springs it: {statement}");
+        assert_eq!(sprung(&rig), [what], "this statement springs the trap: {statement}");
         rig.server.says("DELETE FROM sprung");
     }
-    let report = suite::engine(&rig);
-    assert!(report.passed.len() > 80, "{report}");
+    assert_conforms(&rig, 80);
     let engine = rig.engine();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(tour(&engine, &rig.engine()));
@@ -81,9 +82,9 @@ const SETTINGS_OF_MYSQL: &[(&str, &str, &str)] = &[
     ("default_storage_engine", "'MyISAM'", "'InnoDB'"),
 ];
 
-/// Each of them changes what some statement means, or what comes of it, for whoever does not set it himself.
+/// Each setting changes the meaning or the result of some statement, for clients that do not set it themselves.
 #[tokio::test]
-async fn what_the_server_is_set_to_changes_nothing() {
+async fn server_settings_change_nothing() {
     let rig = Rig::new();
     let was = rig.server.says("SELECT @@GLOBAL.sql_mode").remove(0);
     let modes = if is_mysql() { MODES_OF_MYSQL } else { MODES_OF_MARIADB };
@@ -130,17 +131,17 @@ async fn what_the_server_is_set_to_changes_nothing() {
         let held = [take(&*one, &claim("x")).await, take(&*one, &claim("y")).await];
         rig.server.says(&format!("SET GLOBAL {setting} = {usual}"));
         let others = rig.server.says("SELECT name FROM leasehold_lock WHERE name >= 'x'");
-        assert_eq!(others, ["x", "y"], "{setting} = {changed}: others see {held:?}");
+        assert_eq!(others, ["x", "y"], "{setting} = {changed}: others see the holds {held:?}");
         rig.server.says(FORGET);
     }
 }
 
-/// Tables that somebody else made first, or changed, and how each is put right.
+/// Changes by another user, how each is undone, and a part of the message.
 const CHANGED: &[(&str, &str, &str)] = &[
     (
         "ALTER TABLE leasehold_lock ADD colour int NOT NULL",
         "ALTER TABLE leasehold_lock DROP colour",
-        "its column colour is none of leasehold's",
+        "its column colour is not one of leasehold's",
     ),
     (
         "CREATE TRIGGER t BEFORE INSERT ON leasehold_lock FOR EACH ROW SET NEW.token = 1",
@@ -155,87 +156,87 @@ const CHANGED: &[(&str, &str, &str)] = &[
     (
         "RENAME TABLE leasehold_meta TO m; CREATE VIEW leasehold_meta AS SELECT * FROM m",
         "DROP VIEW leasehold_meta; RENAME TABLE m TO leasehold_meta",
-        "leasehold_meta is no table of InnoDB but a view",
+        "leasehold_meta is not a table of InnoDB but a view",
     ),
     (
         "RENAME TABLE leasehold_lock TO l; CREATE VIEW leasehold_lock AS SELECT * FROM l",
         "DROP VIEW leasehold_lock; RENAME TABLE l TO leasehold_lock",
-        "leasehold_lock is no table of InnoDB but a view",
+        "leasehold_lock is not a table of InnoDB but a view",
     ),
     (
         "ALTER TABLE leasehold_lock ENGINE = MyISAM",
         "ALTER TABLE leasehold_lock ENGINE = InnoDB",
-        "leasehold_lock is no table of InnoDB but a base table of MyISAM",
+        "leasehold_lock is not a table of InnoDB but a base table of MyISAM",
     ),
     (
         "RENAME TABLE leasehold_claim TO c",
         "RENAME TABLE c TO leasehold_claim",
-        "its table leasehold_claim is not there",
+        "its table leasehold_claim does not exist",
     ),
     (
         "ALTER TABLE leasehold_lock MODIFY since bigint unsigned NOT NULL DEFAULT 0",
         "ALTER TABLE leasehold_lock MODIFY since bigint NOT NULL DEFAULT 0",
-        "its column since is to be bigint and is bigint",
+        "its column since must be bigint but is bigint",
     ),
     (
         "ALTER TABLE leasehold_claim MODIFY name varchar(512) NOT NULL",
         "ALTER TABLE leasehold_claim MODIFY name varbinary(512) NOT NULL",
-        "its column name is to be varbinary(512) and is varchar(512)",
+        "its column name must be varbinary(512) but is varchar(512)",
     ),
     (
         "ALTER TABLE leasehold_lock DROP stamp",
         "ALTER TABLE leasehold_lock ADD stamp bigint NOT NULL DEFAULT 0",
-        "its column stamp is to be bigint and is not there",
+        "its column stamp must be bigint but is missing",
     ),
     (
         "ALTER TABLE leasehold_lock DROP tokens, ADD tokens int AS (1) VIRTUAL",
         "ALTER TABLE leasehold_lock DROP tokens, ADD tokens int NOT NULL DEFAULT 0 AFTER holder",
-        "its column tokens is to be int and is int",
+        "its column tokens must be int but is int",
     ),
     (
         "ALTER TABLE leasehold_lock DROP PRIMARY KEY",
         "ALTER TABLE leasehold_lock ADD PRIMARY KEY (name)",
-        "its unique keys are to be (name) and are none",
+        "its unique keys must be (name) but are none",
     ),
     (
         "ALTER TABLE leasehold_lock DROP PRIMARY KEY, ADD PRIMARY KEY (name(4))",
         "ALTER TABLE leasehold_lock DROP PRIMARY KEY, ADD PRIMARY KEY (name)",
-        "its unique keys are to be (name) and are (name(4))",
+        "its unique keys must be (name) but are (name(4))",
     ),
     (
         "ALTER TABLE leasehold_claim ADD UNIQUE (place)",
         "ALTER TABLE leasehold_claim DROP KEY place",
-        "its unique keys are to be (name, id) and are (name, id), (place)",
+        "its unique keys must be (name, id) but are (name, id), (place)",
     ),
 ];
 
 const CHANGED_ON_MARIADB: &[(&str, &str, &str)] = &[(
     "ALTER TABLE leasehold_claim ADD SYSTEM VERSIONING",
     "ALTER TABLE leasehold_claim DROP SYSTEM VERSIONING",
-    "leasehold_claim is no table of InnoDB but a system versioned",
+    "leasehold_claim is not a table of InnoDB but a system versioned",
 )];
 const CHANGED_ON_MYSQL: &[(&str, &str, &str)] = &[
     (
         "ALTER TABLE leasehold_lock ADD colour int NOT NULL DEFAULT 0 INVISIBLE",
         "ALTER TABLE leasehold_lock DROP colour",
-        "its column colour is none of leasehold's",
+        "its column colour is not one of leasehold's",
     ),
     (
         "ALTER TABLE leasehold_lock ADD UNIQUE odd ((token + 1))",
         "ALTER TABLE leasehold_lock DROP KEY odd",
-        "its unique keys are to be (name) and are (name), (an expression)",
+        "its unique keys must be (name) but are (name), (an expression)",
     ),
 ];
 
 #[tokio::test]
-async fn what_would_change_what_we_say_is_refused() {
+async fn altered_tables_are_refused() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     let more = if is_mysql() { CHANGED_ON_MYSQL } else { CHANGED_ON_MARIADB };
-    for &(make, undo, said) in CHANGED.iter().chain(more) {
+    for &(make, undo, message) in CHANGED.iter().chain(more) {
         rig.server.says(make);
         let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
-        assert!(error.fault == Fault::Misconfigured && error.message.contains(said), "{make}: {error:?}");
+        assert!(error.fault == Fault::Misconfigured && error.message.contains(message), "{make}: {error:?}");
         rig.server.says(undo);
         let engine = rig.engine();
         let claim = claim("a");
@@ -244,9 +245,9 @@ async fn what_would_change_what_we_say_is_refused() {
     }
 }
 
-/// Tables that are there before we come are not made, and not read, if reading them would run what somebody wrote.
+/// Existing tables are not read if that would execute code of another user.
 #[tokio::test]
-async fn a_view_is_not_even_read() {
+async fn a_view_is_not_read() {
     let rig = Rig::new();
     lay_traps(&rig);
     rig.server.says(SCHEMA);
@@ -255,17 +256,17 @@ async fn a_view_is_not_even_read() {
          SELECT one, version + locks.left(1, 1) - 1 AS version, lineage FROM m",
     );
     rig.server.says("SELECT version FROM leasehold_meta");
-    assert_eq!(sprung(&rig), ["left"], "whoever reads it calls the function");
+    assert_eq!(sprung(&rig), ["left"], "reading the view calls the function");
     rig.server.says("DELETE FROM sprung");
     let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("view"), "{error:?}");
     assert_eq!(sprung(&rig), [""; 0]);
 }
 
-/// Also by who has the least rights: MariaDB shows triggers to whoever may write the table. MySQL shows them to who may make some,
-/// and the page says what that means.
+/// MariaDB shows triggers to users who may write the table. MySQL shows them only to users who may create triggers; the
+/// page explains the consequence.
 #[tokio::test]
-async fn a_trigger_is_seen_by_who_may_only_lock() {
+async fn a_user_with_minimal_rights_sees_a_trigger() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(USER);

@@ -1,4 +1,4 @@
-//! Servers that send what no MySQL sends: the client survives, and goes on with the next server.
+//! Servers that send malformed messages: the client survives, and continues with the next server.
 
 use std::io;
 
@@ -13,12 +13,12 @@ pub(crate) fn packet(number: u8, body: &[u8]) -> Vec<u8> {
     [&length[..3], &[number], body].concat()
 }
 
-/// The first packet of a server of version 8, with the flags of which the driver needs some.
+/// The first packet of a server of version 8, with the flags that the driver needs.
 fn greeting() -> Vec<u8> {
     greeting_by("mysql_native_password")
 }
 
-/// The same, of one whose users log in that way.
+/// The same, with this login plugin.
 pub(crate) fn greeting_by(login: &str) -> Vec<u8> {
     let flags: u32 = 0x0001 | 0x0008 | 0x0200 | 0x2000 | 0x8000 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 24;
     let [low, high] = [flags & 0xffff, flags >> 16].map(|half| (half as u16).to_le_bytes());
@@ -34,7 +34,7 @@ pub(crate) fn greeting_by(login: &str) -> Vec<u8> {
     packet(0, &body.concat())
 }
 
-/// Lets anybody in, and answers every request with these packets.
+/// Accepts every login, and answers every request with these packets.
 fn lets_in(talk: &mut Talk, answer: &[u8]) -> io::Result<()> {
     talk.say(&greeting())?;
     talk.hear()?;
@@ -45,9 +45,9 @@ fn lets_in(talk: &mut Talk, answer: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// R24: the driver reserves room for as many columns as the server says, and panics where no address is as large.
+/// R24: the driver allocates room for as many columns as the server announces, and panics at an impossible number.
 #[test]
-fn an_answer_that_the_driver_panics_at_is_an_error_and_the_client_goes_on() {
+fn a_panic_of_the_driver_is_an_error() {
     let rig = Rig::new();
     let column = packet(2, b"\x03def\0\0\0\x01c\0\x0c\x2d\0\xff\0\0\0\xfd\0\0\0\0\0");
     for (what, answer) in [

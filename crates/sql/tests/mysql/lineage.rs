@@ -5,9 +5,9 @@ use leasehold_testkit::server::MariadbServer;
 
 use crate::rig::{Rig, claim, hold, renewed, take};
 
-/// F60: the copy on a replica may be older than what its primary granted.
+/// F60: the copy on a replica may lack grants of its primary.
 #[tokio::test]
-async fn a_hold_is_lost_on_a_promoted_copy_and_kept_on_the_same_server() {
+async fn a_hold_is_lost_on_a_promoted_copy_but_not_on_a_moved_server() {
     let mut rig = Rig::of(MariadbServer::start(&["--server-id=1"]));
     let engine = rig.proxied();
     let claim = claim("a");
@@ -16,8 +16,8 @@ async fn a_hold_is_lost_on_a_promoted_copy_and_kept_on_the_same_server() {
     let moved = rig.server.copy(&["--server-id=1"]);
     let promoted = rig.server.copy(&["--server-id=2"]);
     rig.proxy.point_to(moved.port());
-    let kept = renewed(&*engine, &hold(&claim, &grant)).await;
-    assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
+    let extended = renewed(&*engine, &hold(&claim, &grant)).await;
+    assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
     rig.proxy.lose();
     rig.proxy.point_to(promoted.port());
     let lost = renewed(&*engine, &hold(&claim, &grant)).await;

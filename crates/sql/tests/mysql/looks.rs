@@ -5,7 +5,7 @@ use leasehold_core::{Engine, Fault, How, Inspect, Level, Name};
 use crate::rig::{Rig, USER, as_user, at, claim, is_mysql, take};
 
 #[tokio::test]
-async fn a_look_makes_no_tables() {
+async fn a_look_creates_no_tables() {
     let rig = Rig::new();
     let looks = rig.engine();
     let name = Name::new("a").unwrap();
@@ -15,7 +15,7 @@ async fn a_look_makes_no_tables() {
         looks.guarantee().await.unwrap();
         assert_eq!(rig.server.says("SHOW TABLES"), [""; 0]);
     }
-    // Once somebody made them, it sees what is in them, and makes them itself when it locks.
+    // Once the tables exist, it shows their rows. A claim creates them.
     take(&*rig.engine(), &claim("a")).await;
     assert_eq!(looks.show(&name).await.unwrap().holders.len(), 1);
     rig.server.says("DROP TABLE leasehold_meta, leasehold_lock, leasehold_claim");
@@ -25,9 +25,9 @@ async fn a_look_makes_no_tables() {
     assert_eq!(other.list("").await.unwrap().len(), 1);
 }
 
-/// Who may not see the tables is not told that names are free.
+/// A user without rights to the tables gets an error, not the answer that names are free.
 #[tokio::test]
-async fn a_look_without_the_right_to_it_is_denied() {
+async fn a_look_without_rights_is_denied() {
     let rig = Rig::new();
     take(&*rig.engine(), &claim("a")).await;
     rig.server.says(USER);
@@ -38,13 +38,13 @@ async fn a_look_without_the_right_to_it_is_denied() {
     assert_eq!(looks.claim(&claim("a"), How::Create).await.unwrap_err().fault, Fault::Denied);
 }
 
-/// What docs/engines/mysql.md gives to who only looks.
+/// The rights that docs/engines/mysql.md gives to a user who only looks.
 const VIEWER: &str = "GRANT SELECT ON leasehold_meta TO locker@'%'; GRANT SELECT ON leasehold_lock TO locker@'%'; \
     GRANT SELECT ON leasehold_claim TO locker@'%'";
 
-/// It does so at a replica, too, which refuses claims, whoever looked before.
+/// A replica shows holds, too, and refuses claims, also on a connection that was used for a look before.
 #[tokio::test]
-async fn who_may_only_read_sees_what_is_held_also_where_nobody_may_write() {
+async fn a_read_only_user_sees_holds_also_on_a_replica() {
     let rig = Rig::new();
     let held = claim("a");
     let grant = take(&*rig.engine(), &held).await;
@@ -59,7 +59,7 @@ async fn who_may_only_read_sees_what_is_held_also_where_nobody_may_write() {
     for looks in [at(&as_user(&rig)), rig.engine()] {
         for _ in 0..2 {
             let view = looks.show(&held.name).await.unwrap();
-            // It may be behind: its numbers are of no lineage.
+            // A replica may be behind: its tokens have no lineage.
             assert_eq!((view.holders[0].token, view.lineage), (Some(grant.token.number), None));
             assert_eq!(looks.list("").await.unwrap().len(), 1);
             let promised = looks.guarantee().await.unwrap();

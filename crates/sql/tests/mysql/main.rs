@@ -1,5 +1,5 @@
-//! The MySQL engine against real servers: MariaDB's, or those of a MySQL that `LEASEHOLD_TEST_SYSTEM` leads to. What one of them has
-//! and the other has not, [`rig::is_mysql`] tells apart.
+//! The MySQL engine against real servers: MariaDB, or the MySQL that `LEASEHOLD_TEST_SYSTEM` names. Tests that differ
+//! between the two ask [`rig::is_mysql`].
 
 #![cfg(feature = "mysql")]
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
@@ -13,6 +13,8 @@ mod encrypted;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
 mod guarantee;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod hostile;
 mod liar;
 mod lineage;

@@ -1,12 +1,12 @@
-//! Names that many a column takes for one.
+//! Names that many column types treat as equal.
 
 use leasehold_core::Inspect;
 
 use crate::rig::{Rig, claim, free, take};
 
-/// F62: in case, in padding, in accents, in how an accent is written, in width, and at the very end of what fits.
+/// F62: names that differ in case, padding, accents, Unicode normalisation, width, or only in their last byte.
 #[tokio::test]
-async fn names_that_only_look_alike_never_meet() {
+async fn similar_names_are_different_locks() {
     let rig = Rig::new();
     let (one, other) = (rig.engine(), rig.engine());
     let long = |end: &str| format!("{}{end}", "x".repeat(512 - end.len()));
@@ -59,9 +59,9 @@ async fn names_that_only_look_alike_never_meet() {
     assert_eq!(rig.left(), Vec::<String>::new());
 }
 
-/// What a claim says of itself goes into rows as it is.
+/// The owner of a claim is stored unchanged.
 #[tokio::test]
-async fn nothing_that_is_given_is_taken_for_a_statement() {
+async fn values_are_not_executed_as_sql() {
     let rig = Rig::new();
     let engine = rig.engine();
     for odd in ["'; DROP TABLE leasehold_lock; --", "\\", "\\'", ":now", "\u{1f512} :name", "", "a\u{308}  "]

@@ -1,4 +1,4 @@
-//! The server answers as the memory engine does.
+//! The server gives the same answers as the memory engine.
 
 use leasehold_testkit::oracle::{Granting, answers_alike};
 

@@ -1,4 +1,4 @@
-//! Servers that restart, die, or say nothing; connections that are killed or half gone.
+//! Servers that restart, die, or stay silent; connections that are killed or half open.
 
 use std::{
     sync::{
@@ -17,13 +17,13 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    rig::{PATIENCE, Rig, claim, finds_taken, free, hold, renewed, take},
+    rig::{PATIENCE, Rig, assert_taken, claim, free, hold, renewed, take},
     until::until,
 };
 
-/// A panic of who looks whether claims in line were granted, which nobody else does.
+/// The task that polls for grants panics. No other task polls.
 #[test]
-fn a_maintenance_that_died_is_begun_anew() {
+fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_sql::maintenance::run");
     let url = format!("//root@127.0.0.1:{}/locks", rig.server.port());
@@ -31,10 +31,10 @@ fn a_maintenance_that_died_is_begun_anew() {
     let holds = Locks::builder(rig.engine()).build();
     let guard = holds.mutex("a").blocking().acquire_within(PATIENCE).unwrap();
     let waiting = std::thread::spawn(move || waits.mutex("a").blocking().acquire_within(PATIENCE));
-    until("it waits", || holds.show_blocking("a").is_ok_and(|view| view.waiters.len() == 1));
+    until("the claim waits", || holds.show_blocking("a").is_ok_and(|view| view.waiters.len() == 1));
     clock.arm();
     until("the maintenance task dies", || clock.has_panicked());
-    until("it looks again", || clock.is_asked_again());
+    until("the task polls again", || clock.is_asked_again());
     guard.release_blocking().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
@@ -58,9 +58,9 @@ async fn a_hold_outlives_its_connections() {
         rig.server.says(&format!("KILL {thread}"));
     }
     for (claim, grant) in &held {
-        let kept = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
-        finds_taken(&*other, claim.name.as_str()).await;
+        let extended = renewed(&*one, &hold(claim, grant)).await;
+        assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
+        assert_taken(&*other, claim.name.as_str()).await;
         free(&*one, claim, grant).await;
     }
     assert_eq!(rig.left(), Vec::<String>::new());
@@ -84,19 +84,19 @@ async fn a_hold_outlives_a_restart() {
     rig.server.restart();
     one.ping().await.unwrap();
     for (claim, grant) in &held {
-        let kept = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
-        finds_taken(&*other, claim.name.as_str()).await;
+        let extended = renewed(&*one, &hold(claim, grant)).await;
+        assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
+        assert_taken(&*other, claim.name.as_str()).await;
         free(&*one, claim, grant).await;
     }
 }
 
-/// What was granted before a server died is there when it is back, and so are all tokens.
+/// After a crash of the server all acknowledged grants and tokens are still there.
 #[tokio::test]
-async fn a_server_that_is_killed_forgets_nothing_that_it_said() {
+async fn a_killed_server_keeps_all_acknowledged_grants() {
     let mut rig = Rig::of(MariadbServer::durable(&[]));
     let one = rig.engine();
-    // The tables are there.
+    // Creates the tables.
     take(&*one, &claim("first")).await;
     let killed = Arc::new(AtomicBool::new(false));
     let mut tasks = tokio::task::JoinSet::new();
@@ -109,7 +109,7 @@ async fn a_server_that_is_killed_forgets_nothing_that_it_said() {
                 let claim = Claim { mode, ..claim(&format!("{task}-{number}")) };
                 match engine.claim(&claim, How::Create).await {
                     Ok(leasehold_core::Answer::Held(grant)) => held.push((claim, grant)),
-                    // A busy machine keeps it from its server.
+                    // On a busy machine the server may not answer in time.
                     Err(error) if error.fault == Fault::Retry && !killed.load(Ordering::Relaxed) => {}
                     _ => break,
                 }
@@ -117,7 +117,7 @@ async fn a_server_that_is_killed_forgets_nothing_that_it_said() {
             held
         });
     }
-    crate::rig::until("some are held", || {
+    crate::rig::until("some locks are held", || {
         rig.server.says("SHOW TABLES").len() == 3
             && rig.server.says("SELECT COUNT(*) > 100 FROM leasehold_lock") == ["1"]
     })
@@ -128,12 +128,12 @@ async fn a_server_that_is_killed_forgets_nothing_that_it_said() {
     assert!(held.len() >= 50, "{}", held.len());
     rig.server.restart();
     for (claim, grant) in &held {
-        let kept = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(kept, Renewed::Kept { .. }), "{}: {kept:?}", claim.name);
+        let extended = renewed(&*one, &hold(claim, grant)).await;
+        assert!(matches!(extended, Renewed::Kept { .. }), "{}: {extended:?}", claim.name);
     }
 }
 
-/// I12: what hears nothing on its connections says so in time, and what is asked afterwards is answered.
+/// I12: a request on a dead connection fails in time, and later requests are answered.
 #[tokio::test]
 async fn a_half_open_connection_ends_in_time() {
     let rig = Rig::new();
@@ -145,16 +145,16 @@ async fn a_half_open_connection_ends_in_time() {
         proxy.hold_answers();
         let watch = Stopwatch::start();
         let error = engine.claim(&Claim { mode, ..claim(name) }, How::Create).await.unwrap_err();
-        watch.assert_within(Duration::from_secs(6), "what hears nothing says so");
+        watch.assert_within(Duration::from_secs(6), "the request fails in time");
         assert!(matches!(error.fault, Fault::Unknown | Fault::Retry), "{error:?}");
         free(&*engine, &before, &grant).await;
     };
     tokio::join!(ends(Mode::Exclusive, "a"), ends(Mode::Shared, "b"));
 }
 
-/// The same where nothing was said for a while: the next connection is asked, and the request is still in time.
+/// A dead connection that was idle for a while is detected by a ping, and the request uses another one, still in time.
 #[tokio::test]
-async fn a_connection_that_was_silent_is_asked_first() {
+async fn a_silent_connection_is_pinged_before_use() {
     let rig = Rig::new();
     let engine = rig.proxied();
     let before = claim("before");
@@ -167,9 +167,9 @@ async fn a_connection_that_was_silent_is_asked_first() {
     free(&*engine, &before, &grant).await;
 }
 
-/// Who stops in the midst of a transaction keeps the rest waiting for a bounded time only.
+/// A client that stops in the middle of a transaction delays the others for a bounded time only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_stops_halfway_is_given_up() {
+async fn a_client_stopped_in_a_transaction_is_rolled_back() {
     let rig = Rig::new();
     let (one, other) = (rig.proxied(), rig.engine());
     let shared = || Claim { mode: Mode::Shared, ..claim("a") };
@@ -177,7 +177,7 @@ async fn a_client_that_stops_halfway_is_given_up() {
     take(&*one, &shared()).await;
     rig.proxy.hold_answers();
     let halfway = tokio::spawn(async move { one.claim(&shared(), How::Create).await.map(drop) });
-    crate::rig::until("it has the row", || {
+    crate::rig::until("the transaction has locked the row", || {
         rig.server.says("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_locked > 0")
             != ["0"]
     })
@@ -190,11 +190,11 @@ async fn a_client_that_stops_halfway_is_given_up() {
     while let Err(error) = other.claim(&Claim { mode: Mode::Shared, ..claim("a") }, How::Create).await {
         assert!(Instant::now() < limit, "{error:?}");
     }
-    watch.assert_within(Duration::from_secs(10), "the rest go on");
+    watch.assert_within(Duration::from_secs(10), "the other clients continue");
     let error = halfway.await.unwrap().unwrap_err();
-    // A busy machine may not hear in time that the server has ended the transaction.
+    // A busy machine may not receive in time that the server has ended the transaction.
     assert!(
         matches!(error.fault, Fault::Retry | Fault::Unknown),
-        "nothing was to be committed yet: {error:?}"
+        "nothing could be committed yet: {error:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! Who is told the password: R27.
+//! To which servers the password is sent: R27.
 
 use std::{
     io,
@@ -28,47 +28,55 @@ fn preferred() -> Encryption {
     Encryption::Preferred(Tls::system().verify(Verify::Nothing))
 }
 
-/// One without TLS that asks everybody for the whole password.
-fn asking(talk: &mut Talk, heard: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+/// A server without TLS that asks every client for the whole password.
+fn ask_for_password(talk: &mut Talk, sender: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
     talk.say(&greeting_by("caching_sha2_password"))?;
-    // A client that wants TLS hangs up here.
+    // A client that wants TLS closes the connection here.
     let head = talk.hear_exactly(4)?;
     talk.hear_exactly(usize::from(head[0]))?;
     talk.say(&packet(2, &[1, 4]))?;
-    let told = talk.hear_out()?;
-    heard.send(told).map_err(io::Error::other)
+    let received = talk.hear_out()?;
+    sender.send(received).map_err(io::Error::other)
 }
 
-/// What a server at this address is told, and the error.
-fn told(host: IpAddr, encryption: Encryption, limit: Duration) -> (Vec<u8>, leasehold_core::Error) {
-    let (heard, hears) = mpsc::channel();
-    let liar = Liar::at(host, move |talk| asking(talk, &heard));
+/// What such a server at this address receives, and the error of the client.
+fn connect_to_asking_server(
+    host: IpAddr,
+    encryption: Encryption,
+    limit: Duration,
+) -> (Vec<u8>, leasehold_core::Error) {
+    let (sender, receiver) = mpsc::channel();
+    let liar = Liar::at(host, move |talk| ask_for_password(talk, &sender));
     let locks = locks(host, liar.port(), encryption);
     let error = locks.mutex("a").blocking().acquire_within(limit).unwrap_err();
-    // A client that waits for the key hangs up when it is dropped.
+    // A client that waits for the key closes the connection when it is dropped.
     drop(locks);
-    (hears.recv_timeout(PATIENCE).unwrap(), error)
+    (receiver.recv_timeout(PATIENCE).unwrap(), error)
 }
 
 #[test]
-fn a_server_on_another_machine_without_tls_is_not_asked_for_its_key() {
+fn a_remote_server_without_tls_is_not_asked_for_its_key() {
     for encryption in [Encryption::Off, preferred()] {
-        let (told, error) = told(outer_address(), encryption, PATIENCE);
-        assert_eq!(told, b"", "{error}");
-        let said = error.to_string();
-        assert!(error.is_misconfigured() && said.contains("ssl-mode") && !said.contains("hunter2"), "{said}");
+        let (received, error) = connect_to_asking_server(outer_address(), encryption, PATIENCE);
+        assert_eq!(received, b"", "{error}");
+        let message = error.to_string();
+        assert!(
+            error.is_misconfigured() && message.contains("ssl-mode") && !message.contains("hunter2"),
+            "{message}"
+        );
     }
 }
 
-/// Nobody is between there.
+/// No other machine can listen on that connection.
 #[test]
-fn a_server_on_this_machine_is_asked_for_its_key() {
-    let (told, _) = told(Ipv4Addr::LOCALHOST.into(), Encryption::Off, Duration::from_millis(100));
-    assert_eq!(told, packet(3, &[2]));
+fn a_local_server_is_asked_for_its_key() {
+    let (received, _) =
+        connect_to_asking_server(Ipv4Addr::LOCALHOST.into(), Encryption::Off, Duration::from_millis(100));
+    assert_eq!(received, packet(3, &[2]));
 }
 
-/// One that asks for the password by a plugin, when it has heard the login.
-fn asking_by(plugin: &str, talk: &mut Talk) -> io::Result<()> {
+/// A server that asks for the password by a plugin once it has received the login.
+fn ask_by_plugin(plugin: &str, talk: &mut Talk) -> io::Result<()> {
     talk.say(&greeting_by("mysql_native_password"))?;
     let head = talk.hear_exactly(4)?;
     talk.hear_exactly(usize::from(head[0]))?;
@@ -76,15 +84,18 @@ fn asking_by(plugin: &str, talk: &mut Talk) -> io::Result<()> {
     talk.hear_out().map(drop)
 }
 
-/// No better the next time, so it is not waited for.
+/// A retry would not help, so the claim fails at once.
 #[test]
-fn a_way_to_ask_for_the_password_that_is_not_known_is_named() {
+fn an_unknown_password_plugin_is_named() {
     for plugin in ["mysql_clear_password", "mysql_old_password", "dialog"] {
-        let liar = Liar::at(Ipv4Addr::LOCALHOST.into(), move |talk| asking_by(plugin, talk));
+        let liar = Liar::at(Ipv4Addr::LOCALHOST.into(), move |talk| ask_by_plugin(plugin, talk));
         let locks = locks(Ipv4Addr::LOCALHOST.into(), liar.port(), Encryption::Off);
         let error = locks.mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
-        let said = error.to_string();
-        assert!(error.is_misconfigured() && said.contains(plugin) && !said.contains("hunter2"), "{said}");
+        let message = error.to_string();
+        assert!(
+            error.is_misconfigured() && message.contains(plugin) && !message.contains("hunter2"),
+            "{message}"
+        );
     }
 }
 
@@ -94,13 +105,13 @@ fn user(server: &MariadbServer) {
 }
 
 #[test]
-fn a_server_on_another_machine_that_keeps_the_password_to_itself_is_used() {
+fn a_remote_server_that_does_not_ask_for_the_password_is_used() {
     let server = MariadbServer::unencrypted(&["--bind-address=*"]);
     user(&server);
     if is_mysql() {
-        // It wants all of the password once, and remembers it then.
-        let told = locks(outer_address(), server.port(), Encryption::Off).mutex("a").blocking().acquire();
-        assert!(told.unwrap_err().to_string().contains("ssl-mode"), "nobody is told");
+        // MySQL asks for the whole password once, and then caches its hash.
+        let refused = locks(outer_address(), server.port(), Encryption::Off).mutex("a").blocking().acquire();
+        assert!(refused.unwrap_err().to_string().contains("ssl-mode"), "the password is not sent");
         let near = locks(Ipv4Addr::LOCALHOST.into(), server.port(), Encryption::Off);
         near.mutex("a").blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
     }
@@ -113,7 +124,7 @@ fn a_server_on_another_machine_that_keeps_the_password_to_itself_is_used() {
 }
 
 #[test]
-fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
+fn a_tls_server_is_used_as_the_mode_says() {
     let server = MariadbServer::encrypted();
     user(&server);
     let tls = |verify| Tls::system().roots(server.certificate("ca.pem")).verify(verify);
@@ -121,7 +132,7 @@ fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
     for encryption in [
         preferred(),
         Encryption::Required(Tls::system().verify(Verify::Nothing)),
-        // The certificate is of another name.
+        // The certificate has another name.
         Encryption::Required(tls(Verify::Authority)),
     ] {
         at(encryption).mutex("a").blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();

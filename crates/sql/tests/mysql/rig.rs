@@ -25,17 +25,17 @@ pub(crate) fn is_mysql() -> bool {
     Brand::found() == Brand::Mysql
 }
 
-/// Makes a user without rights.
+/// Creates a user without rights.
 pub(crate) const USER: &str = "CREATE USER locker@'%' IDENTIFIED BY 'p@ss/word'";
 
-/// Where this user finds the server.
+/// The URL of the server for this user.
 pub(crate) fn as_user(rig: &Rig) -> String {
     format!("//locker:p%40ss%2Fword@127.0.0.1:{}/locks", rig.server.port())
 }
 
 pub(crate) struct Rig {
     pub(crate) server: MariadbServer,
-    /// Through which the clients of the suite come, so that they can be cut off.
+    /// The clients of the conformance suite connect through it, so that they can be cut off.
     pub(crate) proxy: Proxy,
 }
 
@@ -52,7 +52,7 @@ impl Rig {
         self.through(self.server.port())
     }
 
-    /// A client that comes through the proxy.
+    /// A client that connects through the proxy.
     pub(crate) fn proxied(&self) -> Arc<SqlEngine> {
         self.through(self.proxy.port())
     }
@@ -61,7 +61,7 @@ impl Rig {
         at(&format!("//root@127.0.0.1:{port}/locks"))
     }
 
-    /// All rows that say something.
+    /// All rows that carry information.
     pub(crate) fn left(&self) -> Vec<String> {
         self.server.says(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
@@ -74,7 +74,7 @@ pub(crate) fn at(url: &str) -> Arc<SqlEngine> {
     Arc::new(engine(Config::from_url(url).unwrap(), &Env::system()))
 }
 
-/// An exclusive claim that takes no place in line and lasts longer than any test.
+/// An exclusive claim that does not queue and lasts longer than any test.
 pub(crate) fn claim(name: &str) -> Claim {
     Claim { may_queue: false, owner: "tester".into(), ..claims::exclusive(name, Duration::from_secs(600)) }
 }
@@ -84,14 +84,14 @@ pub(crate) async fn take(engine: &dyn Engine, claim: &Claim) -> Grant {
     loop {
         match engine.claim(claim, How::Create).await {
             Ok(Answer::Held(grant)) => return grant,
-            // A busy machine keeps it from its server: nothing was asked.
+            // On a busy machine the server may not answer in time; the claim was not sent.
             Err(error) if error.fault == Fault::Retry && Instant::now() < limit => {}
             other => panic!("{}: {other:?}", claim.name),
         }
     }
 }
 
-pub(crate) async fn finds_taken(engine: &dyn Engine, name: &str) {
+pub(crate) async fn assert_taken(engine: &dyn Engine, name: &str) {
     let answer = engine.claim(&claim(name), How::Create).await;
     assert!(matches!(answer, Ok(Answer::Taken(_))), "{name}: {answer:?}");
 }
@@ -100,13 +100,13 @@ pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id: claim.id, name: claim.name.clone(), mode: claim.mode, token: grant.token, ttl: claim.ttl }
 }
 
-/// What becomes of a hold, once that is told.
+/// The result of a renewal, as soon as it is certain.
 pub(crate) async fn renewed(engine: &dyn Engine, hold: &Hold) -> Renewed {
     let limit = Instant::now() + PATIENCE;
     loop {
         match engine.renew(std::slice::from_ref(hold)).await.remove(0) {
             Renewed::Unknown(error) => assert!(Instant::now() < limit, "{error:?}"),
-            told => return told,
+            answer => return answer,
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -119,7 +119,7 @@ pub(crate) async fn free(engine: &dyn Engine, claim: &Claim, grant: &Grant) {
     assert!(matches!(released, Released::Freed), "{}: {released:?}", claim.name);
 }
 
-/// Everything that is said to a server, but what is said by many at once.
+/// Uses every statement, except those about many names.
 pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
     for _ in 0..2 {
         let again = claim("again");
@@ -144,9 +144,9 @@ pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
     one.guarantee().await.unwrap();
 }
 
-/// What a waiting claim is granted, as its client hears.
+/// The grant of a waiting claim, from the notifications to its client.
 pub(crate) async fn granted(engine: &SqlEngine, claim: ClaimId) -> Grant {
-    let heard = async {
+    let notified = async {
         loop {
             for notification in engine.notifications().await {
                 if let Notification::Granted { id, grant, .. } = notification
@@ -157,7 +157,7 @@ pub(crate) async fn granted(engine: &SqlEngine, claim: ClaimId) -> Grant {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, heard).await.unwrap()
+    tokio::time::timeout(PATIENCE, notified).await.unwrap()
 }
 
 /// Waits until `done`, for an event that is certain to come.

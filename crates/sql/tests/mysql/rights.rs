@@ -1,4 +1,4 @@
-//! Users with few rights, tables of others, servers that are only read.
+//! Users with few rights, foreign tables, read-only servers.
 
 use leasehold_core::{Engine, Fault, How, Inspect};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
@@ -6,36 +6,36 @@ use leasehold_testkit::server::MariadbServer;
 
 use crate::rig::{Rig, USER, as_user, at, claim, is_mysql, take, tour};
 
-/// An error when nothing could be asked.
+/// The error of a claim that is refused.
 async fn refusal(engine: &dyn Engine) -> leasehold_core::EngineError {
     engine.claim(&claim("a"), How::Create).await.unwrap_err()
 }
 
 #[tokio::test]
-async fn the_rights_that_the_file_gives_are_enough() {
+async fn the_rights_of_the_grants_file_suffice() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(USER);
     rig.server.says(GRANTS);
     let one = at(&as_user(&rig));
     tour(&one, &at(&as_user(&rig))).await;
-    // Old rows are swept, too.
+    // Old rows are deleted, too.
     rig.server.says("INSERT INTO leasehold_lock (name, token) VALUES ('old', 1)");
-    crate::rig::until("it is swept", || {
+    crate::rig::until("the row is deleted", || {
         rig.server.says("SELECT COUNT(*) FROM leasehold_lock WHERE name = 'old'") == ["0"]
     })
     .await;
 }
 
 #[tokio::test]
-async fn who_may_not_make_the_tables_is_told_what_to_run() {
+async fn missing_create_rights_are_reported_with_the_remedy() {
     let rig = Rig::new();
     rig.server.says(USER);
     rig.server.says("GRANT SELECT ON locks.* TO locker@'%'");
     let error = refusal(&*at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert!(error.message.contains("leasehold schema"), "{error:?}");
-    // And who may not even see that they are not there.
+    // A user who may not even see whether the tables exist.
     rig.server.says("REVOKE SELECT ON locks.* FROM locker@'%'; GRANT CREATE VIEW ON locks.* TO locker@'%'");
     let error = refusal(&*at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
@@ -43,7 +43,7 @@ async fn who_may_not_make_the_tables_is_told_what_to_run() {
 }
 
 #[tokio::test]
-async fn a_password_that_is_wrong_is_denied_and_not_shown() {
+async fn a_wrong_password_is_denied_and_not_shown() {
     let rig = Rig::new();
     rig.server.says(USER);
     let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
@@ -52,9 +52,9 @@ async fn a_password_that_is_wrong_is_denied_and_not_shown() {
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
 
-/// What MariaDB advises in place of passwords that are hashed once, and what MySQL has in their place.
+/// The login plugins that MariaDB and MySQL recommend instead of `mysql_native_password`.
 #[tokio::test]
-async fn a_user_may_prove_itself_by_what_the_server_advises() {
+async fn recommended_login_plugins_work() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     if is_mysql() {
@@ -72,7 +72,7 @@ async fn a_user_may_prove_itself_by_what_the_server_advises() {
 }
 
 #[tokio::test]
-async fn tables_of_others_are_refused() {
+async fn foreign_tables_are_refused() {
     let rig = Rig::new();
     rig.server.says("CREATE TABLE leasehold_meta (x int)");
     let error = refusal(&*rig.engine()).await;
@@ -89,9 +89,9 @@ async fn tables_of_others_are_refused() {
     assert!(error.message.contains("not made by leasehold"), "{error:?}");
 }
 
-/// Several clients that come first at once make one set of tables.
+/// Several first clients at the same time create one set of tables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_clients_make_the_tables_together() {
+async fn first_clients_create_the_tables_together() {
     let rig = Rig::new();
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..12 {
@@ -103,7 +103,7 @@ async fn the_first_clients_make_the_tables_together() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_only_read_says_so() {
+async fn a_read_only_server_is_reported() {
     let mut rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(USER);
@@ -124,13 +124,13 @@ async fn a_server_that_is_only_read_says_so() {
     assert!(error.message.contains("name the primary"), "{error:?}");
 }
 
-/// Who made the tables was killed before their row, or has not come to it yet.
+/// The client that created the tables was killed before it inserted their row, or has not inserted it yet.
 #[tokio::test]
-async fn tables_without_their_row_are_finished() {
+async fn tables_without_their_row_are_completed() {
     let rig = Rig::new();
     take(&*rig.engine(), &claim("a")).await;
     rig.server.says("DELETE FROM leasehold_meta");
-    assert!(rig.engine().list("").await.unwrap().is_empty(), "not there yet");
+    assert!(rig.engine().list("").await.unwrap().is_empty(), "the tables do not count yet");
     take(&*rig.engine(), &claim("b")).await;
     assert_eq!(rig.server.says("SELECT version FROM leasehold_meta"), ["1"]);
 }

@@ -1,18 +1,18 @@
-//! No room: all that the server has is in one file, which may not grow.
+//! A full disk: all data of the server are in one file, which may not grow.
 
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Mode, Renewed};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{PATIENCE, Rig, claim, finds_taken, free, hold, is_mysql, renewed, take};
+use crate::rig::{PATIENCE, Rig, assert_taken, claim, free, hold, is_mysql, renewed, take};
 
-/// Long, so that few fill a page.
+/// A long name, so that few rows fill a page.
 fn name(number: usize) -> String {
     format!("{number:x<500}")
 }
 
-/// Claims until that is refused: what was held by then.
+/// Claims until a claim is refused. Returns the holds and the error.
 async fn fill(engine: &dyn Engine, of: impl Fn(usize) -> Claim) -> (Vec<(Claim, Grant)>, EngineError) {
     let mut held = Vec::new();
     loop {
@@ -25,11 +25,11 @@ async fn fill(engine: &dyn Engine, of: impl Fn(usize) -> Claim) -> (Vec<(Claim, 
 }
 
 #[tokio::test]
-async fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+async fn a_full_disk_is_refused_and_holds_stay() {
     let rig = Rig::of(MariadbServer::start(&[
         "--innodb-file-per-table=0",
         "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M",
-        // No commit waits for the disk: what a crash leaves is not looked at here.
+        // No commit waits for the disk: this test has no crash.
         "--innodb-flush-log-at-trx-commit=0",
     ]));
     let (one, other) = (rig.engine(), rig.engine());
@@ -37,17 +37,17 @@ async fn a_full_disk_is_refused_and_what_was_held_stays_held() {
     let grant = take(&*one, &first).await;
     rig.server.says("CREATE TABLE junk (a int AUTO_INCREMENT PRIMARY KEY, b text)");
     for size in [8000, 1000, 100] {
-        // Both servers know such blocks in procedures only. MySQL ends with the error all the same.
+        // Both servers allow such blocks only in procedures. MySQL returns the error nevertheless.
         rig.server.says(&format!(
             "DELIMITER //\nCREATE PROCEDURE fill() BEGIN DECLARE EXIT HANDLER FOR 1114 BEGIN END; \
              LOOP INSERT INTO junk (b) VALUES (REPEAT('x', {size})); END LOOP; END//"
         ));
         let handled = rig.server.takes("CALL fill()");
-        assert!(handled || is_mysql(), "only a full table ends it");
+        assert!(handled || is_mysql(), "only a full table ends the procedure");
         rig.server.says("DROP PROCEDURE fill");
     }
 
-    // By one statement, and by a transaction, which meets another table.
+    // The fast path writes one table, a transaction another one.
     let (others, refused) = fill(&*one, |number| claim(&name(number))).await;
     let read = |number| Claim { mode: Mode::Shared, owner: name(number)[..255].into(), ..claim("read") };
     let (readers, late) = fill(&*other, read).await;
@@ -56,9 +56,9 @@ async fn a_full_disk_is_refused_and_what_was_held_stays_held() {
         assert!(error.message.contains(&format!("'{table}' is full")), "{error:?}");
     }
 
-    finds_taken(&*other, "held").await;
-    let kept = renewed(&*one, &hold(&first, &grant)).await;
-    assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
+    assert_taken(&*other, "held").await;
+    let extended = renewed(&*one, &hold(&first, &grant)).await;
+    assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
     for (claim, grant) in others.iter().chain(&readers) {
         free(&*one, claim, grant).await;
     }
@@ -66,7 +66,7 @@ async fn a_full_disk_is_refused_and_what_was_held_stays_held() {
     take(&*other, &claim("held")).await;
 
     rig.server.says("DROP TABLE junk");
-    // Its room is given back a little later.
+    // The server frees the space a little later.
     for number in 0..2 * others.len() {
         let limit = Instant::now() + PATIENCE;
         let claim = claim(&format!("{}more", name(number)));

@@ -14,8 +14,8 @@ struct Few(Rig);
 impl Few {
     fn new(options: &[&str], limits: &str) -> Self {
         let rig = Rig::of(MariadbServer::start(options));
-        for said in [SCHEMA, USER, GRANTS, limits] {
-            rig.server.says(said);
+        for statement in [SCHEMA, USER, GRANTS, limits] {
+            rig.server.says(statement);
         }
         Self(rig)
     }
@@ -30,7 +30,7 @@ impl FewConnections for Few {
         self.client().guarantee_blocking().map(drop).map_err(|error| error.to_string())
     }
 
-    fn says(&self, query: &str) -> Vec<String> {
+    fn query(&self, query: &str) -> Vec<String> {
         self.0.server.says(query)
     }
 }

@@ -1,4 +1,4 @@
-//! What was committed while its answer got lost.
+//! Requests that were committed but whose reply was lost.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use mysql_async::{Conn, prelude::Queryable};
 
 use crate::rig::{Rig, claim, free, is_mysql, take, until};
 
-/// Keeps all commits of a server waiting.
+/// Blocks all commits of a server.
 struct Dam(Conn);
 
 impl Dam {
@@ -15,7 +15,7 @@ impl Dam {
         let url = format!("{}?prefer_socket=false", rig.server.url());
         let mut conn = Conn::from_url(url).await.unwrap();
         if is_mysql() {
-            // Of a second time it says that it is there. Commits wait for a replica, and there is none.
+            // Installing it twice is an error, which is ignored. Commits wait for a replica, and there is none.
             let _ = conn.query_drop("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'").await;
             conn.query_drop("SET GLOBAL rpl_semi_sync_source_timeout = 600000").await.unwrap();
             conn.query_drop("SET GLOBAL rpl_semi_sync_source_enabled = 1").await.unwrap();
@@ -35,7 +35,7 @@ impl Dam {
     }
 }
 
-/// How many commits wait.
+/// The number of blocked commits.
 fn dammed(rig: &Rig) -> usize {
     let state = if is_mysql() { "Waiting for semi-sync ACK" } else { "Waiting for backup lock" };
     rig.server
@@ -43,9 +43,9 @@ fn dammed(rig: &Rig) -> usize {
         .len()
 }
 
-/// F73: in one statement, and in a transaction.
+/// F73: on the fast path, and in a transaction.
 #[tokio::test]
-async fn a_grant_whose_answer_got_lost_is_read_back_by_its_claim() {
+async fn a_grant_with_a_lost_reply_is_found_again() {
     let rig = Rig::new();
     for mode in [Mode::Exclusive, Mode::Shared] {
         let engine = rig.proxied();
@@ -57,10 +57,10 @@ async fn a_grant_whose_answer_got_lost_is_read_back_by_its_claim() {
             let (engine, lost) = (Arc::clone(&engine), lost.clone());
             async move { engine.claim(&lost, How::Create).await }
         });
-        until("its commit waits", || dammed(&rig) == 1).await;
+        until("the commit is blocked", || dammed(&rig) == 1).await;
         rig.proxy.hold_answers();
         dam.open().await;
-        until("it is granted", || rig.left().len() > 1).await;
+        until("the claim is granted", || rig.left().len() > 1).await;
         rig.proxy.cut_clients();
         assert_eq!(asked.await.unwrap().unwrap_err().fault, Fault::Unknown);
         let tokens = rig.server.says("SELECT token FROM leasehold_lock WHERE name = 'a'");
@@ -68,16 +68,16 @@ async fn a_grant_whose_answer_got_lost_is_read_back_by_its_claim() {
         assert_eq!(again.token.number.to_string(), tokens[0], "{mode}");
         free(&*engine, &lost, &again).await;
         free(&*engine, &before, &grant).await;
-        // But for what keeps a copy of the lost request, should it still come, from taking the name.
+        // Except the tombstone against a late copy of the lost request.
         let left = rig.server.says("SELECT name FROM leasehold_claim WHERE stand <> 6");
         assert_eq!(left, Vec::<String>::new());
         rig.server.says("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
     }
 }
 
-/// Taken once and asked for again, it is believed in for no longer than its row says.
+/// A grant that is found again is extended, so that its client does not rely on it for longer than its row says.
 #[tokio::test]
-async fn a_grant_that_is_read_back_is_extended() {
+async fn a_grant_found_again_is_extended() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = claim("a");
@@ -87,12 +87,12 @@ async fn a_grant_that_is_read_back_is_extended() {
     rig.server.says("UPDATE leasehold_lock SET expires = expires - 30000000");
     let again = take(&*engine, &claim).await;
     assert_eq!(again.token, first.token);
-    assert!(ends() > before, "it lasts for as long as one that was granted later");
+    assert!(ends() > before, "the grant is extended");
 }
 
-/// I10: many are ended at once, and each is told by itself whether it was there.
+/// I10: many releases in one request; each gets its own answer.
 #[tokio::test]
-async fn of_many_releases_each_is_told_the_truth() {
+async fn each_of_many_releases_gets_its_own_answer() {
     let rig = Rig::new();
     let engine = rig.engine();
     let mut held = Vec::new();

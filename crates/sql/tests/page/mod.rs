@@ -1,8 +1,8 @@
-//! The page that tells what the tables have in them.
+//! The page that documents the columns of the tables.
 
 const PAGE: &str = include_str!("../../../../docs/engines/sql-tables.md");
 
-/// What the page says of one system: `table column type`, in order.
+/// The columns on the page for one database system: `table column type`, sorted.
 pub(crate) fn columns(system: &str) -> Vec<String> {
     let (mut table, mut at, mut columns) = ("", None, Vec::new());
     for line in PAGE.lines() {
@@ -14,7 +14,7 @@ pub(crate) fn columns(system: &str) -> Vec<String> {
             Some(&"column") => at = cells.iter().position(|cell| *cell == system),
             Some(cell) if cell.starts_with('`') => {
                 let kind = cells[at.expect("the page has a column for each system")];
-                assert!(cells.len() == 7 && !cells[5].is_empty(), "it says what the column means: {line}");
+                assert!(cells.len() == 7 && !cells[5].is_empty(), "the page explains the column: {line}");
                 if kind != "–" {
                     columns.push(format!("{table} {} {kind}", cell.trim_matches('`')));
                 }
@@ -26,9 +26,9 @@ pub(crate) fn columns(system: &str) -> Vec<String> {
     columns
 }
 
-/// The same, as a server says it in any order.
+/// Asserts that the page lists exactly these columns.
 #[track_caller]
-pub(crate) fn is_told(system: &str, mut there: Vec<String>) {
+pub(crate) fn assert_listed(system: &str, mut there: Vec<String>) {
     there.sort();
     assert!(there.len() > 30, "{there:?}");
     assert_eq!(columns(system), there);

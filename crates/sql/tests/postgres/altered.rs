@@ -1,12 +1,12 @@
-//! Tables whose columns somebody changed after they were made.
+//! Tables whose columns were changed after their creation.
 
 use leasehold_core::ErrorKind;
 
 use crate::rig::{PATIENCE, Rig, acquire, until};
 
-/// R24: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
+/// R24: the rows cannot be read, so no claim is granted, and every claim gets an answer.
 #[test]
-fn whoever_claims_is_told_of_altered_columns() {
+fn a_claim_reports_altered_columns() {
     for (table, column, kind) in [
         ("lock", "token", "numeric"),
         ("lock", "tokens", "bigint"),
@@ -19,58 +19,58 @@ fn whoever_claims_is_told_of_altered_columns() {
         let held = acquire(&rig.locks(), "x");
         rig.server.says(&format!("ALTER TABLE leasehold_{table} ALTER COLUMN {column} TYPE {kind}"));
         let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
-        let error = asked.expect_err("its rows cannot be read");
+        let error = asked.expect_err("the rows are unreadable");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
-        assert!(error.to_string().contains("leasehold_"), "it says what to mend: {error}");
+        assert!(error.to_string().contains("leasehold_"), "the error names the tables: {error}");
         drop(held);
     }
 }
 
-/// R25: the task that looks after waiting claims died of this, and its claims slept beside a free lock.
+/// R25: this once ended the maintenance task, and its claims waited although the lock was free.
 #[test]
-fn whoever_waits_is_told_of_altered_columns() {
+fn a_waiter_reports_altered_columns() {
     let rig = Rig::new();
     let held = acquire(&rig.locks(), "x");
     let waiting = std::thread::spawn({
         let locks = rig.locks();
         move || locks.mutex("x").blocking().acquire_within(PATIENCE)
     });
-    until("it waits", || rig.show("x").waiters.len() == 1);
+    until("the claim waits", || rig.show("x").waiters.len() == 1);
     rig.server.says("ALTER TABLE leasehold_claim ALTER COLUMN stand TYPE integer");
-    let error = waiting.join().unwrap().expect_err("its row cannot be read");
+    let error = waiting.join().unwrap().expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     drop(held);
 }
 
-/// R12: the reason is told, and not only that no renewal was acknowledged.
+/// R12: the error names the cause, not only that no renewal was acknowledged.
 #[test]
-fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
+fn a_lapsed_hold_reports_altered_columns() {
     let rig = Rig::new();
     let held = rig.locks().mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
     rig.server.says("ALTER TABLE leasehold_lock RENAME COLUMN expires TO ends");
-    until("it lapses", || !held.check());
+    until("the hold lapses", || !held.check());
     let error = held.release_blocking().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost(leasehold_core::Loss::Lapsed), "{error}");
-    assert!(error.to_string().contains("expires"), "it says what to mend: {error}");
+    assert!(error.to_string().contains("expires"), "the error names the column: {error}");
 }
 
-/// R24: the server does not mind this, so that it is met where the row is read.
+/// R24: the server does not reject the statement, so the error comes when the row is read.
 #[test]
-fn whoever_claims_is_told_of_a_column_that_says_nothing() {
+fn a_claim_reports_a_null_column() {
     let rig = Rig::new();
     let held = acquire(&rig.locks(), "x");
     rig.server.says("ALTER TABLE leasehold_lock ALTER COLUMN owner DROP NOT NULL");
     rig.server.says("UPDATE leasehold_lock SET owner = NULL WHERE name = 'x'");
     let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
-    let error = asked.expect_err("its row cannot be read");
+    let error = asked.expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
-    assert!(error.to_string().contains("column owner"), "it says what to mend: {error}");
+    assert!(error.to_string().contains("column owner"), "the error names the column: {error}");
     drop(held);
 }
 
-/// R24: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
+/// R24: owners that exceed the bound of a reply together, an unreadable row, and a row with an invalid name.
 #[test]
-fn rows_that_others_wrote_hide_no_other_name() {
+fn foreign_rows_hide_no_other_name() {
     let rig = Rig::new();
     let locks = rig.locks();
     let _held = acquire(&locks, "held");
@@ -89,11 +89,11 @@ fn rows_that_others_wrote_hide_no_other_name() {
 }
 
 #[test]
-fn the_page_tells_each_column() {
+fn the_page_lists_each_column() {
     let rig = Rig::new();
     rig.server.says(leasehold_sql::postgres::SCHEMA);
     let columns = "SELECT concat_ws(' ', c.relname, a.attname, format_type(a.atttypid, a.atttypmod)) \
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         WHERE c.relkind = 'r' AND c.relname LIKE 'leasehold%' AND a.attnum > 0 AND NOT a.attisdropped";
-    crate::page::is_told("PostgreSQL", rig.server.says(columns));
+    crate::page::assert_listed("PostgreSQL", rig.server.says(columns));
 }

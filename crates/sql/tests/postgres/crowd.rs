@@ -1,4 +1,4 @@
-//! What waiters cost.
+//! The cost of waiters.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use leasehold_testkit::{server::PostgresServer, stopwatch::Stopwatch};
 use crate::rig::{PATIENCE, Rig, release_of, until};
 
 const CLIENTS: usize = 4;
-/// How many names they wait for.
+/// The number of names that the clients wait for.
 const NAMES: usize = 20;
-/// How often a client speaks for its places, while it hears of its grants.
-const SPEAKS_EVERY: u64 = 30;
+/// How often, in seconds, a client with notifications refreshes its queue entries.
+const REFRESH_SECONDS: u64 = 30;
 
-/// R20: no connection, transaction or poll for each.
+/// R20: waiters share connections, transactions and polls.
 #[test]
 fn a_thousand_waiters_cost_few_connections_and_statements() {
-    // The server's own counters are behind by as much as it likes.
+    // The server's built-in counters lag behind.
     let rig = Rig::of(PostgresServer::start(&["shared_preload_libraries=pg_stat_statements"]));
     rig.server.says("CREATE EXTENSION pg_stat_statements");
     let clients: Vec<_> = (0..CLIENTS).map(|_| rig.engine()).collect();
@@ -29,9 +29,9 @@ fn a_thousand_waiters_cost_few_connections_and_statements() {
         }
         for round in 0..1000 / NAMES {
             let claims: Vec<_> = names.iter().map(|name| rig.claim(name)).collect();
-            let asked =
+            let executed =
                 claims.iter().enumerate().map(|(at, claim)| clients[at % CLIENTS].claim(claim, How::Create));
-            for answer in futures_util::future::join_all(asked).await {
+            for answer in futures_util::future::join_all(executed).await {
                 assert!(matches!(answer, Ok(Answer::Waiting(_))), "round {round}: {answer:?}");
             }
         }
@@ -48,19 +48,19 @@ fn a_thousand_waiters_cost_few_connections_and_statements() {
         )
     };
     let (begin, before, opened) = (Instant::now(), statements(), open());
-    assert!(before > 1000, "{before} statements: they are not counted");
+    assert!(before > 1000, "{before} statements: the server does not count them");
     std::thread::sleep(Duration::from_secs(6));
-    let (asked, seconds) = (statements() - before, begin.elapsed().as_secs());
-    let allowed = CLIENTS as u64 * (seconds / SPEAKS_EVERY + 1);
-    assert!(asked <= allowed, "{asked} statements in {seconds} seconds, {allowed} allowed");
+    let (executed, seconds) = (statements() - before, begin.elapsed().as_secs());
+    let allowed = CLIENTS as u64 * (seconds / REFRESH_SECONDS + 1);
+    assert!(executed <= allowed, "{executed} statements in {seconds} seconds, {allowed} allowed");
     until("no transaction stays open", || !open().iter().any(|still| opened.contains(still)));
-    until("each has one connection, which works and listens", || rig.connections() == CLIENTS);
+    until("each client has one connection, for requests and notifications", || rig.connections() == CLIENTS);
     rig.run(clients[0].release(&holds.iter().flat_map(release_of).collect::<Vec<_>>()));
 }
 
-/// Who waits asks seldom, and yet the turns of the dead before it pass as soon as nobody speaks for them.
+/// A waiter polls seldom, and yet the entries of dead clients ahead of it are skipped soon after they were granted.
 #[test]
-fn waiters_that_died_one_after_the_other_are_passed_over() {
+fn dead_waiters_are_passed_over() {
     let rig = Rig::new();
     let (holder, waiter) = (rig.engine(), rig.engine());
     let hold = rig.claim("n");
@@ -85,16 +85,17 @@ fn waiters_that_died_one_after_the_other_are_passed_over() {
             ) {}
         };
     rig.run(async { tokio::time::timeout(PATIENCE, granted).await }).unwrap();
-    watch.assert_within(Duration::from_secs(SPEAKS_EVERY / 2), "the turns of three that died");
+    watch.assert_within(Duration::from_secs(REFRESH_SECONDS / 2), "three dead waiters are skipped");
     rig.run(waiter.release(&release_of(&claim)));
 }
 
-/// The connection that listens works, too, but waits for nobody's row: nothing would be heard meanwhile.
+/// The listening connection also serves requests, but no transaction, which may wait for a row: notifications would
+/// wait too.
 #[test]
-fn a_grant_is_heard_while_the_row_of_another_name_is_locked() {
+fn a_grant_arrives_while_another_row_is_locked() {
     let rig = Rig::new();
     let (holder, waiter) = (rig.engine(), rig.engine());
-    let told = rig.run(async {
+    let in_time = rig.run(async {
         let url = rig.server.url();
         let (blocker, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
@@ -104,14 +105,14 @@ fn a_grant_is_heard_while_the_row_of_another_name_is_locked() {
             .batch_execute("BEGIN; SELECT FROM leasehold_lock WHERE name = 'locked' FOR UPDATE")
             .await
             .unwrap();
-        // A machine that is busy may not tell it before the wait for the row is given up.
+        // On a busy machine the notification may come only after the wait for the row has timed out.
         for number in 0..5 {
             let (hold, wait) = (rig.claim(&number.to_string()), rig.claim(&number.to_string()));
             assert!(matches!(holder.claim(&hold, How::Create).await, Ok(Answer::Held(_))));
             assert!(matches!(waiter.claim(&wait, How::Create).await, Ok(Answer::Waiting(_))));
             let (engine, stuck) = (std::sync::Arc::clone(&waiter), rig.claim("locked"));
             let stuck = tokio::spawn(async move { engine.claim(&stuck, How::Create).await.map(drop) });
-            until("it waits in a transaction", || {
+            until("the claim waits in a transaction", || {
                 stuck.is_finished()
                     || !rig
                         .server
@@ -122,7 +123,7 @@ fn a_grant_is_heard_while_the_row_of_another_name_is_locked() {
                         .is_empty()
             });
             holder.release(&release_of(&hold)).await;
-            let told = loop {
+            let in_time = loop {
                 let notification = waiter.notifications().await;
                 if notification.iter().any(
                     |notification| matches!(notification, Notification::Granted { id, .. } if *id == wait.id),
@@ -137,11 +138,11 @@ fn a_grant_is_heard_while_the_row_of_another_name_is_locked() {
             };
             waiter.release(&release_of(&wait)).await;
             drop(stuck.await.unwrap());
-            if told {
+            if in_time {
                 return true;
             }
         }
         false
     });
-    assert!(told, "what was told was heard only when the wait for the row was over");
+    assert!(in_time, "the notification arrived only after the wait for the row");
 }

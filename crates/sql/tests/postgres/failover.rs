@@ -1,4 +1,4 @@
-//! Another server in the place of the one that granted: F60, F63.
+//! Fail-over to another server: F60, F63.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,27 +9,27 @@ use leasehold_testkit::server::PostgresServer;
 use crate::rig::{Rig, acquire, until};
 
 #[test]
-fn a_replica_that_is_promoted_is_another_lineage_and_holders_are_told() {
+fn a_promoted_replica_has_another_lineage() {
     let mut rig = Rig::of(PostgresServer::durable(&["synchronous_standby_names=", "wal_level=replica"]));
     acquire(&rig.locks(), "warm").release_blocking().unwrap();
     let replica = rig.server.replica();
-    let said = {
+    let guarantee = {
         let engine = rig.engine();
         until("the replica follows", || rig.server.says("SELECT count(*) FROM pg_stat_replication") == ["1"]);
         rig.run(async move { engine.guarantee().await }).unwrap()
     };
-    assert!(said.level == Level::BestEffort, "{said:?}");
-    assert!(said.to_string().contains("replicas"), "{said:?}");
+    assert!(guarantee.level == Level::BestEffort, "{guarantee:?}");
+    assert!(guarantee.to_string().contains("replicas"), "{guarantee:?}");
     let (proxy, engine) = rig.proxied();
     let locks = Locks::builder(engine).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
     let token = guard.token();
     let seen = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
-    until("the replica has it", || {
-        let said = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
-        String::from_utf8_lossy(&said.stdout).trim() == "1"
+    until("the replica has the row", || {
+        let output = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
+        String::from_utf8_lossy(&output.stdout).trim() == "1"
     });
-    // As a replica it is no place for locks.
+    // A replica refuses claims.
     let error = crate::rig::locks_of("postgres", replica.port()).mutex("b").blocking().try_acquire();
     assert!(error.unwrap_err().to_string().contains("replica"));
     rig.server.kill();
@@ -37,31 +37,33 @@ fn a_replica_that_is_promoted_is_another_lineage_and_holders_are_told() {
     proxy.point_to(replica.port());
     proxy.reset();
     let lost = rig.run(async { tokio::time::timeout(crate::rig::PATIENCE, guard.lost()).await });
-    assert!(lost.is_ok(), "the holder is told: its token counts in another lineage");
+    assert!(lost.is_ok(), "the holder is notified: the lineage has changed");
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", replica.port())).unwrap();
     let next = acquire(&Locks::builder(Arc::new(engine_of(config))).build(), "a");
     assert_ne!(next.token().lineage, token.lineage);
-    assert!(next.token().number > token.number, "tokens go on with the clock");
+    assert!(next.token().number > token.number, "tokens follow the clock");
 }
 
 #[test]
-fn a_subscriber_to_changes_is_no_replica() {
+fn a_logical_subscriber_is_no_replica() {
     let rig = Rig::of(PostgresServer::durable(&["wal_level=logical"]));
     acquire(&rig.locks(), "warm").release_blocking().unwrap();
     let _subscriber = rig.server.subscriber();
-    until("it follows", || rig.server.says("SELECT count(*) FROM pg_stat_replication") == ["1"]);
+    until("the subscriber is connected", || {
+        rig.server.says("SELECT count(*) FROM pg_stat_replication") == ["1"]
+    });
     let engine = rig.engine();
-    let said = rig.run(async move { engine.guarantee().await }).unwrap();
-    assert_eq!(said.level, Level::LeaseBounded, "{said:?}");
+    let guarantee = rig.run(async move { engine.guarantee().await }).unwrap();
+    assert_eq!(guarantee.level, Level::LeaseBounded, "{guarantee:?}");
 }
 
 fn engine_of(config: Config) -> leasehold_sql::SqlEngine {
     engine(config, &Env::system())
 }
 
-/// F63: tokens are no sequence, which may repeat after a crash.
+/// F63: tokens do not come from a sequence, which may repeat numbers after a crash.
 #[test]
-fn tokens_grow_over_crashes() {
+fn tokens_grow_across_crashes() {
     let mut rig = Rig::of(PostgresServer::durable(&[]));
     let mut newest = 0;
     for _ in 0..3 {

@@ -1,23 +1,27 @@
-//! A database where others may make functions, operators, types and tables: nothing of theirs runs as us.
+//! A database in which other users may create functions, operators, types and tables: no code of theirs runs with our
+//! rights.
 
 use std::sync::Arc;
 
-use leasehold_core::{BoxFuture, Engine, Env, Locks};
-use leasehold_sql::postgres::{Config, SCHEMA, engine};
+use leasehold_core::{Env, Locks};
+use leasehold_sql::{
+    SqlEngine,
+    postgres::{Config, SCHEMA, engine},
+};
 use leasehold_testkit::{
     server::{PgBouncer, psql},
-    suite::{self, Disturbance, Harness, left_at_rest},
+    suite::Disturbance,
 };
 
 use crate::{
-    conformance::AT_ONCE,
-    rig::{PATIENCE, Rig, acquire, locks_of},
+    harness::{Conforms, assert_conforms},
+    rig::{Rig, acquire, locks_of},
 };
 
 const TRAPS: &str = include_str!("hostile.sql");
 const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
 
-/// Clients who come as the role of the page.
+/// Clients with the role that the page documents.
 struct Hostile {
     rig: Rig,
     pooler: Option<PgBouncer>,
@@ -49,42 +53,33 @@ impl Hostile {
     }
 }
 
-impl Harness for Hostile {
-    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        let engine = Arc::new(engine(self.config(), &Env::system()));
-        Box::pin(async move { engine as Arc<dyn Engine> })
+impl Conforms for Hostile {
+    fn client(&self) -> Arc<SqlEngine> {
+        Arc::new(engine(self.config(), &Env::system()))
     }
 
-    fn disturb(&self, _: Disturbance) -> BoxFuture<'_, bool> {
-        Box::pin(std::future::ready(false))
+    fn disturb(&self, _: Disturbance) -> bool {
+        false
     }
 
-    fn at_once(&self) -> usize {
-        AT_ONCE
+    fn rows(&self) -> Vec<String> {
+        self.rig.left()
     }
 
     fn crowd(&self) -> usize {
         30
     }
-
-    fn patience(&self) -> std::time::Duration {
-        PATIENCE
-    }
-
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.rig.left()))
-    }
 }
 
-/// Each trap is one that an incautious statement of the same user would spring.
+/// Checks the traps: statements that are not qualified with a schema spring them.
 fn assert_traps_work(hostile: &Hostile) {
     for (statement, what) in [
         ("SELECT 1::float8 * 2::int4", "float8 * int4"),
         ("SELECT unnest('{a}'::text[])", "unnest text[]"),
         ("SELECT 'a'::name || 1::int8", "name || int8"),
     ] {
-        let said = psql(hostile.rig.server.port(), &["-U", "leasehold", "-c", statement]);
-        assert!(said.status.success(), "{said:?}");
+        let output = psql(hostile.rig.server.port(), &["-U", "leasehold", "-c", statement]);
+        assert!(output.status.success(), "{output:?}");
         assert_eq!(hostile.sprung(), [what], "{statement}");
         hostile.rig.server.says("DELETE FROM public.sprung");
     }
@@ -94,36 +89,34 @@ fn assert_traps_work(hostile: &Hostile) {
 fn no_function_operator_or_type_of_others_is_used() {
     let hostile = Hostile::new(false);
     assert_traps_work(&hostile);
-    // Before all else, for who is caught may not come to an end.
+    // Tested first: a client in a trap may hang.
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     let first = locks.mutex("first").blocking().try_acquire();
     assert_eq!(hostile.sprung(), [""; 0]);
     first.unwrap().release_blocking().unwrap();
-    let report = suite::engine(&hostile);
-    assert!(report.passed.len() > 70, "{report}");
+    assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
     assert_eq!(hostile.sprung(), [""; 0]);
 }
 
 #[test]
-fn nor_behind_a_pooler() {
+fn behind_a_pooler_no_function_of_others_is_used() {
     let hostile = Hostile::new(true);
     assert_traps_work(&hostile);
-    let report = suite::engine(&hostile);
-    assert!(report.passed.len() > 70, "{report}");
+    assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
     assert_eq!(hostile.sprung(), [""; 0]);
 }
 
-/// Who makes the tables first decides what they do.
+/// The owner of the tables decides what they do.
 #[test]
-fn tables_of_a_stranger_are_refused_unless_the_url_trusts_their_owner() {
+fn foreign_tables_need_a_trusted_owner() {
     let rig = Rig::new();
     rig.server.says("CREATE ROLE mallory LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO mallory; CREATE ROLE victim LOGIN");
-    let said = psql(rig.server.port(), &["-U", "mallory", "-v", "ON_ERROR_STOP=1", "-c", SCHEMA]);
-    assert!(said.status.success(), "{said:?}");
+    let output = psql(rig.server.port(), &["-U", "mallory", "-v", "ON_ERROR_STOP=1", "-c", SCHEMA]);
+    assert!(output.status.success(), "{output:?}");
     rig.server.says("GRANT ALL ON leasehold_meta, leasehold_lock, leasehold_claim TO victim");
     let port = rig.server.port();
     let error = locks_of("victim", port).mutex("a").blocking().try_acquire().unwrap_err();
@@ -142,7 +135,7 @@ fn tables_of_a_stranger_are_refused_unless_the_url_trusts_their_owner() {
 }
 
 #[test]
-fn what_would_run_with_our_rights_is_refused() {
+fn altered_tables_are_refused() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'");
@@ -170,17 +163,17 @@ fn what_would_run_with_our_rights_is_refused() {
         (
             "ALTER TABLE leasehold_lock ALTER COLUMN since TYPE text",
             "ALTER TABLE leasehold_lock ALTER COLUMN since DROP DEFAULT, ALTER COLUMN since TYPE bigint USING 0, ALTER COLUMN since SET DEFAULT 0",
-            "its column since is to be a bigint",
+            "its column since must be a bigint",
         ),
         (
             "ALTER TABLE leasehold_claim ADD COLUMN colour integer NOT NULL",
             "ALTER TABLE leasehold_claim DROP COLUMN colour",
-            "its column colour integer is none of leasehold's",
+            "its column colour integer is not one of leasehold's",
         ),
         (
             "ALTER TABLE leasehold_claim RENAME TO c",
             "ALTER TABLE c RENAME TO leasehold_claim",
-            "is not there",
+            "does not exist",
         ),
     ] {
         rig.server.says(make);
@@ -192,7 +185,7 @@ fn what_would_run_with_our_rights_is_refused() {
 }
 
 #[test]
-fn tables_are_found_where_the_user_or_the_url_says() {
+fn tables_are_found_by_search_path_or_url() {
     let rig = Rig::new();
     rig.server.says("CREATE SCHEMA \"o\"\"dd\"; CREATE SCHEMA mine; CREATE SCHEMA leasehold_lock");
     rig.server.says("CREATE ROLE someone SUPERUSER LOGIN");
@@ -220,7 +213,7 @@ fn tables_are_found_where_the_user_or_the_url_says() {
 }
 
 #[test]
-fn a_database_that_cannot_hold_every_name_is_refused() {
+fn a_database_without_utf8_is_refused() {
     let rig = Rig::new();
     rig.server
         .says("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");

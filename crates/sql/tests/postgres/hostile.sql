@@ -1,9 +1,9 @@
--- What somebody can do who may only make things in the schema `public`, as everybody may on PostgreSQL 13 and 14, and in databases
--- that come from there: functions, operators and types that fit better than those of the system.
+-- What a user can do who may only create objects in the schema `public`, as every user may on PostgreSQL 13 and 14 and
+-- in databases from there: functions, operators and types that match better than those of the system.
 CREATE ROLE mallory LOGIN;
 GRANT CREATE, USAGE ON SCHEMA public TO mallory;
 SET ROLE mallory;
--- What she makes is not to trap herself.
+-- So that her own statements do not spring the traps.
 SET search_path = pg_catalog;
 CREATE TABLE public.sprung (what pg_catalog.text);
 GRANT ALL ON public.sprung TO PUBLIC;
@@ -27,7 +27,7 @@ BEGIN
             END LOOP;
         END LOOP;
     END LOOP;
-    -- Of every function that could be called by these names, and of no less exact ones.
+    -- Traps for every function with one of these names, with exact argument types.
     FOR f IN
         SELECT DISTINCT p.proname AS name, array_to_string(ARRAY(
             SELECT CASE WHEN t.typname LIKE 'any%' THEN 'pg_catalog.int8' ELSE 'pg_catalog.' || quote_ident(t.typname) END
@@ -43,7 +43,7 @@ BEGIN
         EXECUTE format('CREATE OR REPLACE FUNCTION public.%I(%s) RETURNS pg_catalog.int8 LANGUAGE plpgsql AS %L',
             f.name, f.given, format('BEGIN PERFORM public.spring(%L); RETURN NULL; END', f.name || '(' || f.given || ')'));
     END LOOP;
-    -- And of those that fit exactly where the system's are of any type.
+    -- Exact matches where the function of the system takes any type.
     FOREACH l IN ARRAY '{text[],bytea[],int8[],int4[],int2[]}'::text[] LOOP
         EXECUTE format('CREATE FUNCTION public.unnest(pg_catalog.%s) RETURNS SETOF pg_catalog.text LANGUAGE plpgsql AS %L', l,
             format('BEGIN PERFORM public.spring(%L); RETURN; END', 'unnest ' || l));

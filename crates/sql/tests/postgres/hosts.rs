@@ -1,4 +1,4 @@
-//! A URL with several hosts: the primary is found among them.
+//! A URL with several hosts: the client finds the primary.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use leasehold_testkit::server::{Liar, PostgresServer};
 
 use crate::rig::{PATIENCE, Rig, acquire, until};
 
-/// Locks on these ports of this machine, in this order.
+/// A client with these ports of this machine as its hosts, in this order.
 fn locks(ports: &[u16], parameters: &[(&str, String)]) -> Locks {
     let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let rest = format!("//postgres@{}/postgres", hosts.join(","));
@@ -16,7 +16,7 @@ fn locks(ports: &[u16], parameters: &[(&str, String)]) -> Locks {
     Locks::builder(Arc::new(engine(config, &Env::system()))).build()
 }
 
-/// A primary and its replica, which has all tables.
+/// A primary with our tables, and its replica.
 fn pair() -> (Rig, PostgresServer) {
     let rig = Rig::of(PostgresServer::durable(&["wal_level=replica"]));
     acquire(&rig.locks(), "warm").release_blocking().unwrap();
@@ -25,13 +25,13 @@ fn pair() -> (Rig, PostgresServer) {
 }
 
 #[test]
-fn a_replica_is_skipped_unless_any_server_will_do() {
+fn a_replica_is_skipped_unless_the_url_accepts_any() {
     let (rig, replica) = pair();
     let ports = [replica.port(), rig.server.port()];
     let (first, second) = (locks(&ports, &[]), locks(&ports, &[]));
     let guard = acquire(&first, "a");
     let waiting = std::thread::spawn(move || acquire(&second, "a").release_blocking().unwrap());
-    until("it waits", || rig.show("a").waiters.len() == 1);
+    until("the claim waits", || rig.show("a").waiters.len() == 1);
     guard.release_blocking().unwrap();
     waiting.join().unwrap();
     for (ports, session) in [(&ports[..], "any"), (&ports[..1], "read-write")] {
@@ -42,7 +42,7 @@ fn a_replica_is_skipped_unless_any_server_will_do() {
 }
 
 #[test]
-fn a_host_that_is_dead_or_silent_is_skipped() {
+fn dead_and_silent_hosts_are_skipped() {
     let rig = Rig::new();
     let silent = Liar::start(|talk| talk.hear_out().map(drop));
     for first in [1, silent.port()] {
@@ -51,29 +51,30 @@ fn a_host_that_is_dead_or_silent_is_skipped() {
     }
 }
 
-/// Two that are both written to are two sets of locks: whoever comes from one to the other is told that its holds are lost.
+/// Two writable servers are two sets of locks: a client that moves to the other one is notified that its holds are
+/// lost.
 #[test]
-fn the_next_primary_is_found_by_itself_and_holders_are_told() {
+fn a_new_primary_is_found_and_holders_are_notified() {
     let (mut rig, replica) = pair();
     let locks = locks(&[rig.server.port(), replica.port()], &[]);
     let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
-    until("the replica has it", || {
+    until("the replica has the row", || {
         let seen = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
-        let said = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
-        String::from_utf8_lossy(&said.stdout).trim() == "1"
+        let output = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
+        String::from_utf8_lossy(&output.stdout).trim() == "1"
     });
     let token = guard.token();
     replica.promote();
     rig.server.kill();
     let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await });
-    assert!(lost.is_ok(), "the holder is told");
+    assert!(lost.is_ok(), "the holder is notified");
     let next = acquire(&locks, "a");
     assert_ne!(next.token().lineage, token.lineage);
 }
 
-/// Whoever comes to an old primary that is there again stays with the new one.
+/// When the old primary is back, the client stays with the new one.
 #[test]
-fn the_host_that_served_last_is_asked_first() {
+fn the_last_used_host_is_tried_first() {
     let (mut first, second) = (Rig::new(), Rig::new());
     let locks = locks(&[first.server.port(), second.server.port()], &[]);
     first.server.kill();

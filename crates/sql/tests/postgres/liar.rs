@@ -1,4 +1,4 @@
-//! Servers that send what no PostgreSQL sends: an answer takes bounded memory, and the client goes on.
+//! Servers that send malformed messages: a reply takes bounded memory, and the client continues.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use leasehold_testkit::server::{Liar, Lie};
 
 use crate::rig::{locks_of, until};
 
-/// What the kernel keeps of a connection, with room.
+/// An upper bound of the bytes that the kernel buffers for a connection.
 const KERNEL: usize = 32 << 20;
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -16,7 +16,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
+fn a_reply_is_bounded() {
     let welcome = message(b'R', &[0; 4]);
     let notice = message(b'N', &[b"SWARNING\0M".as_slice(), &[b'x'; 1000], b"\0\0"].concat());
     let lies: [(&str, Vec<u8>, &[u8], usize); 3] = [
@@ -30,10 +30,10 @@ fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
         let locks = locks_of("postgres", liar.port());
         let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
         assert!(!error.is_taken(), "{what}: {error}");
-        until("the client hangs up", || liar.ended() > 0);
+        until("the client closes the connection", || liar.ended() > 0);
         assert!(liar.taken() <= most + KERNEL, "{what}: {} bytes", liar.taken());
         let before = liar.connections();
-        until("the client connects anew", || {
+        until("the client connects again", || {
             assert!(locks.mutex("a").blocking().try_acquire().is_err());
             liar.connections() > before
         });

@@ -7,7 +7,7 @@ use leasehold_testkit::server::{PgBouncer, PostgresServer, psql};
 use crate::rig::{Rig, acquire, engine_of, until};
 
 #[test]
-fn a_look_makes_no_tables() {
+fn a_look_creates_no_tables() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let name = Name::new("a").unwrap();
@@ -23,7 +23,7 @@ fn a_look_makes_no_tables() {
         assert!(matches!(rig.run(looks.break_hold(&name, 1, false)), Ok(Broken::NotHeld)));
         assert_eq!(rig.server.says(tables), [""; 0]);
     }
-    // Once somebody made them, it sees what is in them.
+    // Once the tables exist, a look shows their rows.
     let held = acquire(&rig.locks(), "a");
     for looks in engines {
         assert_eq!(rig.run(looks.show(&name)).unwrap().holders.len(), 1);
@@ -31,24 +31,25 @@ fn a_look_makes_no_tables() {
     held.release_blocking().unwrap();
 }
 
-/// Who may not see the tables is not told that names are free.
+/// A user without rights to the tables gets an error, not the answer that names are free.
 #[test]
-fn a_look_without_the_right_to_it_is_denied() {
+fn a_look_without_rights_is_denied() {
     let rig = Rig::new();
-    let said = psql(rig.server.port(), &["-c", SCHEMA]);
-    assert!(said.status.success(), "{said:?}");
+    let output = psql(rig.server.port(), &["-c", SCHEMA]);
+    assert!(output.status.success(), "{output:?}");
     rig.server.says("CREATE ROLE nobody LOGIN");
     let looks = engine_of("nobody", rig.server.port());
     let error = rig.run(looks.list("")).unwrap_err();
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
 }
 
-/// A replica refuses claims, whoever looked before; what it shows is of no lineage, for it may be behind.
+/// A replica refuses claims, also on a connection that was used for a look before. Its tokens have no lineage, because
+/// it may be behind.
 #[test]
-fn a_look_at_a_replica_sees_what_is_held_and_a_claim_there_is_refused() {
+fn a_replica_shows_holds_and_refuses_claims() {
     let rig = Rig::of(PostgresServer::durable(&["synchronous_standby_names=", "wal_level=replica"]));
-    let said = psql(rig.server.port(), &["-c", SCHEMA, "-c", crate::rights::ROLES]);
-    assert!(said.status.success(), "{said:?}");
+    let output = psql(rig.server.port(), &["-c", SCHEMA, "-c", crate::rights::ROLES]);
+    assert!(output.status.success(), "{output:?}");
     let replica = rig.server.replica();
     let held = acquire(&rig.locks(), "a");
     let pooler = PgBouncer::start(replica.port());
@@ -58,7 +59,7 @@ fn a_look_at_a_replica_sees_what_is_held_and_a_claim_there_is_refused() {
         (engine_of("postgres", replica.port()), engine_of("leasehold_viewer", replica.port()));
     let name = Name::new("a").unwrap();
     for looks in [&*root, &*viewer, &pooled] {
-        until("the replica has it", || rig.run(looks.show(&name)).unwrap().holders.len() == 1);
+        until("the replica has the row", || rig.run(looks.show(&name)).unwrap().holders.len() == 1);
         let view = rig.run(looks.show(&name)).unwrap();
         assert_eq!((view.holders[0].token, view.lineage), (Some(held.token().number), None));
         let listed = rig.run(looks.list("")).unwrap();

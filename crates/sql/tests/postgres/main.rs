@@ -11,6 +11,8 @@ mod encrypted;
 mod failover;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod hostile;
 mod hosts;
 mod liar;

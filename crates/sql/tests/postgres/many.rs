@@ -1,13 +1,13 @@
-//! What many ask for at once, which is one statement.
+//! Many requests at once, which share one statement.
 
 use futures_util::future::join_all;
 use leasehold_core::{Answer, Claim, Engine, EngineError, Grant, How, Inspect, Mode, Release, Released};
 
 use crate::rig::{Rig, release_of};
 
-/// I1, I10: names that are new, free, held, and held by a reader, in turns; each is told what came of its own.
+/// I1, I10: the names are, in turns, new, free, held, and held by a reader. Each request gets its own answer.
 #[test]
-fn of_many_claims_and_releases_each_is_told_the_truth() {
+fn each_of_many_requests_gets_its_own_answer() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let names: Vec<String> = (0..40).map(|number| format!("n{number:02}")).collect();
@@ -36,7 +36,7 @@ fn of_many_claims_and_releases_each_is_told_the_truth() {
                 assert!(matches!(answer, Ok(Answer::Waiting(_))), "{at}: {answer:?}");
             }
         }
-        // One that is not the holder's.
+        // One release has the id of another claim.
         releases[7].id = rig.claim("n00").id;
         let wrong = releases[7].name.clone();
         let freed = engine.release(&releases).await;
@@ -54,9 +54,9 @@ fn of_many_claims_and_releases_each_is_told_the_truth() {
     });
 }
 
-/// I1: of clients that never said anything before, and whose first word is a transaction, one holds.
+/// I1: of several new clients whose first request is a transaction, one is granted the name.
 #[test]
-fn of_many_first_transactions_one_is_granted() {
+fn one_of_many_first_transactions_is_granted() {
     let rig = Rig::new();
     rig.run(async {
         for round in 0..5 {
@@ -75,6 +75,6 @@ fn of_many_first_transactions_one_is_granted() {
 fn held(answer: Result<Answer, EngineError>) -> Grant {
     match answer {
         Ok(Answer::Held(grant)) => grant,
-        other => panic!("it is free: {other:?}"),
+        other => panic!("the name is free: {other:?}"),
     }
 }

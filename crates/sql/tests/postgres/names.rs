@@ -1,4 +1,4 @@
-//! Names are compared byte by byte, and rows of names that nobody uses go.
+//! Names are compared byte by byte, and rows of unused names are deleted.
 
 use leasehold_core::Guard;
 
@@ -6,7 +6,7 @@ use crate::rig::{Rig, acquire};
 
 /// F62.
 #[test]
-fn names_that_look_alike_are_different_locks() {
+fn similar_names_are_different_locks() {
     let rig = Rig::new();
     let locks = rig.locks();
     let long = "x".repeat(511);
@@ -29,9 +29,9 @@ fn names_that_look_alike_are_different_locks() {
     drop(guards);
 }
 
-/// Rows of names that nobody used for an hour are deleted, and tokens go on all the same.
+/// Rows of names that were unused for an hour are deleted, and tokens still grow.
 #[test]
-fn rows_of_unused_names_are_pruned_and_tokens_still_grow() {
+fn unused_rows_are_deleted_and_tokens_still_grow() {
     let rig = Rig::new();
     let token = {
         let locks = rig.locks();
@@ -46,13 +46,13 @@ fn rows_of_unused_names_are_pruned_and_tokens_still_grow() {
     // A client sweeps a while after its first claim.
     let locks = rig.locks();
     acquire(&locks, "b").release_blocking().unwrap();
-    crate::rig::until("unused rows are gone", || {
+    crate::rig::until("unused rows are deleted", || {
         rig.server.says("SELECT count(*) < 1600 FROM leasehold_lock WHERE name LIKE 'unused%'") == ["t"]
     });
     assert_eq!(
         rig.server.says("SELECT count(*) FROM leasehold_lock WHERE name = 'old'"),
         ["1"],
-        "it was used now"
+        "the name was just used"
     );
     rig.server.says("DELETE FROM leasehold_lock WHERE name = 'old'");
     let next = acquire(&locks, "old");
@@ -60,9 +60,9 @@ fn rows_of_unused_names_are_pruned_and_tokens_still_grow() {
     next.release_blocking().unwrap();
 }
 
-/// A process that was killed leaves rows of its holds and places: whoever goes on ends them.
+/// A killed process leaves rows of its holds and queue entries: other clients end them.
 #[test]
-fn what_the_dead_leave_is_ended_by_others() {
+fn leftovers_of_dead_clients_are_ended() {
     let rig = Rig::new();
     let engine = rig.engine();
     let short = |name: &str| leasehold_core::Claim {

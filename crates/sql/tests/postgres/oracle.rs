@@ -1,4 +1,4 @@
-//! PostgreSQL answers as the memory engine does.
+//! PostgreSQL gives the same answers as the memory engine.
 
 use leasehold_testkit::oracle::{Granting, answers_alike};
 

@@ -1,4 +1,4 @@
-//! Connections and servers that end while something is held, wanted or asked.
+//! Connections and servers that end during holds, waits and requests.
 
 use std::{
     sync::Arc,
@@ -11,20 +11,22 @@ use leasehold_testkit::server::{PostgresServer, psql};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of, until};
 
-/// F57: sessions hold nothing, so their end ends nothing.
+/// F57: holds do not depend on sessions.
 #[test]
-fn holds_and_places_outlive_the_sessions_that_made_them() {
+fn holds_and_queue_entries_outlive_their_sessions() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.locks());
     let claim = rig.claim("a");
-    let Ok(Answer::Held(grant)) = rig.run(engine.claim(&claim, How::Create)) else { panic!("it is free") };
+    let Ok(Answer::Held(grant)) = rig.run(engine.claim(&claim, How::Create)) else {
+        panic!("the name is free")
+    };
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
-    until("it waits", || rig.show("a").waiters.len() == 1);
+    until("the claim waits", || rig.show("a").waiters.len() == 1);
     for _ in 0..10 {
         rig.server.says(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'",
         );
-        until("it is renewed by other sessions", || {
+        until("the hold is renewed by other sessions", || {
             let renewed = rig.run(engine.renew(&[hold_of(&claim, &grant)])).remove(0);
             assert!(!matches!(renewed, Renewed::Lost(_)), "{renewed:?}");
             matches!(renewed, Renewed::Kept { .. })
@@ -34,19 +36,19 @@ fn holds_and_places_outlive_the_sessions_that_made_them() {
     assert!(matches!(rig.run(engine.release(&release_of(&claim)))[..], [Released::Freed]));
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
     let view = rig.show("a");
-    // What stays is that requests of a claim may still arrive which its client gave up.
+    // A tombstone may stay, against late requests of a claim that its client gave up.
     assert!(view.holders.is_empty() && view.waiters.is_empty(), "{view:?}");
 }
 
-/// F09: a server that is killed has what it acknowledged.
+/// F09: after a crash the server has all acknowledged changes.
 #[test]
-fn a_server_that_is_killed_and_restarted_has_what_it_granted() {
+fn a_killed_server_keeps_its_grants() {
     let mut rig = Rig::of(PostgresServer::durable(&[]));
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
     let token = guard.token();
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
-    until("it waits", || rig.show("a").waiters.len() == 1);
+    until("the claim waits", || rig.show("a").waiters.len() == 1);
     let pings = rig.engine();
     rig.run(leasehold_core::Inspect::ping(&*pings)).unwrap();
     rig.server.kill();
@@ -61,13 +63,13 @@ fn a_server_that_is_killed_and_restarted_has_what_it_granted() {
     assert!(next.token().number > token.number);
     next.release_blocking().unwrap();
     let view = rig.show("a");
-    // What stays for a while is that a question may still arrive which the killed server did not answer.
+    // A tombstone stays for a while, against a late request that the killed server did not answer.
     assert!(view.holders.is_empty() && view.waiters.is_empty(), "{view:?}");
 }
 
-/// F10: nothing comes any more, and nobody says that the connection is gone.
+/// F10: the connection is dead without having been closed.
 #[test]
-fn a_connection_over_which_nothing_comes_is_given_up() {
+fn a_silent_connection_times_out() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (held, next) = (rig.claim("a"), rig.claim("b"));
@@ -78,7 +80,7 @@ fn a_connection_over_which_nothing_comes_is_given_up() {
         assert_eq!(error.fault, Fault::Unknown, "{error}");
         proxy.lose();
         proxy.let_go();
-        // F73: it may have been granted, or not; its release knows.
+        // F73: the claim may have been granted; its release finds out.
         let released = loop {
             match &engine.release(&release_of(&next)).await[..] {
                 [Released::Unknown(_)] => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -92,9 +94,9 @@ fn a_connection_over_which_nothing_comes_is_given_up() {
     assert!(rig.show("a").holders.is_empty() && rig.show("b").holders.is_empty());
 }
 
-/// F73: a commit whose answer was lost is read back by the id of its claim.
+/// F73: a grant whose reply was lost is found again by the id of its claim.
 #[test]
-fn a_grant_whose_answer_was_lost_is_found_again() {
+fn a_grant_with_a_lost_reply_is_found_again() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (first, claim) = (rig.claim("warm"), rig.claim("a"));
@@ -107,8 +109,8 @@ fn a_grant_whose_answer_was_lost_is_found_again() {
         });
         let token =
             || rig.server.says("SELECT token FROM leasehold_lock WHERE name = 'a' AND holder IS NOT NULL");
-        until("it was granted", || token().len() == 1);
-        // Nobody hears the answer.
+        until("the claim was granted", || token().len() == 1);
+        // The reply is not received.
         asked.abort();
         assert!(!matches!(asked.await, Ok(Ok(_))));
         let token = token().remove(0);
@@ -123,14 +125,14 @@ fn a_grant_whose_answer_was_lost_is_found_again() {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(found.token.number.to_string(), token, "the same grant, not another one");
+        assert_eq!(found.token.number.to_string(), token, "the same grant");
         engine.release(&[release_of(&claim), release_of(&first)].concat()).await;
     });
 }
 
-/// R9: what still comes of a released claim comes to nothing.
+/// R9: late requests of a released claim have no effect.
 #[test]
-fn a_claim_that_arrives_after_its_release_creates_nothing() {
+fn a_late_claim_creates_nothing() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let (first, claim) = (rig.claim("warm"), rig.claim("a"));
@@ -138,8 +140,8 @@ fn a_claim_that_arrives_after_its_release_creates_nothing() {
         assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
         proxy.hold_requests();
         let asked = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
-        assert!(asked.is_err(), "it is under way");
-        // The same client by another way.
+        assert!(asked.is_err(), "the request is in flight");
+        // The same client, on another connection.
         proxy.sever();
         proxy.mend();
         let released = loop {
@@ -154,7 +156,7 @@ fn a_claim_that_arrives_after_its_release_creates_nothing() {
         };
         assert!(["Freed", "NotThere"].contains(&released.as_str()), "{released}");
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Gone)));
-        // Of another client, for the tombstone is in the table.
+        // Another client gets the same answer: the tombstone is in the table.
         let twin = rig.engine();
         assert!(matches!(twin.claim(&claim, How::Create).await, Ok(Answer::Gone)));
         engine.release(&release_of(&first)).await;
@@ -162,9 +164,9 @@ fn a_claim_that_arrives_after_its_release_creates_nothing() {
     assert!(rig.show("a").holders.is_empty());
 }
 
-/// Somebody who has a row of ours locked, by hand say, stops nobody but its own name.
+/// A session that keeps a row locked, for example an operator, blocks only that name.
 #[test]
-fn a_row_that_somebody_keeps_locked_stops_only_its_own_name() {
+fn a_locked_row_blocks_only_its_own_name() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
@@ -189,19 +191,19 @@ fn a_row_that_somebody_keeps_locked_stops_only_its_own_name() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// R14: nor does it keep the holds of other names from being renewed.
+/// R14: holds of other names are still renewed.
 #[test]
-fn a_row_that_somebody_keeps_locked_stops_no_renewal_of_another() {
+fn a_locked_row_blocks_no_other_renewal() {
     let rig = Rig::new();
     let engine = rig.engine();
-    // Of so long ones not all are given up when the statement about all of them is.
+    // Long enough that single renewals still have time after the statement about all holds has timed out.
     let ttl = Duration::from_secs(30);
     let claims = ["a", "b", "c"].map(|name| Claim { ttl, ..rig.claim(name) });
     rig.run(async {
         let mut holds = Vec::new();
         for claim in &claims {
             let Ok(Answer::Held(grant)) = engine.claim(claim, How::Create).await else {
-                panic!("it is free")
+                panic!("the name is free")
             };
             holds.push(hold_of(claim, &grant));
         }
@@ -210,7 +212,7 @@ fn a_row_that_somebody_keeps_locked_stops_no_renewal_of_another() {
         tokio::spawn(connection);
         let asked: Vec<Claim> = (0..12).map(|_| rig.claim("a")).collect();
         blocker.batch_execute("BEGIN; SELECT FROM leasehold_lock WHERE name = 'a' FOR UPDATE").await.unwrap();
-        // As many as there are connections, and more, wait for that row.
+        // More claims wait for that row than the client has connections.
         let waits: Vec<_> = asked
             .into_iter()
             .map(|claim| {
@@ -218,14 +220,14 @@ fn a_row_that_somebody_keeps_locked_stops_no_renewal_of_another() {
                 tokio::spawn(async move { engine.claim(&claim, How::Create).await.map(drop) })
             })
             .collect();
-        until("they wait", || rig.server.says("SELECT 1 FROM pg_locks WHERE NOT granted").len() >= 3);
+        until("the claims wait", || rig.server.says("SELECT 1 FROM pg_locks WHERE NOT granted").len() >= 3);
         let limit = Instant::now() + PATIENCE;
         loop {
             let renewed = engine.renew(&holds).await;
             assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
             match renewed[1..] {
                 [Renewed::Kept { .. }, Renewed::Kept { .. }] => break,
-                // On a busy machine the time for one is over before it is its turn.
+                // On a busy machine a single renewal may time out before it is sent.
                 _ => assert!(Instant::now() < limit, "{renewed:?}"),
             }
         }
@@ -239,9 +241,10 @@ fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id, name, ttl, token: grant.token, mode }
 }
 
-/// `VACUUM FULL`, `CLUSTER`, or an autovacuum that gives room back: that nothing can be read does not say that nothing is held.
+/// `VACUUM FULL`, `CLUSTER`, or an autovacuum that truncates the table: an unreadable table does not mean that nothing
+/// is held.
 #[test]
-fn a_look_at_tables_that_others_lock_waits_or_says_so() {
+fn a_look_at_locked_tables_waits_or_fails() {
     let rig = Rig::new();
     let guard = acquire(&rig.locks(), "a");
     let locked = |seconds: &str| {
@@ -252,7 +255,7 @@ fn a_look_at_tables_that_others_lock_waits_or_says_so() {
     let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     std::thread::scope(|scope| {
         let locker = scope.spawn(|| psql(rig.server.port(), &["-c", &locked("60")]));
-        until("it is locked", || rig.server.says(waits).len() == 1);
+        until("the table is locked", || rig.server.says(waits).len() == 1);
         let engine = rig.engine();
         let name = leasehold_core::Name::new("a").unwrap();
         let shown = rig.run(async { leasehold_core::Inspect::show(&*engine, &name).await });
@@ -266,15 +269,15 @@ fn a_look_at_tables_that_others_lock_waits_or_says_so() {
     drop(guard);
 }
 
-/// Nothing is asked of a server that tells; whether it still does is asked before the end of a wait.
+/// A client with notifications hardly polls; before its wait ends it checks whether the server still answers.
 #[test]
-fn who_waited_for_a_server_that_answers_no_more_is_told_that() {
+fn a_waiter_reports_a_silent_server() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
     let _guard = acquire(&rig.locks(), "a");
     let locks = Locks::builder(engine).build();
     let waiting = spawn(move || locks.mutex("a").blocking().acquire_within(Duration::from_secs(8)));
-    until("it waits", || rig.show("a").waiters.len() == 1);
+    until("the claim waits", || rig.show("a").waiters.len() == 1);
     proxy.delay(PATIENCE);
     proxy.hold_answers();
     let error = waiting.join().unwrap().unwrap_err();

@@ -1,4 +1,4 @@
-//! Who is told the password: R27.
+//! To which servers the password is sent: R27.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use crate::rig::{PATIENCE, acquire};
 /// The request of a client that wants TLS.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 const CLEARTEXT: &[u8] = b"R\0\0\0\x08\0\0\0\x03";
-/// For a server that never lets anybody in.
+/// The time limit at a server that accepts no login.
 const SHORT: Duration = Duration::from_millis(100);
 const MD5: &[u8] = b"R\0\0\0\x0c\0\0\0\x05salt";
 
@@ -32,8 +32,8 @@ fn preferred() -> Encryption {
     Encryption::Preferred(Tls::system().verify(Verify::Nothing))
 }
 
-/// One that knows of no TLS, and asks everybody for a password in this way.
-fn asking(talk: &mut Talk, asks: &[u8], heard: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+/// A server without TLS that asks every client for the password in this form.
+fn ask_for_password(talk: &mut Talk, asks: &[u8], sender: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
     let mut head = talk.hear_exactly(8)?;
     if head == TLS_REQUEST {
         talk.say(b"N")?;
@@ -42,50 +42,51 @@ fn asking(talk: &mut Talk, asks: &[u8], heard: &mpsc::Sender<Vec<u8>>) -> io::Re
     let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
     talk.hear_exactly(length - head.len())?;
     talk.say(asks)?;
-    let told = talk.hear_out()?;
-    heard.send(told).map_err(io::Error::other)
+    let received = talk.hear_out()?;
+    sender.send(received).map_err(io::Error::other)
 }
 
-/// What a server at this address is told that asks so, and the error.
-fn told(
+/// What such a server at this address receives, and the error of the client.
+fn connect_to_asking_server(
     host: IpAddr,
     asks: &'static [u8],
     encryption: Encryption,
     limit: Duration,
 ) -> (Vec<u8>, leasehold_core::Error) {
-    let (heard, hears) = mpsc::channel();
-    let liar = Liar::at(host, move |talk| asking(talk, asks, &heard));
+    let (sender, receiver) = mpsc::channel();
+    let liar = Liar::at(host, move |talk| ask_for_password(talk, asks, &sender));
     let locks = locks(host, liar.port(), encryption);
     let error = locks.mutex("a").blocking().acquire_within(limit).unwrap_err();
-    (hears.recv_timeout(PATIENCE).unwrap(), error)
+    (receiver.recv_timeout(PATIENCE).unwrap(), error)
 }
 
 #[test]
-fn a_server_on_another_machine_without_tls_is_told_no_password() {
+fn a_remote_server_without_tls_gets_no_password() {
     for asks in [CLEARTEXT, MD5] {
         for encryption in [Encryption::Off, preferred()] {
-            let (told, error) = told(outer_address(), asks, encryption, PATIENCE);
-            assert_eq!(told, b"", "{error}");
-            let said = error.to_string();
+            let (received, error) = connect_to_asking_server(outer_address(), asks, encryption, PATIENCE);
+            assert_eq!(received, b"", "{error}");
+            let message = error.to_string();
             assert!(
-                error.is_misconfigured() && said.contains("asks for the") && !said.contains("hunter2"),
-                "{said}"
+                error.is_misconfigured() && message.contains("asks for the") && !message.contains("hunter2"),
+                "{message}"
             );
         }
     }
 }
 
-/// Nobody is between there, and the proxies of hosted databases ask for it so.
+/// No other machine can listen on that connection, and the local proxies of hosted databases ask in this form.
 #[test]
-fn a_server_on_this_machine_is_told_the_password_as_it_asks() {
+fn a_local_server_gets_the_password_as_it_asks() {
     for encryption in [Encryption::Off, preferred()] {
-        let (told, _) = told(Ipv4Addr::LOCALHOST.into(), CLEARTEXT, encryption, SHORT);
-        assert_eq!(told, b"p\0\0\0\x0chunter2\0");
+        let (received, _) =
+            connect_to_asking_server(Ipv4Addr::LOCALHOST.into(), CLEARTEXT, encryption, SHORT);
+        assert_eq!(received, b"p\0\0\0\x0chunter2\0");
     }
 }
 
 #[test]
-fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
+fn a_tls_server_is_used_as_the_mode_says() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let tls = |verify| Tls::system().roots(server.certificate("ca.pem")).verify(verify);
     let unknown = Tls::system().roots(PostgresServer::encrypted("anna", "hunter2").certificate("ca.pem"));
@@ -93,7 +94,7 @@ fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
     for encryption in [
         preferred(),
         Encryption::Required(Tls::system().verify(Verify::Nothing)),
-        // The certificate is of another name.
+        // The certificate has another name.
         Encryption::Required(tls(Verify::Authority)),
     ] {
         acquire(&at(encryption), "a").release_blocking().unwrap();
@@ -112,7 +113,7 @@ fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
 }
 
 #[test]
-fn a_login_is_bound_to_the_certificate_where_the_url_wants_it() {
+fn a_login_is_bound_to_the_certificate_if_the_url_requires_it() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let locks = |encryption| {
         let rest = format!("//anna:hunter2@127.0.0.1:{}/postgres", server.port());
@@ -120,12 +121,12 @@ fn a_login_is_bound_to_the_certificate_where_the_url_wants_it() {
         Locks::builder(Arc::new(engine(config.encryption(encryption), &Env::system()))).build()
     };
     acquire(&locks(preferred()), "a").release_blocking().unwrap();
-    let (heard, hears) = mpsc::channel();
-    let liar = Liar::start(move |talk| asking(talk, CLEARTEXT, &heard));
+    let (sender, receiver) = mpsc::channel();
+    let liar = Liar::start(move |talk| ask_for_password(talk, CLEARTEXT, &sender));
     let rest = format!("//anna:hunter2@127.0.0.1:{}/postgres", liar.port());
     let config = Config::with_parameters(&rest, &[("channel_binding", "require".to_owned())]).unwrap();
     let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
     let error = locks.mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_denied(), "{error}");
-    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), b"");
+    assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), b"");
 }

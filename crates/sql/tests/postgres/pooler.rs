@@ -1,4 +1,4 @@
-//! Behind a transaction pooler: nothing of a session lasts, and notifications go past it.
+//! Behind a transaction pooler: session state is lost, and notifications bypass it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn locks(rig: &Rig, pooler: &PgBouncer) -> Locks {
 }
 
 #[test]
-fn locks_go_through_a_pooler_and_notifications_beside_it() {
+fn locks_use_the_pooler_and_notifications_bypass_it() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let holder = locks(&rig, &pooler);
@@ -26,7 +26,7 @@ fn locks_go_through_a_pooler_and_notifications_beside_it() {
             std::thread::spawn(move || acquire(&locks, "a").release_blocking().unwrap())
         })
         .collect();
-    until("all wait", || rig.show("a").waiters.len() == 6);
+    until("all claims wait", || rig.show("a").waiters.len() == 6);
     guard.release_blocking().unwrap();
     waiting.into_iter().for_each(|waiter| waiter.join().unwrap());
     let shared = holder.rw("b").read().blocking().acquire().unwrap();
@@ -36,7 +36,7 @@ fn locks_go_through_a_pooler_and_notifications_beside_it() {
     assert_eq!(rig.left(), [""; 0]);
 }
 
-/// Many clients on few connections of the server.
+/// Many clients share few connections of the server.
 #[test]
 fn many_clients_share_the_connections_of_a_pooler() {
     let rig = Rig::new();
@@ -57,7 +57,7 @@ fn many_clients_share_the_connections_of_a_pooler() {
     assert_eq!(rig.left(), [""; 0]);
 }
 
-/// R12: a pooler tells that the connection behind it broke, and nobody knows what was done before.
+/// R12: a pooler reports that the connection behind it broke; whether the statement took effect is unknown.
 #[test]
 fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
     let mut rig = Rig::new();
@@ -75,33 +75,33 @@ fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
         );
         asked = Some(tokio::spawn(async move { engine.claim(&second, How::Create).await }));
         let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        until("it is under way", || rig.server.says(sleeps).len() == 1);
+        until("the request is in flight", || rig.server.says(sleeps).len() == 1);
     });
     rig.server.kill();
     let error = rig.run(asked.unwrap()).unwrap().unwrap_err();
     assert_eq!(error.fault, Fault::Unknown, "{error:?}");
 }
 
-/// The server itself cannot be reached, only the pooler: nobody hears anything, and all are granted even so.
+/// Only the pooler can be reached, not the server itself: there are no notifications, and claims are still granted.
 #[test]
-fn who_cannot_listen_finds_its_grant_by_looking() {
+fn a_waiter_without_notifications_polls_for_its_grant() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
-    let deaf = || {
+    let without_notifications = || {
         let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port())).unwrap();
         let config = config.listen(crate::rig::config("postgres://postgres@127.0.0.1:1/postgres"));
         Locks::builder(Arc::new(engine(config, &Env::system()))).build()
     };
-    let guard = acquire(&deaf(), "a");
-    let next = deaf();
+    let guard = acquire(&without_notifications(), "a");
+    let next = without_notifications();
     let waiting = std::thread::spawn(move || acquire(&next, "a"));
-    until("it waits", || rig.show("a").waiters.len() == 1);
+    until("the claim waits", || rig.show("a").waiters.len() == 1);
     guard.release_blocking().unwrap();
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
 #[test]
-fn a_pooler_that_is_not_named_as_one_is_told() {
+fn an_undeclared_pooler_is_reported() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let error = crate::rig::locks_of("postgres", pooler.port()).mutex("a").blocking().acquire().unwrap_err();
@@ -109,7 +109,7 @@ fn a_pooler_that_is_not_named_as_one_is_told() {
 }
 
 #[test]
-fn a_pooler_of_statements_is_no_place_for_locks() {
+fn a_statement_pooler_is_refused() {
     let rig = Rig::new();
     let pooler = PgBouncer::in_mode(rig.server.port(), "statement");
     let locks = locks(&rig, &pooler);

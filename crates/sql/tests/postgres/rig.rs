@@ -18,22 +18,22 @@ pub(crate) use crate::until::{PATIENCE, until};
 
 pub(crate) struct Rig {
     pub(crate) server: PostgresServer,
-    /// Through which the clients of the suite come, so that they can be cut off.
+    /// The clients of the conformance suite connect through it, so that they can be cut off.
     pub(crate) proxy: Proxy,
     runtime: tokio::runtime::Runtime,
 }
 
-/// Acquires a mutex, as a program without an executor does.
+/// Acquires a mutex by the blocking API.
 pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
-/// What a program has that is told of this user on that port.
+/// A client of this user on this port.
 pub(crate) fn locks_of(user: &str, port: u16) -> Locks {
     Locks::builder(engine_of(user, port)).build()
 }
 
-/// What a URL says.
+/// The configuration from a URL.
 pub(crate) fn config(url: &str) -> Config {
     Config::from_url(url.strip_prefix("postgres:").unwrap()).unwrap()
 }
@@ -57,12 +57,12 @@ impl Rig {
         engine_of("postgres", self.server.port())
     }
 
-    /// Locks as a program has them.
+    /// A client by the public API.
     pub(crate) fn locks(&self) -> Locks {
         Locks::builder(self.engine()).build()
     }
 
-    /// The same, of a client that can be cut off.
+    /// A client behind a proxy of its own, so that it can be cut off.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<SqlEngine>) {
         let proxy = Proxy::start(self.server.port());
         let engine = engine_of("postgres", proxy.port());
@@ -73,7 +73,7 @@ impl Rig {
         self.runtime.block_on(work)
     }
 
-    /// A name as operators see it.
+    /// The state of a name, as operators see it.
     pub(crate) fn show(&self, name: &str) -> View {
         let engine = self.engine();
         self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
@@ -84,7 +84,7 @@ impl Rig {
         claims::exclusive(name, Duration::from_secs(600))
     }
 
-    /// All rows that say something.
+    /// All rows that carry information.
     pub(crate) fn left(&self) -> Vec<String> {
         self.server.says(
             "SELECT name, stand FROM leasehold_claim UNION ALL \

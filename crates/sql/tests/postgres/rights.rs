@@ -1,4 +1,4 @@
-//! What a database refuses, each with its own kind of error and what to do.
+//! Refusals of the database: each has its own kind of error, and a remedy.
 
 use leasehold_core::Inspect;
 use leasehold_sql::postgres::SCHEMA;
@@ -14,7 +14,7 @@ fn refused(user: &str, port: u16) -> leasehold_core::Error {
 }
 
 #[test]
-fn the_roles_of_the_page_can_do_what_they_are_for_and_no_more() {
+fn the_documented_roles_have_the_rights_they_need() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
     rig.server.says(ROLES);
@@ -24,19 +24,19 @@ fn the_roles_of_the_page_can_do_what_they_are_for_and_no_more() {
     let guard = acquire(&locks, "a");
     let reader = other.rw("r").read().blocking().acquire().unwrap();
     let waiting = std::thread::spawn(move || acquire(&other, "a"));
-    until("it waits", || rig.show("a").waiters.len() == 1);
+    until("the claim waits", || rig.show("a").waiters.len() == 1);
     let viewer = engine_of("leasehold_viewer", port);
     let seen = rig.run(async { Inspect::list(&*viewer, "").await }).unwrap();
     assert_eq!(seen.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a", "r"]);
     for user in ["leasehold", "leasehold_viewer"] {
         let looks = locks_of(user, port);
         assert_eq!(rig.run(looks.show("a")).unwrap().waiters.len(), 1, "{user}");
-        pollster(&rig, looks.guarantee());
+        run_ok(&rig, looks.guarantee());
     }
     guard.release_blocking().unwrap();
     let next = waiting.join().unwrap();
     let broken = locks.break_hold("a", next.token().number, true);
-    pollster(&rig, broken);
+    run_ok(&rig, broken);
     drop(next);
     reader.release_blocking().unwrap();
     for forbidden in [
@@ -45,25 +45,25 @@ fn the_roles_of_the_page_can_do_what_they_are_for_and_no_more() {
         "DELETE FROM leasehold_meta",
         "CREATE TABLE t (a int)",
     ] {
-        let said = psql(port, &["-U", "leasehold", "-c", forbidden]);
-        assert!(!said.status.success(), "{forbidden}");
+        let output = psql(port, &["-U", "leasehold", "-c", forbidden]);
+        assert!(!output.status.success(), "{forbidden}");
     }
     let error = refused("leasehold_viewer", port);
     assert!(error.is_denied(), "{error}");
 }
 
-fn pollster<T, E: std::fmt::Debug>(rig: &Rig, work: impl Future<Output = Result<T, E>>) {
+fn run_ok<T, E: std::fmt::Debug>(rig: &Rig, work: impl Future<Output = Result<T, E>>) {
     rig.run(work).unwrap();
 }
 
 #[test]
-fn who_may_not_make_the_tables_is_told_what_to_run() {
+fn missing_create_rights_are_reported_with_the_remedy() {
     let rig = Rig::new();
     rig.server.says("CREATE ROLE poor LOGIN");
     let error = refused("poor", rig.server.port());
     assert!(error.is_misconfigured(), "{error}");
     assert!(error.to_string().contains("leasehold schema"), "{error}");
-    // The very text that the command prints makes them, also twice.
+    // The text that `leasehold schema` prints creates the tables, and may run twice.
     rig.server.says(SCHEMA);
     rig.server.says(SCHEMA);
     rig.server.says("GRANT SELECT ON leasehold_meta TO poor");
@@ -72,7 +72,7 @@ fn who_may_not_make_the_tables_is_told_what_to_run() {
 }
 
 #[test]
-fn many_clients_make_the_tables_at_once() {
+fn first_clients_create_the_tables_together() {
     let rig = Rig::new();
     let clients: Vec<_> = (0..8)
         .map(|_| {
@@ -85,19 +85,19 @@ fn many_clients_make_the_tables_at_once() {
 }
 
 #[test]
-fn who_makes_the_tables_waits_for_another_who_does() {
+fn table_creation_waits_for_another_client() {
     let rig = Rig::new();
     std::thread::scope(|scope| {
         let maker = "SELECT pg_advisory_lock(7810210); SELECT pg_sleep(1)";
         scope.spawn(|| rig.server.says(maker));
         let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        until("it is at it", || rig.server.says(sleeps).len() == 1);
+        until("the other client is creating them", || rig.server.says(sleeps).len() == 1);
         rig.locks().mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     });
 }
 
 #[test]
-fn tables_of_another_version_or_of_somebody_else_are_not_touched() {
+fn foreign_tables_and_versions_are_not_touched() {
     let rig = Rig::new();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     for version in [0, 2] {
@@ -125,21 +125,21 @@ fn tables_of_another_version_or_of_somebody_else_are_not_touched() {
 }
 
 #[test]
-fn a_server_that_only_reads_is_no_place_for_locks() {
+fn a_read_only_server_is_refused() {
     let rig = Rig::new();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     rig.server.says("ALTER SYSTEM SET default_transaction_read_only = on");
     rig.server.says("SELECT pg_reload_conf()");
-    until("it says no", || {
+    until("the server refuses writes", || {
         let error = rig.locks().mutex("a").blocking().try_acquire();
         error.is_err_and(|error| error.to_string().contains("read-only transaction: name the primary"))
     });
 }
 
 #[test]
-fn a_wrong_database_user_or_password_is_told_and_no_secret_is() {
+fn login_errors_are_reported_without_the_password() {
     let server = PostgresServer::encrypted("anna", "hunter2");
-    let said = |url: &str| {
+    let try_login = |url: &str| {
         let config = leasehold_sql::postgres::Config::from_url(url).unwrap().encryption(
             leasehold_sql::Encryption::Required(
                 leasehold_sql::Tls::system().roots(server.certificate("ca.pem")),
@@ -152,11 +152,11 @@ fn a_wrong_database_user_or_password_is_told_and_no_secret_is() {
         locks.mutex("a").blocking().try_acquire().map(drop)
     };
     let port = server.port();
-    said(&format!("//anna:hunter2@localhost:{port}/postgres")).unwrap();
-    let error = said(&format!("//anna:hunter3@localhost:{port}/postgres")).unwrap_err();
+    try_login(&format!("//anna:hunter2@localhost:{port}/postgres")).unwrap();
+    let error = try_login(&format!("//anna:hunter3@localhost:{port}/postgres")).unwrap_err();
     assert!(error.is_denied() && !error.to_string().contains("hunter"), "{error}");
-    let error = said(&format!("//anna@localhost:{port}/postgres")).unwrap_err();
+    let error = try_login(&format!("//anna@localhost:{port}/postgres")).unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("password missing"), "{error}");
-    let error = said(&format!("//anna:hunter2@localhost:{port}/nothing")).unwrap_err();
+    let error = try_login(&format!("//anna:hunter2@localhost:{port}/nothing")).unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("nothing"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! No room: the tables on a file system of their own, which becomes full.
+//! A full disk: the tables are on a file system of their own.
 
 use std::{
     os::unix::fs::{MetadataExt, chown},
@@ -12,11 +12,11 @@ use leasehold_testkit::server::{PostgresServer, psql};
 
 use crate::rig::{Rig, release_of};
 
-const TEST: &str = "room::a_full_disk_is_refused_and_what_was_held_stays_held";
+const TEST: &str = "room::a_full_disk_is_refused_and_holds_stay";
 const INNER: &str = "LEASEHOLD_TEST_ROOM";
 
-/// The directory of a small file system that nobody else sees. Outside of where it is seen, the test runs once more in there, and this
-/// is none.
+/// The directory of a small file system in a private mount namespace. Outside of that namespace this runs the test
+/// again inside of it, and returns `None`.
 fn small() -> Option<PathBuf> {
     if let Some(dir) = std::env::var_os(INNER) {
         return Some(dir.into());
@@ -26,16 +26,16 @@ fn small() -> Option<PathBuf> {
     let mut again = Command::new("unshare");
     again.args(["--mount", "sh", "-c", script]).arg(dir.path()).arg(std::env::current_exe().unwrap());
     let output = again.args(["--exact", TEST]).env(INNER, dir.path()).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.contains("running 1 test"), "this test needs mount namespaces: run it as root: {said}");
-    assert!(output.status.success(), "{said}");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("running 1 test"), "this test needs mount namespaces: run it as root: {text}");
+    assert!(output.status.success(), "{text}");
     None
 }
 
-/// A server whose tables are in there.
+/// A server whose tables are in that directory.
 fn rig_in(dir: &Path) -> Rig {
-    // What did not fit would be swept up, and its room be there again.
+    // Autovacuum would free the space of rows that did not fit.
     let rig = Rig::of(PostgresServer::start(&["autovacuum=off"]));
     let data = rig.server.says("SHOW data_directory").remove(0);
     let owner = std::fs::metadata(data).unwrap();
@@ -45,14 +45,14 @@ fn rig_in(dir: &Path) -> Rig {
     rig
 }
 
-/// One that lasts longer than all of this may take.
+/// A claim that lasts longer than the test.
 fn claim(rig: &Rig, name: &str) -> Claim {
     let ttl = Duration::from_secs(600);
     Claim { ttl, claim_time: ttl, ..rig.claim(name) }
 }
 
 #[test]
-fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+fn a_full_disk_is_refused_and_holds_stay() {
     let Some(dir) = small() else { return };
     let rig = rig_in(&dir);
     let (one, other) = (rig.engine(), rig.engine());
@@ -61,10 +61,10 @@ fn a_full_disk_is_refused_and_what_was_held_stays_held() {
     assert!(taken(rig.run(one.claim(&held, How::Create))));
     rig.server.says("CREATE TABLE junk (a text)");
     let fill = "INSERT INTO junk SELECT repeat('x', 1000) FROM generate_series(1, 10000)";
-    let said = psql(rig.server.port(), &["-c", fill]);
-    assert!(!said.status.success(), "it does not fit");
+    let output = psql(rig.server.port(), &["-c", fill]);
+    assert!(!output.status.success(), "the rows do not fit");
 
-    // By one statement, when the first page is full, and by a transaction, which needs the first page of another table.
+    // The fast path fails when the first page is full; a transaction needs the first page of another table.
     let mut others = Vec::new();
     let refused = loop {
         let claim = claim(&rig, &format!("other{}", others.len()));
@@ -86,7 +86,7 @@ fn a_full_disk_is_refused_and_what_was_held_stays_held() {
         let released = rig.run(one.release(&release_of(claim))).remove(0);
         assert!(matches!(released, Released::Freed), "{}: {released:?}", claim.name);
     }
-    assert!(taken(rig.run(other.claim(&late, How::Create))), "a row that is there needs no room");
+    assert!(taken(rig.run(other.claim(&late, How::Create))), "an existing row needs no space");
 
     rig.server.says("DROP TABLE junk");
     assert!(taken(rig.run(other.claim(&shared, How::Create))));

@@ -18,11 +18,11 @@ struct Few {
 }
 
 impl Few {
-    /// The superuser, for whom the server reserves connections, asks what the test wants to know.
+    /// The queries of the test run as the superuser, for whom the server reserves connections.
     fn new(settings: &[&str], limits: &str, other: &'static str) -> Self {
         let rig = Rig::of(PostgresServer::start(settings));
-        for said in [SCHEMA, ROLES, "CREATE ROLE app LOGIN", limits] {
-            rig.server.says(said);
+        for statement in [SCHEMA, ROLES, "CREATE ROLE app LOGIN", limits] {
+            rig.server.says(statement);
         }
         Self { rig, other }
     }
@@ -38,7 +38,7 @@ impl FewConnections for Few {
         if asked.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&asked.stderr).into_owned()) }
     }
 
-    fn says(&self, query: &str) -> Vec<String> {
+    fn query(&self, query: &str) -> Vec<String> {
         self.rig.server.says(query)
     }
 }

@@ -1,4 +1,4 @@
-//! Rows that somebody wrote otherwise than leasehold does.
+//! Rows with values that leasehold does not write.
 
 use leasehold_core::{Fault, Locks};
 
@@ -7,15 +7,15 @@ use crate::{
     rig::Rig,
 };
 
-/// R24: what the rows say cannot be read, so nobody is let in; the thread of the database goes on for all other names.
+/// R24: the rows cannot be read, so no claim is granted; the thread of the database serves all other names.
 #[test]
-fn whoever_claims_is_told_of_altered_rows() {
+fn a_claim_reports_altered_rows() {
     for written in ["token = 'green'", "holder = x'00'", "expires = 'soon'"] {
         let rig = Rig::new();
         let client = Client::new(&rig.path());
         let (job, other) = (claim("job"), claim("other"));
         client.hold(&job);
-        rig.does(&format!(
+        rig.execute(&format!(
             "PRAGMA ignore_check_constraints = 1; UPDATE leasehold_lock SET {written} WHERE name = 'job'"
         ));
         let (fault, message) = client.refused();
@@ -25,14 +25,14 @@ fn whoever_claims_is_told_of_altered_rows() {
     }
 }
 
-/// R24: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
+/// R24: owners that exceed the bound of a reply together, an unreadable row, and a row with an invalid name.
 #[test]
-fn rows_that_others_wrote_hide_no_other_name() {
+fn foreign_rows_hide_no_other_name() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("held"));
     let long = "replace(hex(zeroblob(20971520)), '0', 'x')";
-    rig.does(&format!(
+    rig.execute(&format!(
         "INSERT INTO leasehold_lock (name, token, holder, tokens, owner, expires) VALUES \
          ('bad', 1, x'00', 1, '', 9e15), ('bad too', 1, zeroblob(16), 1, hex(zeroblob(40000000)), 9e15), ('big', 1, zeroblob(16), 1, {long}, 9e15), ({long}, 1, zeroblob(16), 1, '', 9e15); \
          UPDATE leasehold_lock SET expires = CAST(9e15 AS INTEGER) WHERE name <> 'held'; \

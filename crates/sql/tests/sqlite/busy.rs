@@ -1,4 +1,4 @@
-//! Others who write for long.
+//! Other processes that write for long.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn who_writes_for_too_long_makes_others_try_again_and_look_meanwhile() {
+fn a_long_write_fails_claims_but_not_looks() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let job = claim("job");
@@ -19,9 +19,9 @@ fn who_writes_for_too_long_makes_others_try_again_and_look_meanwhile() {
     let other = rig.other();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let watch = Stopwatch::start();
-    let said = client.show("job").unwrap();
-    assert_eq!(said.holders.len(), 1);
-    watch.assert_within(Duration::from_secs(1), "a look waits for nobody");
+    let view = client.show("job").unwrap();
+    assert_eq!(view.holders.len(), 1);
+    watch.assert_within(Duration::from_secs(1), "a look does not wait for a writer");
     let asked: Vec<_> = (0..3)
         .map(|number| {
             let (engine, next) = (client.engine.clone(), claim(&format!("next-{number}")));
@@ -31,21 +31,21 @@ fn who_writes_for_too_long_makes_others_try_again_and_look_meanwhile() {
         })
         .collect();
     for answer in asked {
-        let error = client.runtime.block_on(answer).unwrap().expect_err("nobody can write");
+        let error = client.runtime.block_on(answer).unwrap().expect_err("the file is locked");
         assert_eq!(error.fault, Fault::Retry, "{error:?}");
         assert!(error.message.contains("locks.db"), "{error:?}");
     }
-    watch.assert_within(Duration::from_secs(6), "within what a request may take");
+    watch.assert_within(Duration::from_secs(6), "within the time limit of a request");
     other.execute_batch("ROLLBACK").unwrap();
     client.free(&job, &grant);
     client.hold(&claim("next-0"));
 }
 
-/// For so long a request waits for a writer.
+/// How long a request waits for a writer.
 const BUSY: Duration = Duration::from_secs(2);
 
 #[test]
-fn who_writes_for_less_only_makes_others_wait() {
+fn a_short_write_only_delays_claims() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let (first, second) = (claim("first"), claim("second"));
@@ -63,7 +63,7 @@ fn who_writes_for_less_only_makes_others_wait() {
         ends.join().unwrap();
         match answer {
             Ok(Answer::Held(_)) => break assert!(waited >= Duration::from_millis(300), "{waited:?}"),
-            // On a machine that stalled it was written for too long.
+            // On a stalled machine the other process wrote for too long.
             Err(error) if error.fault == Fault::Retry => assert!(waited >= BUSY, "{error:?}"),
             other => panic!("{other:?}"),
         }

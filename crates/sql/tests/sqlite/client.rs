@@ -1,4 +1,4 @@
-//! One client, asked from blocking code. What it does by itself goes on meanwhile.
+//! One client, for blocking code. Its background tasks run on a runtime of its own.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -56,13 +56,13 @@ impl Client {
     #[track_caller]
     pub(crate) fn wait(&self, claim: &Claim) {
         let answer = self.create(claim);
-        assert!(matches!(answer, Ok(Answer::Waiting(_))), "expected a place in line: {answer:?}");
+        assert!(matches!(answer, Ok(Answer::Waiting(_))), "expected a queue entry: {answer:?}");
     }
 
-    /// What the first request to a file that is no good comes to.
+    /// The error of the first request to an unusable file.
     #[track_caller]
     pub(crate) fn refused(&self) -> (Fault, String) {
-        let error = self.create(&claim("job")).expect_err("it is refused");
+        let error = self.create(&claim("job")).expect_err("the claim is refused");
         (error.fault, error.message)
     }
 
@@ -81,11 +81,11 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn free(&self, claim: &Claim, grant: &Grant) {
-        let said = self.release(claim, grant);
-        assert!(matches!(said, Released::Freed), "{said:?}");
+        let released = self.release(claim, grant);
+        assert!(matches!(released, Released::Freed), "{released:?}");
     }
 
-    /// Waits until it is granted.
+    /// Waits until the claim is granted.
     #[track_caller]
     pub(crate) fn granted(&self, id: ClaimId) -> Grant {
         let granted = async {
@@ -100,7 +100,7 @@ impl Client {
             }
         };
         let granted = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, granted).await });
-        granted.expect("it is granted")
+        granted.expect("the claim is granted")
     }
 
     pub(crate) fn list(&self) -> Vec<View> {

@@ -1,52 +1,35 @@
 //! The SQLite engine conforms.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use leasehold_core::{BoxFuture, Engine};
-use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
+use leasehold_sql::SqlEngine;
+use leasehold_testkit::suite::Disturbance;
 
-use crate::rig::Rig;
+use crate::{
+    harness::{Conforms, assert_conforms},
+    rig::Rig,
+};
 
-/// Claims in the largest case: each reads the rows of all others. A thousand come at night.
-const CROWD: usize = 250;
-/// Cases at once: they mostly wait for leases to end.
-const AT_ONCE: usize = 8;
-
-impl Harness for Rig {
-    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        let engine = self.engine();
-        Box::pin(async move { engine as Arc<dyn Engine> })
+impl Conforms for Rig {
+    fn client(&self) -> Arc<SqlEngine> {
+        self.engine()
     }
 
-    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+    fn disturb(&self, kind: Disturbance) -> bool {
+        // There is no connection to cut.
         let can = kind == Disturbance::Forget;
         if can {
-            self.does("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
+            self.execute("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
         }
-        // There is no connection to cut.
-        Box::pin(std::future::ready(can))
+        can
     }
 
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn crowd(&self) -> usize {
-        suite::crowd_or(CROWD)
-    }
-
-    fn patience(&self) -> Duration {
-        crate::rig::PATIENCE
-    }
-
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.left()))
+    fn rows(&self) -> Vec<String> {
+        self.left()
     }
 }
 
 #[test]
 fn the_sqlite_engine_conforms() {
-    let rig = Rig::new();
-    let report = suite::engine(&rig);
-    assert!(report.passed.len() > 80, "{report}");
+    assert_conforms(&Rig::new(), 80);
 }

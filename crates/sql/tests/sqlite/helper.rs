@@ -1,4 +1,4 @@
-//! Other processes: this very test binary, run again, doing what it is told on its standard input.
+//! Other processes: this test binary, run again, which executes requests from its standard input.
 
 use std::{
     collections::HashMap,
@@ -29,10 +29,11 @@ impl Helper {
         Self::start_as(&[], path)
     }
 
-    /// The same through a command that runs the command behind it.
+    /// The same, started by a command that runs the command after it.
     pub(crate) fn start_as(prefix: &[&str], path: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
-        let own = [exe.to_str().unwrap(), "--exact", "helper::obeys", "--nocapture", "--test-threads=1"];
+        let own =
+            [exe.to_str().unwrap(), "--exact", "helper::serve_requests", "--nocapture", "--test-threads=1"];
         let words = [prefix, &own].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).env(PATH, path).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -42,23 +43,23 @@ impl Helper {
         Self { child, input, output }
     }
 
-    /// Sends an order and answers what came back.
-    pub(crate) fn tell(&mut self, order: &str) -> String {
+    /// Sends a request and returns the reply.
+    pub(crate) fn ask(&mut self, order: &str) -> String {
         self.send(order);
-        self.hear()
+        self.receive()
     }
 
     pub(crate) fn send(&mut self, order: &str) {
         writeln!(self.input, "{order}").unwrap();
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the helper ended");
-            if let Some((_, said)) = line.split_once(MARK) {
-                return said.trim_end().to_owned();
+            if let Some((_, reply)) = line.split_once(MARK) {
+                return reply.trim_end().to_owned();
             }
         }
     }
@@ -81,7 +82,7 @@ pub(crate) fn am_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-fn say(text: &str) {
+fn reply_with(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}{text}").unwrap();
     out.flush().unwrap();
@@ -97,16 +98,16 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
     }
 }
 
-/// What the other process runs. In the tests' own run it does nothing.
+/// Runs in the other process. In a normal test run it does nothing.
 #[test]
-fn obeys() {
+fn serve_requests() {
     let Some(path) = std::env::var_os(PATH) else { return };
     let client = Client::new(Path::new(&path));
     let mut held: HashMap<String, (Claim, Grant)> = HashMap::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
-        say(&match words[..] {
+        reply_with(&match words[..] {
             ["claim", name] => take(&client, claim(name), &mut held),
             ["brief", name] => {
                 let ttl = Duration::from_secs(1);
@@ -122,11 +123,11 @@ fn obeys() {
             },
             ["many", prefix] => (0..)
                 .map(|number| take(&client, claim(&format!("{prefix}{number}")), &mut held))
-                .find(|said| said != "held")
+                .find(|reply| reply != "held")
                 .unwrap(),
             ["remove", path] => format!("{:?}", std::fs::remove_file(path)),
             ["churn", tasks, round] => churn(&client, tasks.parse().unwrap(), round),
-            _ => format!("what is {line:?}?"),
+            _ => format!("unknown request: {line:?}"),
         });
     }
 }
@@ -139,7 +140,7 @@ fn take(client: &Client, claim: Claim, held: &mut HashMap<String, (Claim, Grant)
     describe(answer)
 }
 
-/// Acquires and releases in so many tasks, for ever; says so once each of them did.
+/// Acquires and releases in this many tasks, without end; replies once there were ten cycles per task.
 fn churn(client: &Client, tasks: usize, round: &str) -> String {
     let engine = Arc::clone(&client.engine);
     let locks = Locks::builder(engine).keeper(Keeper::on(client.runtime.handle().clone())).build();

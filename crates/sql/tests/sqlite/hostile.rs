@@ -1,4 +1,4 @@
-//! Files that somebody made for us to come to: what they wrote there never runs, and we say what it is.
+//! Files prepared by an attacker: their code never runs, and the error names it.
 
 use leasehold_core::Fault;
 use leasehold_sql::sqlite::SCHEMA;
@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 
-/// What somebody writes into a file with our tables, and a part of what is said of it.
+/// Changes to a file with our tables, and a part of the message.
 const CHANGED: [(&str, &str); 12] = [
     (
         "CREATE TRIGGER 't\nu' AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES ('trigger'); END",
@@ -32,7 +32,7 @@ const CHANGED: [(&str, &str); 12] = [
         "DROP TABLE leasehold_meta; CREATE VIRTUAL TABLE leasehold_meta USING fts5(version, lineage, boot, floor)",
         "leasehold_meta was not made by leasehold: it is a virtual table",
     ),
-    ("DROP TABLE leasehold_claim", "its table leasehold_claim is not there"),
+    ("DROP TABLE leasehold_claim", "its table leasehold_claim is missing"),
     (
         "ALTER TABLE leasehold_lock ADD COLUMN colour AS (name || 'x')",
         "its table leasehold_lock was not made by leasehold, or altered: it says \", colour AS (\" where leasehold says \") WITHOUT ROWID\"",
@@ -64,22 +64,22 @@ const CHANGED: [(&str, &str); 12] = [
 ];
 
 #[test]
-fn what_would_change_what_we_say_is_refused_before_anything_is_done() {
-    for (text, said) in CHANGED {
+fn altered_tables_are_refused_before_any_change() {
+    for (text, message_part) in CHANGED {
         let rig = Rig::new();
-        rig.does("CREATE TABLE sprung (what)");
-        rig.does(SCHEMA);
-        rig.does(text);
+        rig.execute("CREATE TABLE sprung (what)");
+        rig.execute(SCHEMA);
+        rig.execute(text);
         let state = || {
             let asked = ["PRAGMA journal_mode", "SELECT sql FROM sqlite_schema", "SELECT * FROM sprung"];
-            asked.map(|text| rig.says(text))
+            asked.map(|text| rig.query(text))
         };
         let before = state();
         let client = Client::new(&rig.path());
         let (fault, message) = client.refused();
         assert_eq!(fault, Fault::Misconfigured, "{text}: {message}");
         assert!(
-            message.contains(said) && message.contains("locks.db") && !message.contains('\n'),
+            message.contains(message_part) && message.contains("locks.db") && !message.contains('\n'),
             "{text}: {message}"
         );
         let looked = client.show("job").expect_err("a look is refused, too");
@@ -89,25 +89,25 @@ fn what_would_change_what_we_say_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn tables_that_were_made_by_hand_with_other_comments_are_ours() {
+fn tables_with_other_comments_are_accepted() {
     let rig = Rig::new();
     let bare: Vec<&str> = SCHEMA.lines().map(|line| line.split("--").next().unwrap().trim()).collect();
-    rig.does(&bare.join(" /* -- it's ours */ "));
+    rig.execute(&bare.join(" /* -- it's ours */ "));
     let client = Client::new(&rig.path());
     client.hold(&claim("job"));
 }
 
-/// Who may write the file may do so while we use it.
+/// Another process may write the file while we use it.
 #[test]
-fn what_is_written_later_does_not_run() {
+fn a_trigger_created_later_does_not_run() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("first"));
-    rig.does("CREATE TABLE sprung (what)");
-    rig.does(
+    rig.execute("CREATE TABLE sprung (what)");
+    rig.execute(
         "CREATE TRIGGER t AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES (new.name); END",
     );
-    rig.does("INSERT INTO leasehold_lock (name, token) VALUES ('by others', 1)");
+    rig.execute("INSERT INTO leasehold_lock (name, token) VALUES ('by others', 1)");
     client.hold(&claim("second"));
-    assert_eq!(rig.says("SELECT what FROM sprung"), ["Text(\"by others\")"]);
+    assert_eq!(rig.query("SELECT what FROM sprung"), ["Text(\"by others\")"]);
 }

@@ -4,17 +4,19 @@
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests")]
 
 mod altered;
-mod between;
 mod busy;
 mod client;
 mod conformance;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod helper;
 mod hostile;
 mod names;
 mod oracle;
 #[path = "../page/mod.rs"]
 mod page;
-mod place;
+mod path;
+mod processes;
 mod quiet;
 mod replaced;
 mod rig;

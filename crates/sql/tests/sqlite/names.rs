@@ -1,4 +1,4 @@
-//! Names that are nearly the same.
+//! Names that are nearly equal.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn names_that_differ_in_anything_are_different_names() {
+fn similar_names_are_different_locks() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let long = "x".repeat(511);
@@ -52,13 +52,13 @@ fn names_that_differ_in_anything_are_different_names() {
 }
 
 #[test]
-fn a_name_that_was_swept_goes_on_counting_where_it_was() {
+fn a_swept_name_continues_its_tokens() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let job = claim("job");
     let grant = client.hold(&job);
     client.free(&job, &grant);
-    // As if the clock had been set back since: its row is gone, and remembered in one number for all.
-    rig.does("DELETE FROM leasehold_lock; UPDATE leasehold_meta SET floor = 9000000000000000000");
+    // As if the clock had stepped back since: the row is deleted, and its token is in the floor of all names.
+    rig.execute("DELETE FROM leasehold_lock; UPDATE leasehold_meta SET floor = 9000000000000000000");
     assert_eq!(client.hold(&claim("job")).token.number, 9_000_000_000_000_000_001);
 }

@@ -1,4 +1,4 @@
-//! SQLite answers as the memory engine does.
+//! SQLite gives the same answers as the memory engine.
 
 use leasehold_testkit::oracle::{Granting, answers_alike};
 

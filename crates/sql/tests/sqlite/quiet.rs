@@ -1,4 +1,4 @@
-//! Who only waits disturbs nobody.
+//! Waiters do not disturb other processes.
 
 use std::{
     thread::sleep,
@@ -12,13 +12,13 @@ use crate::{
     rig::{PATIENCE, Rig},
 };
 
-/// Grows with each commit of another.
+/// A number that changes with each commit of another connection.
 fn commits(other: &rusqlite::Connection) -> i64 {
     other.query_row("PRAGMA data_version", [], |row| row.get(0)).unwrap()
 }
 
 #[test]
-fn who_waits_writes_nothing_and_takes_no_lock() {
+fn a_waiter_writes_nothing_and_takes_no_lock() {
     let rig = Rig::new();
     let clients = [Client::new(&rig.path()), Client::new(&rig.path()), Client::new(&rig.path())];
     clients[0].hold(&claim("job"));
@@ -30,27 +30,27 @@ fn who_waits_writes_nothing_and_takes_no_lock() {
     let before = commits(&other);
     sleep(Duration::from_millis(4500));
     let after = commits(&other);
-    // A quarter of a minute later their places are to be written anew, also on a machine that stalls.
+    // Their queue entries are extended only after 15 s; on a stalled machine that may have happened.
     assert!(after == before || begin.elapsed() >= Duration::from_secs(15));
-    // Looks go on while somebody writes: so a grant is heard of, as soon as it is there.
+    // Polls do not wait for a writer, so a grant is found as soon as it is committed.
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     clients.iter().for_each(|client| assert_eq!(client.show("job").unwrap().waiters.len(), 3));
 }
 
 #[test]
-fn a_place_in_line_lives_for_as_long_as_its_client() {
+fn a_queue_entry_lives_as_long_as_its_client() {
     let rig = Rig::new();
     let (one, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
     let grant = one.hold(&job);
-    // Its place lasts ten seconds, unless it is kept.
+    // Its queue entry lasts ten seconds, unless it is extended.
     let brief = Claim { ttl: Duration::from_secs(1), claim_time: Duration::from_secs(1), ..claim("job") };
     other.wait(&brief);
-    let ends = || rig.says("SELECT expires FROM leasehold_claim WHERE stand <> 0");
+    let ends = || rig.query("SELECT expires FROM leasehold_claim WHERE stand <> 0");
     for _ in 0..2 {
         let (before, limit) = (ends(), Instant::now() + PATIENCE);
         while ends() == before {
-            assert!(Instant::now() < limit, "it is kept");
+            assert!(Instant::now() < limit, "the queue entry is extended");
             sleep(Duration::from_millis(20));
         }
     }
@@ -60,12 +60,12 @@ fn a_place_in_line_lives_for_as_long_as_its_client() {
 }
 
 #[test]
-fn what_is_promised_names_the_limits() {
+fn the_guarantee_names_its_limits() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
-    let said = client.runtime.block_on(client.engine.guarantee()).unwrap();
-    assert_eq!(said.level, Level::LeaseBounded);
+    let guarantee = client.runtime.block_on(client.engine.guarantee()).unwrap();
+    assert_eq!(guarantee.level, Level::LeaseBounded);
     for word in ["one machine", "restart", "replace or delete"] {
-        assert!(said.to_string().contains(word), "{word}: {said:?}");
+        assert!(guarantee.to_string().contains(word), "{word}: {guarantee:?}");
     }
 }

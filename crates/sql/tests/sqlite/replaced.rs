@@ -1,4 +1,4 @@
-//! A file that is replaced, deleted or emptied while it is used.
+//! A file that is replaced, deleted or emptied while it is in use.
 
 use std::fs;
 
@@ -16,8 +16,9 @@ fn remove(rig: &Rig) {
     }
 }
 
-/// Who held by the old file is told so; who comes finds the new one, whether it used the old one or not.
-fn all_meet_in_the_new_file(rig: &Rig, replace: impl FnOnce()) {
+/// Holders in the old file are notified of the loss; all clients use the new file, whether they used the old one or
+/// not.
+fn all_clients_use_the_new_file(rig: &Rig, replace: impl FnOnce()) {
     let (old, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
     let grant = old.hold(&job);
@@ -34,56 +35,57 @@ fn all_meet_in_the_new_file(rig: &Rig, replace: impl FnOnce()) {
         client.wait(&claim("job"));
     }
     assert!(matches!(newcomer.renew(&next, &new), Renewed::Kept { .. }));
-    assert_eq!(rig.says("PRAGMA integrity_check"), [r#"Text("ok")"#]);
+    assert_eq!(rig.query("PRAGMA integrity_check"), [r#"Text("ok")"#]);
 }
 
 #[test]
-fn a_file_that_was_deleted() {
+fn a_deleted_file_is_noticed() {
     let rig = Rig::new();
-    all_meet_in_the_new_file(&rig, || remove(&rig));
+    all_clients_use_the_new_file(&rig, || remove(&rig));
 }
 
 #[test]
-fn a_file_that_was_moved_away() {
+fn a_moved_file_is_noticed() {
     let rig = Rig::new();
-    all_meet_in_the_new_file(&rig, || fs::rename(rig.path(), rig.dir().join("old.db")).unwrap());
+    all_clients_use_the_new_file(&rig, || fs::rename(rig.path(), rig.dir().join("old.db")).unwrap());
 }
 
 #[test]
-fn another_file_in_its_place() {
+fn a_replaced_file_is_noticed() {
     let (rig, spare) = (Rig::new(), Rig::new());
     Client::new(&spare.path()).hold(&claim("another"));
-    spare.does("PRAGMA wal_checkpoint(TRUNCATE)");
-    all_meet_in_the_new_file(&rig, || {
+    spare.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+    all_clients_use_the_new_file(&rig, || {
         remove(&rig);
         fs::copy(spare.path(), rig.path()).map(drop).unwrap();
     });
 }
 
 #[test]
-fn tables_that_were_dropped() {
+fn dropped_tables_are_noticed() {
     let rig = Rig::new();
-    all_meet_in_the_new_file(&rig, || {
-        rig.does("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_meta");
+    all_clients_use_the_new_file(&rig, || {
+        rig.execute("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_meta");
     });
 }
 
 #[test]
-fn a_log_that_was_deleted() {
+fn a_deleted_log_is_noticed() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
     let job = claim("job");
     let grant = client.hold(&job);
-    assert_eq!(other.tell("claim another"), "held");
+    assert_eq!(other.ask("claim another"), "held");
     for ending in ["-wal", "-shm"] {
         fs::remove_file(format!("{}{ending}", rig.path().display())).unwrap();
     }
-    // Whoever comes finds what was brought from the log into the file: here nothing. So nobody goes on by what it had.
+    // A new process finds only what was moved from the log into the file: here nothing. So no client may rely on its
+    // old holds.
     let mut newcomer = Helper::start(&rig.path());
-    assert_eq!(newcomer.tell("claim next"), "held");
-    assert_eq!(newcomer.tell("claim job"), "held");
+    assert_eq!(newcomer.ask("claim next"), "held");
+    assert_eq!(newcomer.ask("claim job"), "held");
     assert!(matches!(client.renew(&job, &grant), Renewed::Lost(_)));
-    assert_eq!(other.tell("claim next"), "waiting");
+    assert_eq!(other.ask("claim next"), "waiting");
     client.wait(&claim("next"));
 }

@@ -33,19 +33,19 @@ impl Rig {
         Arc::new(engine(&self.path(), &Env::system()).unwrap())
     }
 
-    /// Somebody else who uses the file.
+    /// A connection of another program.
     pub(crate) fn other(&self) -> Connection {
         let other = Connection::open(self.path()).unwrap();
         other.busy_timeout(Duration::from_secs(10)).unwrap();
         other
     }
 
-    pub(crate) fn does(&self, text: &str) {
+    pub(crate) fn execute(&self, text: &str) {
         self.other().execute_batch(text).unwrap();
     }
 
-    /// The rows of an answer, their columns side by side.
-    pub(crate) fn says(&self, text: &str) -> Vec<String> {
+    /// The rows of the result, each with its columns joined by spaces.
+    pub(crate) fn query(&self, text: &str) -> Vec<String> {
         let other = self.other();
         let mut asked = other.prepare(text).unwrap();
         let columns = asked.column_count();
@@ -56,9 +56,9 @@ impl Rig {
         asked.query_map([], row).unwrap().map(|row| row.unwrap().join(" ")).collect()
     }
 
-    /// All rows that say something.
+    /// All rows that carry information.
     pub(crate) fn left(&self) -> Vec<String> {
-        self.says(
+        self.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
         )

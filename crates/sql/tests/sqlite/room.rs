@@ -1,4 +1,4 @@
-//! No room: in a process for which the directory is a small file system of its own.
+//! A full disk: the directory is a small file system in the mount namespace of another process.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -21,33 +21,33 @@ fn mounted(rig: &Rig, options: &str, order: &str) -> (Helper, PathBuf) {
 }
 
 #[test]
-fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+fn a_full_disk_is_refused_and_holds_stay() {
     let rig = Rig::new();
     let ballast = rig.dir().join("mounted/ballast");
     let fill = format!("head -c 100000 /dev/zero > '{}' &&", ballast.display());
     let (mut helper, _) = mounted(&rig, "size=500k", &fill);
-    let said = helper.tell("many job");
-    assert!(said.contains("Refused") && said.contains("full"), "{said}");
-    assert_eq!(helper.tell(&format!("remove {}", ballast.display())), "Ok(())");
-    assert_eq!(helper.tell("claim more"), "held");
-    assert_eq!(helper.tell("claim job0"), "waiting");
-    assert_eq!(helper.tell("release job1"), "Freed");
+    let reply = helper.ask("many job");
+    assert!(reply.contains("Refused") && reply.contains("full"), "{reply}");
+    assert_eq!(helper.ask(&format!("remove {}", ballast.display())), "Ok(())");
+    assert_eq!(helper.ask("claim more"), "held");
+    assert_eq!(helper.ask("claim job0"), "waiting");
+    assert_eq!(helper.ask("release job1"), "Freed");
 }
 
 #[test]
 fn a_disk_without_room_for_the_file_is_refused() {
     let rig = Rig::new();
     let (mut helper, path) = mounted(&rig, "nr_inodes=2", "");
-    let said = helper.tell("claim job");
-    assert!(said.contains(path.to_str().unwrap()), "{said}");
-    assert!(said.contains("Denied") || said.contains("Refused"), "{said}");
+    let reply = helper.ask("claim job");
+    assert!(reply.contains(path.to_str().unwrap()), "{reply}");
+    assert!(reply.contains("Denied") || reply.contains("Refused"), "{reply}");
 }
 
 #[test]
 fn a_read_only_file_system_is_refused() {
     let rig = Rig::new();
     let (mut helper, path) = mounted(&rig, "ro", "");
-    let said = helper.tell("claim job");
-    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
-    assert!(said.contains(path.parent().unwrap().to_str().unwrap()), "{said}");
+    let reply = helper.ask("claim job");
+    assert!(reply.contains("Refused") && reply.contains("read-only"), "{reply}");
+    assert!(reply.contains(path.parent().unwrap().to_str().unwrap()), "{reply}");
 }

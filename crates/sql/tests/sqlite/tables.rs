@@ -1,4 +1,4 @@
-//! Tables that are not as they should be, and tables of others beside ours.
+//! Unusable tables, and tables of other programs next to ours.
 
 use leasehold_core::{Fault, Previous, Renewed};
 
@@ -8,30 +8,30 @@ use crate::{
 };
 
 #[track_caller]
-fn refuses(rig: &Rig, said: &str) {
+fn assert_refused(rig: &Rig, words: &str) {
     let (fault, message) = Client::new(&rig.path()).refused();
     assert_eq!(fault, Fault::Misconfigured, "{message}");
-    assert!(message.contains(said) && message.contains("locks.db"), "{message}");
+    assert!(message.contains(words) && message.contains("locks.db"), "{message}");
 }
 
 #[test]
-fn tables_of_another_version_are_refused_and_left_alone() {
+fn tables_of_another_version_are_refused_unchanged() {
     for version in [0, 2] {
         let rig = Rig::new();
         let client = Client::new(&rig.path());
         let job = claim("job");
         let grant = client.hold(&job);
-        rig.does(&format!("UPDATE leasehold_meta SET version = {version}"));
-        let before = rig.says("SELECT * FROM leasehold_lock");
-        refuses(&rig, &format!("have version {version} and this leasehold knows version 1"));
-        // Also for those who had opened it before.
+        rig.execute(&format!("UPDATE leasehold_meta SET version = {version}"));
+        let before = rig.query("SELECT * FROM leasehold_lock");
+        assert_refused(&rig, &format!("have version {version} and this leasehold knows version 1"));
+        // Also for a client that opened the file before.
         let renewed = client.renew(&job, &grant);
         assert!(
             matches!(&renewed, Renewed::Unknown(error) if error.message.contains("version")),
             "{renewed:?}"
         );
-        assert_eq!(rig.says("SELECT * FROM leasehold_lock"), before);
-        rig.does("UPDATE leasehold_meta SET version = 1");
+        assert_eq!(rig.query("SELECT * FROM leasehold_lock"), before);
+        rig.execute("UPDATE leasehold_meta SET version = 1");
         assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
     }
 }
@@ -39,13 +39,13 @@ fn tables_of_another_version_are_refused_and_left_alone() {
 #[test]
 fn a_newer_version_may_have_other_tables() {
     let rig = Rig::new();
-    rig.does("CREATE TABLE leasehold_meta (version INTEGER, what TEXT); INSERT INTO leasehold_meta VALUES (7, 'x')");
-    refuses(&rig, "version 7");
-    assert_eq!(rig.says("SELECT count(*) FROM sqlite_schema"), ["Integer(1)"]);
+    rig.execute("CREATE TABLE leasehold_meta (version INTEGER, what TEXT); INSERT INTO leasehold_meta VALUES (7, 'x')");
+    assert_refused(&rig, "version 7");
+    assert_eq!(rig.query("SELECT count(*) FROM sqlite_schema"), ["Integer(1)"]);
 }
 
 #[test]
-fn tables_of_somebody_else_that_have_our_names() {
+fn foreign_tables_with_our_names_are_refused() {
     for text in [
         "CREATE TABLE leasehold_meta (colour TEXT)",
         "CREATE TABLE leasehold_lock (colour TEXT)",
@@ -56,40 +56,40 @@ fn tables_of_somebody_else_that_have_our_names() {
         "CREATE VIEW leasehold_lock AS SELECT 1 AS colour",
     ] {
         let rig = Rig::new();
-        rig.does(text);
-        let before = rig.says("SELECT sql FROM sqlite_schema");
-        refuses(&rig, "leasehold");
-        assert_eq!(rig.says("SELECT sql FROM sqlite_schema"), before, "{text}");
+        rig.execute(text);
+        let before = rig.query("SELECT sql FROM sqlite_schema");
+        assert_refused(&rig, "leasehold");
+        assert_eq!(rig.query("SELECT sql FROM sqlite_schema"), before, "{text}");
     }
 }
 
 #[test]
-fn a_row_that_nobody_of_ours_wrote_is_not_repaired() {
+fn a_foreign_row_is_not_repaired() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("other"));
-    rig.does("UPDATE leasehold_lock SET token = 'green', holder = 'me'");
-    let before = rig.says("SELECT * FROM leasehold_lock");
-    let error = client.create(&claim("other")).expect_err("it is unreadable");
+    rig.execute("UPDATE leasehold_lock SET token = 'green', holder = 'me'");
+    let before = rig.query("SELECT * FROM leasehold_lock");
+    let error = client.create(&claim("other")).expect_err("the row is unreadable");
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
-    assert_eq!(rig.says("SELECT * FROM leasehold_lock"), before);
+    assert_eq!(rig.query("SELECT * FROM leasehold_lock"), before);
     client.hold(&claim("job"));
 }
 
 #[test]
-fn tables_of_others_stay_and_are_written_meanwhile() {
+fn foreign_tables_stay_and_can_be_written() {
     let rig = Rig::new();
-    rig.does("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
+    rig.execute("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
     let client = Client::new(&rig.path());
     let job = claim("job");
     let grant = client.hold(&job);
-    rig.does("INSERT INTO things VALUES ('also mine')");
+    rig.execute("INSERT INTO things VALUES ('also mine')");
     client.free(&job, &grant);
-    assert_eq!(rig.says("SELECT count(*) FROM things"), ["Integer(2)"]);
+    assert_eq!(rig.query("SELECT count(*) FROM things"), ["Integer(2)"]);
 }
 
 #[test]
-fn a_restart_of_the_machine_frees_all_and_says_that_holds_lapsed() {
+fn a_restart_of_the_machine_frees_all_locks_as_lapsed() {
     let rig = Rig::new();
     let job = claim("job");
     let grant = {
@@ -101,7 +101,7 @@ fn a_restart_of_the_machine_frees_all_and_says_that_holds_lapsed() {
         client.free(&clean, &done);
         grant
     };
-    rig.does("UPDATE leasehold_meta SET boot = 'another'");
+    rig.execute("UPDATE leasehold_meta SET boot = 'another'");
     let client = Client::new(&rig.path());
     let next = client.hold(&claim("job"));
     assert_eq!((next.previous, next.token.lineage), (Previous::Lapsed, grant.token.lineage));
@@ -111,7 +111,7 @@ fn a_restart_of_the_machine_frees_all_and_says_that_holds_lapsed() {
 }
 
 #[test]
-fn many_who_come_to_an_empty_file_at_once_make_one_set_of_tables() {
+fn first_clients_create_the_tables_together() {
     let rig = Rig::new();
     let begin = std::sync::Barrier::new(6);
     let tokens: Vec<_> = std::thread::scope(|scope| {
@@ -129,25 +129,25 @@ fn many_who_come_to_an_empty_file_at_once_make_one_set_of_tables() {
     assert_eq!(rig.left().len(), 6);
 }
 
-/// R11: whoever may write the file may write rows of any size, and any number of them.
+/// R11: another program may write rows of any size and number.
 #[test]
-fn rows_that_are_too_large_or_too_many_are_refused_and_other_names_go_on() {
+fn too_large_and_too_many_rows_are_refused() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     for name in ["large", "many"] {
         client.hold(&claim(name));
     }
-    rig.does("UPDATE leasehold_lock SET owner = hex(zeroblob(40000000)) WHERE name = 'large'");
+    rig.execute("UPDATE leasehold_lock SET owner = hex(zeroblob(40000000)) WHERE name = 'large'");
     client.wait(&claim("many"));
-    // Each is small enough, of letters of four bytes: so a busy machine, too, has read too many within the time of an answer.
-    rig.does(
+    // Each row is small enough; the characters have four bytes, so that even a busy machine exceeds the bound in time.
+    rig.execute(
         "WITH RECURSIVE counted AS (SELECT 1 AS at UNION ALL SELECT at + 1 FROM counted WHERE at < 36000) \
          INSERT INTO leasehold_claim SELECT name, randomblob(16), stand, at, mode, count, most, token, tokens, previous, \
          replace(hex(zeroblob(256)), '0', '😀'), since, expires, claim_time, place_since, place_expires, client \
          FROM counted, leasehold_claim WHERE name = 'many'",
     );
     for name in ["large", "many"] {
-        // On a busy machine any number of requests may exceed the time limit of an answer: ask until one does not.
+        // On a busy machine requests may exceed their time limit: repeat until one does not.
         let mut answers = std::iter::repeat_with(|| client.create(&claim(name)).unwrap_err());
         let error = answers.find(|error| error.fault != Fault::Unknown).expect("an answer");
         assert_eq!(error.fault, Fault::Refused, "{name}: {error:?}");
@@ -156,7 +156,7 @@ fn rows_that_are_too_large_or_too_many_are_refused_and_other_names_go_on() {
 }
 
 #[test]
-fn the_page_tells_each_column() {
+fn the_page_lists_each_column() {
     let rig = Rig::new();
     Client::new(&rig.path()).hold(&claim("job"));
     let columns = "SELECT t.name || ' ' || c.name || ' ' || c.type FROM sqlite_schema AS t, pragma_table_info(t.name) AS c \
@@ -164,5 +164,5 @@ fn the_page_tells_each_column() {
     let other = rig.other();
     let mut asked = other.prepare(columns).unwrap();
     let there = asked.query_map([], |row| row.get(0)).unwrap();
-    crate::page::is_told("SQLite", there.map(Result::unwrap).collect());
+    crate::page::assert_listed("SQLite", there.map(Result::unwrap).collect());
 }

@@ -1,14 +1,14 @@
-//! Waiting for what is certain to come, in the tests of every server.
+//! Waits for events that are certain to come.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How long what is certain to come may take on a busy machine.
+/// How long an event that is certain to come may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Waits until `done`.
+/// Waits until `done` returns true.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let limit = Instant::now() + PATIENCE;
     while !done() {

@@ -1,4 +1,4 @@
--- Releases one hold, like release_quick.
+-- Releases one hold, like release_many.
 -- In:     name, id and first token; how it ended.
 -- Out:    as the last insert id: the time of the database, if the hold was released; then a row was changed.
 UPDATE leasehold_lock SET

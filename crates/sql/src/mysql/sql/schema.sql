@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS leasehold_lock (
 CREATE TABLE IF NOT EXISTS leasehold_claim (
     name          varbinary(512) NOT NULL,
     id            binary(16)   NOT NULL,
-    stand         smallint     NOT NULL,  -- 0 holds, 1 granted but not confirmed, 2 broken, 3 kept, 4 waits, 5 missed its grant, 6 ended
+    stand         smallint     NOT NULL,  -- 0 holds, 1 granted, 2 broken, 3 minimum hold, 4 waits, 5 missed its grant, 6 ended
     place         bigint       NOT NULL,
     mode          smallint     NOT NULL,  -- 0 exclusive, 1 shared, 2 permits: count of most
     count         bigint       NOT NULL,

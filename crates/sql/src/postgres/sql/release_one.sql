@@ -1,4 +1,4 @@
--- Releases one hold, like release_quick.
+-- Releases one hold, like release_many.
 -- In:     name, id, first token, how it ended.
 -- Out:    if it was released: the time of the database.
 UPDATE leasehold_lock AS l SET

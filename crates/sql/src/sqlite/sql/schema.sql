@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS leasehold_lock (
 CREATE TABLE IF NOT EXISTS leasehold_claim (
     name          TEXT    NOT NULL,
     id            BLOB    NOT NULL,
-    stand         INTEGER NOT NULL,  -- 0 holds, 1 granted but not confirmed, 2 broken, 3 kept, 4 waits, 5 missed its grant, 6 ended
+    stand         INTEGER NOT NULL,  -- 0 holds, 1 granted, 2 broken, 3 minimum hold, 4 waits, 5 missed its grant, 6 ended
     place         INTEGER NOT NULL,
     mode          INTEGER NOT NULL,  -- 0 exclusive, 1 shared, 2 permits: count of most
     count         INTEGER NOT NULL,

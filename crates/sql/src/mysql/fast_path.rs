@@ -8,10 +8,10 @@ use super::{
     conn::{Conn, Set},
     database::Mysql,
     error::{Commits, Stopped},
-    one,
+    fast_path_one,
     rows::Columns,
     statements::{
-        CLAIM_QUICK, RELEASE_QUICK, RELEASED, RENEW_CLAIMS, RENEW_LOCKS, RENEWED_CLAIMS, RENEWED_LOCKS,
+        CLAIM_MANY, RELEASE_MANY, RELEASED, RENEW_CLAIMS, RENEW_LOCKS, RENEWED_CLAIMS, RENEWED_LOCKS,
     },
     text::{NOW, bytes, claims, list, triples, words},
 };
@@ -39,7 +39,7 @@ pub(super) async fn take(
     client: ClientId,
 ) -> Result<Vec<Option<Timed<Taken>>>, Failed> {
     if let [claim] = claims {
-        return Ok(vec![one::take(mysql, claim, client).await?]);
+        return Ok(vec![fast_path_one::take(mysql, claim, client).await?]);
     }
     let (stamp, client) = (mysql.stamp(), client.0.cast_signed());
     let row = |claim: &Claim| {
@@ -55,13 +55,13 @@ pub(super) async fn take(
     };
     let rows = list(claims.iter().map(row));
     let names = literals(claims.iter().map(|claim| &claim.name));
-    let text = CLAIM_QUICK.with(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
+    let text = CLAIM_MANY.with(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
     let sets = mysql.many(&text, Commits::At(1)).await?.unwrap_or_default();
     let taken = taken(&sets).map_err(Failed::in_doubt)?;
     let one = |claim: &Claim| {
         let (newest, previous, now) = *taken.get(&(claim.name.as_str().to_owned(), claim.id))?;
         let token = newest.saturating_sub(claim.tokens.max(1).into()).saturating_add(1);
-        Some(Timed { now, it: Taken { token, previous } })
+        Some(Timed { now, value: Taken { token, previous } })
     };
     Ok(claims.iter().map(one).collect())
 }
@@ -83,7 +83,7 @@ fn taken(sets: &[Set]) -> Result<Grants, Failed> {
 
 pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Option<Timed<()>>>, Failed> {
     if let [release] = releases {
-        return Ok(vec![one::free(mysql, release).await?]);
+        return Ok(vec![fast_path_one::free(mysql, release).await?]);
     }
     let stamp = mysql.stamp();
     let mut ends: BTreeMap<i16, Vec<&Release>> = BTreeMap::new();
@@ -93,7 +93,7 @@ pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Opti
     let update = |(ended, releases): (&i16, &Vec<&Release>)| {
         let hold = |release: &&'_ Release| first(release.token.map(|token| token.number));
         let holds = releases.iter().map(|release| (release.name.as_str(), release.id, hold(release)));
-        RELEASE_QUICK.with(&[
+        RELEASE_MANY.with(&[
             ("names", &literals(releases.iter().map(|release| &release.name))),
             ("holds", &triples(holds)),
             ("ended", &ended.to_string()),
@@ -109,7 +109,7 @@ pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Opti
     let text = format!("BEGIN; {}; {released}; COMMIT", updates.join("; "));
     let sets = mysql.many(&text, commits).await?.unwrap_or_default();
     let freed = freed(&sets).map_err(Failed::in_doubt)?;
-    let one = |release: &Release| Some(Timed { now: *freed.get(release.name.as_str())?, it: () });
+    let one = |release: &Release| Some(Timed { now: *freed.get(release.name.as_str())?, value: () });
     Ok(releases.iter().map(one).collect())
 }
 
@@ -130,25 +130,26 @@ pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Ti
     // Grants of another server are lost, even if its rows were copied to this one.
     let lineage = lent.conn.lineage();
     let ours: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
-    let mut kept = Extended::new();
+    let mut extended = Extended::new();
     let key = |hold: &Hold| (hold.name.as_str().to_owned(), hold.id);
-    let asked = async |conn: &mut Conn, kept: &mut Extended| {
+    let asked = async |conn: &mut Conn, extended: &mut Extended| {
         for holds in ours.chunks(LOCKS_AT_ONCE) {
-            keep(conn, &renew_locks(holds, &mysql.stamp()), kept).await?;
+            extend(conn, &renew_locks(holds, &mysql.stamp()), extended).await?;
         }
-        let rest: Vec<&Hold> = ours.iter().copied().filter(|hold| !kept.contains_key(&key(hold))).collect();
+        let rest: Vec<&Hold> =
+            ours.iter().copied().filter(|hold| !extended.contains_key(&key(hold))).collect();
         for holds in rest.chunks(CLAIMS_AT_ONCE) {
-            keep(conn, &renew_claims(holds, &mysql.stamp()), kept).await?;
+            extend(conn, &renew_claims(holds, &mysql.stamp()), extended).await?;
         }
         Ok(())
     };
-    match asked(&mut lent.conn, &mut kept).await {
+    match asked(&mut lent.conn, &mut extended).await {
         Ok(()) => lent.back()?,
         // The other holds are renewed one by one.
         Err(Stopped::Busy | Stopped::Deadlock) => {}
         Err(stopped) => return Err(stopped.failed()),
     }
-    Ok(holds.iter().map(|hold| Some(Timed { now: *kept.get(&key(hold))?, it: () })).collect())
+    Ok(holds.iter().map(|hold| Some(Timed { now: *extended.get(&key(hold))?, value: () })).collect())
 }
 
 fn by_ttl<'a>(holds: &[&'a Hold]) -> BTreeMap<i64, Vec<&'a Hold>> {
@@ -169,10 +170,10 @@ fn renew_locks(holds: &[&Hold], stamp: &str) -> String {
             ("stamp", stamp),
         ])
     };
-    let mut said: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
+    let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
     let names = literals(holds.iter().map(|hold| &hold.name));
-    said.push(RENEWED_LOCKS.with(&[("names", &names), ("stamp", stamp)]));
-    said.join("; ")
+    statements.push(RENEWED_LOCKS.with(&[("names", &names), ("stamp", stamp)]));
+    statements.join("; ")
 }
 
 fn renew_claims(holds: &[&Hold], stamp: &str) -> String {
@@ -181,17 +182,17 @@ fn renew_claims(holds: &[&Hold], stamp: &str) -> String {
     let update = |(ttl, holds): (i64, Vec<&Hold>)| {
         RENEW_CLAIMS.with(&[("claims", &of(&holds)), ("ttl", &ttl.to_string()), ("stamp", stamp)])
     };
-    let mut said: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
-    said.push(RENEWED_CLAIMS.with(&[("claims", &of(holds)), ("stamp", stamp)]));
-    said.join("; ")
+    let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
+    statements.push(RENEWED_CLAIMS.with(&[("claims", &of(holds)), ("stamp", stamp)]));
+    statements.join("; ")
 }
 
-async fn keep(conn: &mut Conn, text: &str, kept: &mut Extended) -> Result<(), Stopped> {
-    let sets = conn.say(text).await.map_err(|broke| Stopped::of(&broke, Commits::At(0)))?;
+async fn extend(conn: &mut Conn, text: &str, extended: &mut Extended) -> Result<(), Stopped> {
+    let sets = conn.execute(text).await.map_err(|broke| Stopped::of(&broke, Commits::At(0)))?;
     for row in sets.iter().flat_map(|set| &set.rows) {
         let mut columns = Columns::of(row);
         if let (name, Some(id)) = (columns.name()?, columns.id()?) {
-            kept.insert((name, id), columns.next()?);
+            extended.insert((name, id), columns.next()?);
         }
     }
     Ok(())

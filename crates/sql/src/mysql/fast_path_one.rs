@@ -6,7 +6,7 @@ use super::{
     conn::Set,
     database::Mysql,
     error::Commits,
-    quick::first,
+    fast_path::first,
     statements::{CLAIM_ONE, RELEASE_ONE},
     text::{bytes, words},
 };
@@ -33,7 +33,7 @@ pub(super) async fn take(
     let newest = changed(mysql, &text, 1).await?;
     Ok(newest.map(|newest| {
         let now = newest - i64::from(tokens) + 1;
-        Timed { now, it: Taken { token: now, previous: 0 } }
+        Timed { now, value: Taken { token: now, previous: 0 } }
     }))
 }
 
@@ -44,7 +44,7 @@ pub(super) async fn free(mysql: &Mysql, release: &Release) -> Result<Option<Time
         ("first", &first(release.token.map(|token| token.number)).to_string()),
         ("ended", &previous_number(release.ended).to_string()),
     ]);
-    Ok(changed(mysql, &text, 0).await?.map(|now| Timed { now, it: () }))
+    Ok(changed(mysql, &text, 0).await?.map(|now| Timed { now, value: () }))
 }
 
 /// The last insert id of the statement at this index, if it changed a row.

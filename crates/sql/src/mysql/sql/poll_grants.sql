@@ -1,4 +1,4 @@
--- The unconfirmed grants to waiting claims of a client, and the names held by nobody until a time where one of its
+-- The unconfirmed grants to waiting claims of a client, and the names in their minimum hold time where one of its
 -- claims is the head of the queue.
 SELECT id, stand, token, tokens, previous, claim_time, since, GREATEST(expires - :now, 0) FROM leasehold_claim
 WHERE client = :client AND (stand = 1 AND expires > :now OR stand = 3)

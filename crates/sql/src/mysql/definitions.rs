@@ -41,7 +41,7 @@ const TABLES: [(&str, Columns, &str); 3] = [
 ];
 
 /// The definitions found under the names of our tables.
-pub(super) struct Made {
+pub(super) struct Definitions {
     /// Per table: its kind.
     tables: Vec<(String, String)>,
     /// Per column: its table, its name, its type.
@@ -51,7 +51,7 @@ pub(super) struct Made {
     triggers: Vec<(String, String)>,
 }
 
-impl Made {
+impl Definitions {
     /// How many statements read it.
     pub(super) const ASKED: usize = 4;
 
@@ -93,11 +93,11 @@ impl Made {
         if let Some((table, kind)) = self.tables.iter().find(|(_, kind)| kind != "base table of InnoDB") {
             return Err(wrong(
                 table,
-                format!("was not made by leasehold: {table} is no table of InnoDB but a {kind}"),
+                format!("was not made by leasehold: {table} is not a table of InnoDB but a {kind}"),
             ));
         }
         if let Some((table, trigger)) = self.triggers.first() {
-            let drop = "which would change what locks do: drop it, or let leasehold make its tables in another database";
+            let drop = "which would change what locks do: drop it, or let leasehold create its tables in another database";
             return Err(wrong(table, format!("has the trigger {trigger}, {drop}")));
         }
         Ok(())
@@ -109,28 +109,25 @@ impl Made {
             if !self.tables.iter().any(|(known, _)| known == table) {
                 return Err(wrong(
                     table,
-                    "is not there, or this user has no right to it: run what `leasehold schema` prints",
+                    "does not exist, or this user has no right to it: run the output of `leasehold schema`",
                 ));
             }
             for (kind, names) in columns {
                 for name in *names {
                     let column = self.columns.iter().find(|(of, column, _)| of == table && column == name);
-                    let has = column.map_or("not there", |(.., has)| has);
+                    let has = column.map_or("missing", |(.., has)| has);
                     if without_width(has) != *kind {
-                        return Err(altered(
-                            table,
-                            format!("its column {name} is to be {kind} and is {has}"),
-                        ));
+                        return Err(altered(table, format!("its column {name} must be {kind} but is {has}")));
                     }
                 }
             }
             let ours = |name: &String| columns.iter().any(|(_, names)| names.contains(&name.as_str()));
             if let Some((_, more, _)) = self.columns.iter().find(|(of, name, _)| of == table && !ours(name)) {
-                return Err(altered(table, format!("its column {more} is none of leasehold's")));
+                return Err(altered(table, format!("its column {more} is not one of leasehold's")));
             }
             let keys = self.keys_of(table);
             if keys != key {
-                return Err(altered(table, format!("its unique keys are to be {key} and are {keys}")));
+                return Err(altered(table, format!("its unique keys must be {key} but are {keys}")));
             }
         }
         Ok(())

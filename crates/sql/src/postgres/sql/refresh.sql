@@ -3,12 +3,12 @@
 --         lasts.
 -- Out:    for each claim that exists: id, state, the time of the database, in how many microseconds the first hold of
 --         its name ends, unless it is extended, and how many claims wait ahead of it.
-WITH spoken AS (
+WITH extended AS (
     UPDATE leasehold_claim AS c SET
         expires = CASE WHEN c.stand IN (4, 5)
             THEN greatest(c.expires, (date_part('epoch', clock_timestamp()) * 1000000)::bigint + a.life) ELSE c.expires END,
-        claim_time = CASE WHEN c.stand IN (4, 5) THEN a.unheard ELSE c.claim_time END
-    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) AS a (name, id, life, unheard)
+        claim_time = CASE WHEN c.stand IN (4, 5) THEN a.claim_time ELSE c.claim_time END
+    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) AS a (name, id, life, claim_time)
     WHERE c.name = a.name AND c.id = a.id
       AND c.expires > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
     RETURNING c.name, c.id, c.stand, c.place
@@ -21,4 +21,4 @@ WITH spoken AS (
 SELECT s.id, s.stand, t.now, h.ends - t.now,
     (SELECT count(*) FROM leasehold_claim AS o WHERE o.name = s.name AND o.stand = 4 AND o.place < s.place)
 FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) AS t,
-    spoken AS s LEFT JOIN held AS h ON h.name = s.name
+    extended AS s LEFT JOIN held AS h ON h.name = s.name

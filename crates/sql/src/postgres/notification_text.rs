@@ -6,7 +6,7 @@ use leasehold_core::{ClaimId, Grant, Lineage, Name, Token};
 
 use crate::{
     row::{ClientId, micros_in, previous_number, previous_of},
-    step::{Message, Outgoing},
+    step::{Message, PeerNotification},
 };
 
 /// The channel of a client.
@@ -15,8 +15,8 @@ pub(crate) fn channel(client: ClientId) -> String {
 }
 
 /// Encodes a notification.
-pub(crate) fn write(told: &Outgoing) -> String {
-    let Outgoing { id, what, .. } = told;
+pub(crate) fn write(notification: &PeerNotification) -> String {
+    let PeerNotification { id, what, .. } = notification;
     match what {
         Message::Granted { grant, since } => {
             let Grant { token, tokens, ttl, previous } = grant;
@@ -24,13 +24,13 @@ pub(crate) fn write(told: &Outgoing) -> String {
             format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_number(*previous))
         }
         Message::Broken { name } => format!("broken {id} {name}"),
-        Message::Over { left } => format!("over {id} {left}"),
+        Message::HoldEnds { left } => format!("over {id} {left}"),
     }
 }
 
 /// Decodes a notification; `None` for text that leasehold did not write.
-pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Outgoing> {
-    let (word, rest) = said.split_once(' ')?;
+pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<PeerNotification> {
+    let (word, rest) = text.split_once(' ')?;
     let (id, rest) = rest.split_once(' ')?;
     let id = ClaimId::read(id)?;
     let what = match word {
@@ -46,9 +46,9 @@ pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Out
             };
             Message::Granted { grant, since: i64::try_from(next()?).ok()? }
         }
-        "over" => Message::Over { left: rest.parse().ok()? },
+        "over" => Message::HoldEnds { left: rest.parse().ok()? },
         "broken" => Message::Broken { name: Name::new(rest).ok()? },
         _ => return None,
     };
-    Some(Outgoing { client, id, what })
+    Some(PeerNotification { client, id, what })
 }

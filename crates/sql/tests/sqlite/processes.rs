@@ -16,49 +16,49 @@ fn processes_exclude_each_other_and_hand_over() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
-    assert_eq!(other.tell("claim job"), "held");
+    assert_eq!(other.ask("claim job"), "held");
     let job = claim("job");
     client.wait(&job);
-    assert_eq!(other.tell("release job"), "Freed");
+    assert_eq!(other.ask("release job"), "Freed");
     let watch = Stopwatch::start();
     let grant = client.granted(job.id);
-    watch.assert_within(Duration::from_millis(250), "the grant is heard of");
+    watch.assert_within(Duration::from_millis(250), "the waiter is notified");
     assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
-    assert_eq!(other.tell("claim job"), "waiting");
+    assert_eq!(other.ask("claim job"), "waiting");
 }
 
 #[test]
-fn the_lock_of_a_killed_process_comes_free_when_its_lease_ends() {
+fn the_hold_of_a_killed_process_ends_with_its_lease() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
-    // Before it is held: so its second cannot have begun earlier.
+    // Started before the claim, so the lease of a second cannot have begun earlier.
     let watch = Stopwatch::start();
-    assert_eq!(other.tell("brief job"), "held");
+    assert_eq!(other.ask("brief job"), "held");
     other.kill();
     let job = claim("job");
     while !matches!(client.create(&job).unwrap(), Answer::Held(_)) {
-        watch.assert_within(Duration::from_secs(5), "the lease of a second ends");
+        watch.assert_within(Duration::from_secs(5), "the lease of one second ends");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(watch.elapsed() > Duration::from_secs(1), "not before: {:?}", watch.elapsed());
+    assert!(watch.elapsed() > Duration::from_secs(1), "not earlier: {:?}", watch.elapsed());
 }
 
 #[test]
-fn processes_that_are_killed_while_they_write_leave_a_file_that_works() {
+fn processes_killed_while_writing_leave_a_working_file() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let job = claim("job");
     let grant = client.hold(&job);
     for round in 0..5 {
         let mut others = [Helper::start(&rig.path()), Helper::start(&rig.path())];
-        // Other names each time: nobody waits for what a killed one held.
+        // Other names in each round, so that no process waits for holds of a killed one.
         others.iter_mut().for_each(|other| other.send(&format!("churn 8 {round}")));
-        others.iter_mut().for_each(|other| assert_eq!(other.hear(), "churning"));
+        others.iter_mut().for_each(|other| assert_eq!(other.receive(), "churning"));
         others.into_iter().for_each(Helper::kill);
-        assert_eq!(rig.says("PRAGMA integrity_check"), [r#"Text("ok")"#]);
-        let said = client.renew(&job, &grant);
-        assert!(matches!(said, Renewed::Kept { .. }), "{said:?}");
+        assert_eq!(rig.query("PRAGMA integrity_check"), [r#"Text("ok")"#]);
+        let reply = client.renew(&job, &grant);
+        assert!(matches!(reply, Renewed::Kept { .. }), "{reply:?}");
         let free = claim("free");
         let other = client.hold(&free);
         client.free(&free, &other);
@@ -68,43 +68,45 @@ fn processes_that_are_killed_while_they_write_leave_a_file_that_works() {
 }
 
 #[test]
-fn a_process_whose_clock_was_shifted_is_refused() {
+fn a_process_in_a_time_namespace_is_refused() {
     let rig = Rig::new();
     let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
     let shifted = [&["unshare", "--time", "--fork", "--boottime", "86400"], user].concat();
-    let said = Helper::start_as(&shifted, &rig.path()).tell("claim job");
-    assert!(said.contains("Misconfigured") && said.contains("time namespace"), "{said}");
+    let reply = Helper::start_as(&shifted, &rig.path()).ask("claim job");
+    assert!(reply.contains("Misconfigured") && reply.contains("time namespace"), "{reply}");
 }
 
-/// How many of so many who have waited for long hear of their grants at once: of those who only look, one in four does.
-fn hear_at_once(waiters: usize) -> usize {
+/// How many of these long waiters are notified of their grants at once. Without notifications one in four finds its
+/// grant as soon.
+fn count_notified_at_once(waiters: usize) -> usize {
     let rig = Rig::new();
     let mut other = Helper::start(&rig.path());
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
             let (name, client) = (format!("job-{number}"), Client::new(&rig.path()));
-            assert_eq!(other.tell(&format!("claim {name}")), "held");
+            assert_eq!(other.ask(&format!("claim {name}")), "held");
             let job = claim(&name);
             client.wait(&job);
             (name, client, job)
         })
         .collect();
-    // By now they look four times a second by themselves.
+    // By now each polls only four times a second.
     std::thread::sleep(Duration::from_millis(2200));
-    let hears = |(name, client, job): &(String, Client, Claim)| {
-        assert_eq!(other.tell(&format!("release {name}")), "Freed");
+    let notified_at_once = |(name, client, job): &(String, Client, Claim)| {
+        assert_eq!(other.ask(&format!("release {name}")), "Freed");
         let watch = Stopwatch::start();
         let grant = client.granted(job.id);
         let at_once = watch.elapsed() < Duration::from_millis(60);
         client.free(job, &grant);
         at_once
     };
-    waiting.iter().map(hears).filter(|at_once| *at_once).count()
+    waiting.iter().map(notified_at_once).filter(|at_once| *at_once).count()
 }
 
 #[test]
-fn who_has_waited_for_long_hears_at_once_all_the_same() {
-    // A busy machine makes some late. Of sixteen who only look, twelve are there at once in one of five tries in one run of nine thousand.
-    let best = (0..5).map(|_| hear_at_once(16)).find(|heard| *heard >= 12);
-    assert!(best.is_some(), "they hear no sooner than by looking");
+fn a_long_waiter_is_notified_at_once() {
+    // A busy machine delays some. If sixteen waiters only polled, twelve would find their grants at once in one of five
+    // tries in one run of nine thousand.
+    let best = (0..5).map(|_| count_notified_at_once(16)).find(|at_once| *at_once >= 12);
+    assert!(best.is_some(), "notifications are no faster than polls");
 }

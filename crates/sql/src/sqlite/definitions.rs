@@ -23,9 +23,9 @@ struct Thing {
 }
 
 /// The objects with the names of our tables, and those attached to our tables.
-pub(super) struct Made(Vec<Thing>);
+pub(super) struct Definitions(Vec<Thing>);
 
-impl Made {
+impl Definitions {
     pub(super) fn read(connection: &Connection) -> Result<Self, Error> {
         let mut found = connection.prepare(FOUND)?;
         let thing = |row: &rusqlite::Row<'_>| {
@@ -86,7 +86,7 @@ impl Made {
             }
         }
         match ours.0.iter().find(|other| !self.0.iter().any(|thing| named(thing) == named(other))) {
-            Some(missing) => Err(wrong(&format!("its {} {} is not there", missing.kind, missing.name))),
+            Some(missing) => Err(wrong(&format!("its {} {} is missing", missing.kind, missing.name))),
             None => Ok(()),
         }
     }
@@ -99,7 +99,7 @@ impl Made {
 }
 
 fn wrong(what: &str) -> Failed {
-    let or = "or use another file, or drop all that is called leasehold_* while nobody holds a lock";
+    let or = "or use another file, or drop everything that is named leasehold_* while no lock is held";
     misconfigured(&format!("{what}; {or}"))
 }
 
@@ -133,14 +133,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_we_make_is_ours_and_comments_do_not_count() {
-        Made::ours().unwrap().check_words().unwrap();
+    fn our_schema_is_accepted_and_comments_are_ignored() {
+        Definitions::ours().unwrap().check_words().unwrap();
         assert_eq!(words("a -- b\n (c/*, d*/,\te)"), ["a", "(", "c", ",", "e", ")"]);
     }
 
     /// Otherwise a string literal could hide words that SQLite takes for a part of the table.
     #[test]
-    fn a_comment_in_a_text_is_text() {
+    fn a_comment_in_a_string_is_text() {
         assert_eq!(words("x '--' CHECK (1) '\n',"), ["x", "'--'", "CHECK", "(", "1", ")", "'\n'", ","]);
         assert_eq!(words("\"/*\" y [--] z '/*"), ["\"/*\"", "y", "[--]", "z", "'/*"]);
         assert_eq!(words("a /* it's */ b -- it's\n c /* open"), ["a", "b", "c"]);

@@ -1,4 +1,4 @@
-//! Paths at which no locks can be kept: each is refused with what it is and what to do.
+//! Unusable paths: each is refused with the reason and a remedy.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -12,82 +12,82 @@ use crate::{
     until::until,
 };
 
-/// The path is refused so, and the message names it and says all that.
+/// Asserts that the path is refused with this fault, and that the message has the path and these words.
 #[track_caller]
-fn refuses(path: &Path, fault: Fault, said: &[&str]) {
+fn assert_refused(path: &Path, fault: Fault, words: &[&str]) {
     let (found, message) = Client::new(path).refused();
     assert_eq!(found, fault, "{message}");
-    for word in said.iter().chain(&[path.to_str().unwrap()]) {
+    for word in words.iter().chain(&[path.to_str().unwrap()]) {
         assert!(message.contains(word), "{word:?} is missing: {message}");
     }
 }
 
 #[test]
-fn a_path_that_depends_on_where_one_stands() {
+fn a_relative_path_is_refused() {
     let error = engine(Path::new("locks.db"), &Env::system()).unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("sqlite:///path"), "{error}");
 }
 
 #[test]
-fn a_directory_that_is_not_there() {
+fn a_missing_directory_is_refused() {
     let rig = Rig::new();
-    refuses(&rig.dir().join("no/locks.db"), Fault::Misconfigured, &["does not exist", "make it"]);
+    assert_refused(&rig.dir().join("no/locks.db"), Fault::Misconfigured, &["does not exist", "create it"]);
 }
 
 #[test]
-fn a_directory_in_the_place_of_the_file() {
+fn a_directory_is_refused() {
     let rig = Rig::new();
     fs::create_dir(rig.path()).unwrap();
-    refuses(&rig.path(), Fault::Misconfigured, &["a directory"]);
-    refuses(Path::new("/"), Fault::Misconfigured, &["a directory"]);
+    assert_refused(&rig.path(), Fault::Misconfigured, &["a directory"]);
+    assert_refused(Path::new("/"), Fault::Misconfigured, &["a directory"]);
 }
 
 #[test]
-fn something_that_is_no_file() {
-    refuses(Path::new("/dev/null"), Fault::Misconfigured, &["no regular file"]);
+fn a_device_is_refused() {
+    assert_refused(Path::new("/dev/null"), Fault::Misconfigured, &["no regular file"]);
 }
 
 #[test]
-fn a_file_that_is_no_database_stays_as_it_is() {
+fn a_foreign_file_is_refused_unchanged() {
     let rig = Rig::new();
     let text = "the diary of somebody else\n".repeat(500);
     fs::write(rig.path(), &text).unwrap();
-    refuses(&rig.path(), Fault::Misconfigured, &["not a database", "give the path of"]);
+    assert_refused(&rig.path(), Fault::Misconfigured, &["not a database", "give the path of"]);
     assert_eq!(fs::read_to_string(rig.path()).unwrap(), text);
 }
 
 #[test]
-fn a_file_of_several_names() {
+fn a_file_with_hard_links_is_refused() {
     let rig = Rig::new();
-    rig.does("CREATE TABLE things (thing)");
+    rig.execute("CREATE TABLE things (thing)");
     fs::hard_link(rig.path(), rig.dir().join("other.db")).unwrap();
-    refuses(&rig.path(), Fault::Misconfigured, &["2 names"]);
+    assert_refused(&rig.path(), Fault::Misconfigured, &["2 names"]);
 }
 
 #[test]
-fn a_file_and_a_directory_of_another_user() {
+fn files_of_another_user_need_write_rights() {
     assert!(am_root(), "becoming another user needs root: run this test as root");
     let rig = Rig::new();
-    rig.does("CREATE TABLE things (thing)");
+    rig.execute("CREATE TABLE things (thing)");
     let mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     mode(rig.dir(), 0o777);
     mode(&rig.path(), 0o644);
-    let said = || Helper::start_as(&NOBODY, &rig.path()).tell("claim job");
-    let denied = said();
+    let claim_as_nobody = || Helper::start_as(&NOBODY, &rig.path()).ask("claim job");
+    let denied = claim_as_nobody();
     assert!(
         denied.contains("Denied") && denied.contains("may not write") && denied.contains("locks.db"),
         "{denied}"
     );
     mode(&rig.path(), 0o666);
     mode(rig.dir(), 0o755);
-    let denied = said();
+    let denied = claim_as_nobody();
     assert!(denied.contains("Denied") && denied.contains("beside it"), "{denied}");
     mode(rig.dir(), 0o777);
-    assert_eq!(said(), "held");
+    assert_eq!(claim_as_nobody(), "held");
 }
 
 #[test]
-fn a_link_leads_to_the_same_locks() {
+fn a_symbolic_link_leads_to_the_same_locks() {
     let rig = Rig::new();
     let link = rig.dir().join("link.db");
     std::os::unix::fs::symlink(rig.path(), &link).unwrap();
@@ -97,7 +97,7 @@ fn a_link_leads_to_the_same_locks() {
 }
 
 #[test]
-fn a_name_full_of_signs_is_a_path_like_any() {
+fn special_characters_in_a_path_work() {
     let rig = Rig::new();
     let path = rig.dir().join("a b?mode=memory#%41';--.db");
     let (one, other) = (Client::new(&path), Client::new(&path));
@@ -107,7 +107,7 @@ fn a_name_full_of_signs_is_a_path_like_any() {
 }
 
 #[test]
-fn a_look_makes_nothing() {
+fn a_look_creates_nothing() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     assert!(client.show("job").unwrap().holders.is_empty());
@@ -117,9 +117,9 @@ fn a_look_makes_nothing() {
 }
 
 #[test]
-fn a_look_leaves_the_file_of_somebody_else_as_it_is() {
+fn a_look_leaves_a_foreign_file_unchanged() {
     let rig = Rig::new();
-    rig.does("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
+    rig.execute("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
     let before = fs::read(rig.path()).unwrap();
     let client = Client::new(&rig.path());
     for _ in 0..2 {
@@ -131,10 +131,10 @@ fn a_look_leaves_the_file_of_somebody_else_as_it_is() {
     }
     client.hold(&claim("job"));
     assert_eq!(client.show("job").unwrap().holders.len(), 1);
-    assert_eq!(rig.says("SELECT count(*) FROM things"), ["Integer(1)"]);
+    assert_eq!(rig.query("SELECT count(*) FROM things"), ["Integer(1)"]);
 }
 
-/// Whoever may only read sees what is held, also where nobody uses the file right now, and leaves nothing beside it.
+/// A user who may only read sees the holds, also while no other process uses the file, and creates no files.
 #[test]
 fn a_look_needs_no_right_to_write() {
     assert!(am_root(), "becoming another user needs root: run this test as root");
@@ -146,19 +146,19 @@ fn a_look_needs_no_right_to_write() {
     let client = Client::new(&path);
     client.hold(&claim("job"));
     let mut looks = Helper::start_as(&NOBODY, &path);
-    assert_eq!((looks.tell("show job"), files()), ("1 of 1".into(), 3), "its log is in use");
+    assert_eq!((looks.ask("show job"), files()), ("1 of 1".into(), 3), "its log is in use");
     client.hold(&claim("other"));
-    assert_eq!(looks.tell("show job"), "1 of 2");
-    let denied = looks.tell("claim third");
+    assert_eq!(looks.ask("show job"), "1 of 2");
+    let denied = looks.ask("claim third");
     assert!(denied.contains("Denied") && denied.contains("may not write"), "{denied}");
     drop(client);
-    // Its thread closes the file when it hears of that.
+    // Its thread closes the file soon after.
     until("the log is gone", || files() == 1);
-    assert_eq!((looks.tell("show job"), files()), ("1 of 2".into(), 1), "nobody uses it");
-    assert_eq!(looks.tell("show free"), "0 of 2");
+    assert_eq!((looks.ask("show job"), files()), ("1 of 2".into(), 1), "no other process uses it");
+    assert_eq!(looks.ask("show free"), "0 of 2");
     Client::new(&path).hold(&claim("third"));
-    assert_eq!(looks.tell("show third"), "1 of 3");
+    assert_eq!(looks.ask("show third"), "1 of 3");
     mode(&path, 0o600);
-    let denied = looks.tell("show job");
+    let denied = looks.ask("show job");
     assert!(denied.contains("Denied") && denied.contains("may not read"), "{denied}");
 }

@@ -1,0 +1,65 @@
+//! The conformance suite on one database: what the tests of all databases share.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine};
+use leasehold_sql::SqlEngine;
+use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
+
+use crate::until::PATIENCE;
+
+/// Claims in the largest case: each reads the rows of all others. The nightly run has a thousand.
+const CROWD: usize = 250;
+/// Cases at once: they mostly wait for leases to end.
+const AT_ONCE: usize = 8;
+
+/// A database on which the suite runs.
+pub(crate) trait Conforms: Sync {
+    fn client(&self) -> Arc<SqlEngine>;
+
+    /// Disturbs the database; `false`: cannot, and nothing happened.
+    fn disturb(&self, kind: Disturbance) -> bool;
+
+    /// All rows that carry information.
+    fn rows(&self) -> Vec<String>;
+
+    /// The number of claims in the largest case.
+    fn crowd(&self) -> usize {
+        suite::crowd_or(CROWD)
+    }
+}
+
+/// Runs the suite. More than `least` cases must apply and pass.
+pub(crate) fn assert_conforms(database: &impl Conforms, least: usize) {
+    let report = suite::engine(&Adapter(database));
+    assert!(report.passed.len() > least, "{report}");
+}
+
+struct Adapter<'a, D>(&'a D);
+
+impl<D: Conforms> Harness for Adapter<'_, D> {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        let engine: Arc<dyn Engine> = self.0.client();
+        Box::pin(std::future::ready(engine))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(self.0.disturb(kind)))
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    fn crowd(&self) -> usize {
+        self.0.crowd()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(left_at_rest(|| self.0.rows()))
+    }
+}
