@@ -77,11 +77,11 @@ fn confirmed(
         let mut ended_by = None;
         let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
         let left = until.map_or(CONFIRM_WITHIN, |until| until.saturating_sub(now()));
-        let said = waiter.block_on(guard.confirm(), Some(left), stop).map_err(waiting_failed)?;
+        let answer = waiter.block_on(guard.confirm(), Some(left), stop).map_err(waiting_failed)?;
         if let Some(signal) = ended_by {
             return Err(interrupted(plan, locks, signal));
         }
-        let trouble = match said {
+        let trouble = match answer {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
             // The kinds of error for an outage. This run has waited for its grant, so it does not give it up because of

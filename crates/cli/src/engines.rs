@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_in_this_build_or_its_command_is_told() {
+    fn a_missing_engine_names_the_command_that_builds_it() {
         for Engine { schemes, feature, is_built_in: is_there, .. } in &ENGINES {
             for scheme in *schemes {
                 let answer = built_in(&format!("{scheme}://user:secret@host"));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_is_called_as_its_locks_call_it() {
+    fn engine_names_match_those_of_the_locks() {
         for url in [
             "file:",
             "rediss://h",

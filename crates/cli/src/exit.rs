@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_error_has_the_code_of_the_table() {
+    fn every_error_kind_has_its_exit_code() {
         for (kind, code) in [
             (ErrorKind::Taken, 75),
             (ErrorKind::TimedOut, 75),

@@ -104,11 +104,11 @@ impl Leaf {
         if !self.group.is_populated() {
             return if self.group.remove().is_ok() { Left::Nothing } else { Left::Stays };
         }
-        let heirs = self.group.processes().unwrap_or_default();
-        if heirs.is_empty() && !self.group.below().is_empty() {
+        let leftovers = self.group.processes().unwrap_or_default();
+        if leftovers.is_empty() && !self.group.below().is_empty() {
             return Left::Stays;
         }
-        let moved = heirs.into_iter().map(|pid| self.home.take(pid));
+        let moved = leftovers.into_iter().map(|pid| self.home.take(pid));
         // A process that has ended need not be moved.
         let is_barred = |error: &io::Error| error.raw_os_error() != Some(Errno::ESRCH as i32);
         if moved.filter_map(Result::err).any(|error| is_barred(&error)) { Left::Stays } else { Left::Some }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leaf_is_known_by_its_name() {
+    fn a_leaf_is_recognized_by_its_name() {
         assert!(is_name(&name(Pid::from_raw(4711))));
         for other in
             ["leasehold", "leasehold-1", "leasehold-x-1", "leasehold-1-", "leasehold-1-1.service", "a"]

@@ -6,7 +6,7 @@ use clap_mangen::Man;
 
 use crate::{args::Args, help};
 
-const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
+const PAGE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
 
 /// Sections of the page that are too long for `--help`.
 const ENVIRONMENT: &str = "\
@@ -60,10 +60,10 @@ fn the_manual_page_is_current() {
         assert!(page.contains(words), "{words}");
     }
     if std::env::var_os("WRITE_MAN").is_some() {
-        std::fs::write(KEPT, &page).unwrap();
+        std::fs::write(PAGE_FILE, &page).unwrap();
     }
-    let kept = std::fs::read_to_string(KEPT).unwrap();
-    assert!(kept == page, "run: WRITE_MAN=1 cargo test -p leasehold-cli manual_page");
+    let written = std::fs::read_to_string(PAGE_FILE).unwrap();
+    assert!(written == page, "run: WRITE_MAN=1 cargo test -p leasehold-cli manual_page");
 }
 
 /// All commands on one page.
@@ -108,20 +108,20 @@ fn section(command: &clap::Command) -> std::io::Result<String> {
     }
     let text = String::from_utf8_lossy(&text);
     let text = text.replace(".SH DESCRIPTION\n", "").replace(".SH EXTRA", ".SS NOTES");
-    Ok(keep_tables(&text.replace(".SH OPTIONS", ".SS OPTIONS")))
+    Ok(preserve_tables(&text.replace(".SH OPTIONS", ".SS OPTIONS")))
 }
 
 /// Indented lines keep their breaks; the others are filled.
-fn keep_tables(text: &str) -> String {
-    let mut kept = String::new();
+fn preserve_tables(text: &str) -> String {
+    let mut output = String::new();
     let mut table = false;
     for line in text.lines() {
         if line.starts_with("  ") != table {
             table = !table;
-            kept += if table { ".nf\n" } else { ".fi\n" };
+            output += if table { ".nf\n" } else { ".fi\n" };
         }
-        kept += line;
-        kept.push('\n');
+        output += line;
+        output.push('\n');
     }
-    if table { kept + ".fi\n" } else { kept }
+    if table { output + ".fi\n" } else { output }
 }

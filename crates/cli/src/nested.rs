@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_survives_the_way_through_the_environment() {
+    fn a_hold_is_parsed_from_its_environment_line() {
         let hold = Hold {
             name: "a name: of words".to_owned(),
             claim: "07".to_owned(),

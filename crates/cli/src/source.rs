@@ -114,14 +114,14 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Reads the file if only its user and root could have written it.
-fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String, Failure> {
+fn read(file: File, what: &str, (forbidden, chmod): (u32, &str)) -> Result<String, Failure> {
     let stat = file.metadata().map_err(|error| unreadable(what, &error))?;
     if !stat.is_file() {
         return Err(config(format!("{what} is no regular file")));
     }
     let mode = stat.mode() & 0o777;
     if mode & forbidden != 0 {
-        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod {mend} it")));
+        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod {chmod} it")));
     }
     if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
         return Err(config(format!("{what} belongs to user {}: it is to be yours or root's", stat.uid())));
@@ -137,8 +137,8 @@ fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String
 
 /// The only line that is not a comment.
 fn uncommented(text: &str, what: &str) -> Result<String, Failure> {
-    let said = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    checked(&said.collect::<Vec<_>>().join("\n"), what)
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    checked(&lines.collect::<Vec<_>>().join("\n"), what)
 }
 
 fn checked(url: &str, what: &str) -> Result<String, Failure> {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_url_must_be_there() {
+    fn a_required_url_must_be_given() {
         let missing = Path::new("/nonexistent/url");
         assert!(message(Sources { required: true, ..none(missing) }, CONFIG).contains("--require-url"));
         let given = Sources { flag: Some("file:".into()), required: true, ..none(missing) };
@@ -238,21 +238,21 @@ mod tests {
     }
 
     #[test]
-    fn a_url_file_must_be_private_and_there() {
+    fn a_url_file_must_exist_and_be_private() {
         let dir = Dir::new("private");
         for mode in [0o640, 0o604, 0o660] {
             let open = file(dir.path(), "open", "redis://:canary@h", mode);
-            let said =
+            let message =
                 message(Sources { file: Some(open.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
-            assert!(said.contains("chmod 600") && !said.contains("canary"), "{said}");
+            assert!(message.contains("chmod 600") && !message.contains("canary"), "{message}");
         }
         let gone = dir.path().join("gone");
-        let said = message(Sources { file: Some(gone.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
-        assert!(said.contains("gone"), "{said}");
+        let message = message(Sources { file: Some(gone.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
+        assert!(message.contains("gone"), "{message}");
     }
 
     #[test]
-    fn a_file_that_somebody_else_could_write_is_refused_and_a_pipe_is_not_waited_for() {
+    fn a_file_writable_by_others_is_refused_and_a_pipe_does_not_block() {
         let dir = Dir::new("writable");
         for mode in [0o664, 0o646, 0o666] {
             let system = file(dir.path(), "system", "redis://h", mode);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_of_a_url_file_is_read_from_random_bytes() {
+    fn random_url_files_are_parsed_safely() {
         let samples =
             ["# ours\n\nredis://me:hunter2@h\n# end", "\r\n\tetcd://a,b\u{85}", "\u{feff}file:", "#\0\n"];
         leasehold_testkit::fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), |bytes| {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_without_showing_it() {
+    fn a_malformed_url_is_refused_without_showing_it() {
         let missing = Path::new("/nonexistent/url");
         for (flag, word) in [
             ("", "empty"),
@@ -314,8 +314,8 @@ mod tests {
             ("memory:", "exclude nobody"),
             ("MEMORY:x", "exclude nobody"),
         ] {
-            let said = message(Sources { flag: Some(flag.into()), ..none(missing) }, CONFIG);
-            assert!(said.contains(word) && !said.contains("canary"), "{flag:?}: {said}");
+            let message = message(Sources { flag: Some(flag.into()), ..none(missing) }, CONFIG);
+            assert!(message.contains(word) && !message.contains("canary"), "{flag:?}: {message}");
         }
         let dir = Dir::new("wrong");
         let long = file(dir.path(), "long", &"x".repeat(70_000), 0o600);

@@ -9,7 +9,7 @@ use crate::{
     cgroup::Group,
     leaf::{LeafState, state},
     log,
-    text::say,
+    text::print_message,
     waiter::{Waiter, now},
 };
 
@@ -35,7 +35,7 @@ pub(crate) fn sweep(
         orphans.retain(|orphan| !is_over(orphan));
         let Some(orphan) = orphans.first() else { break };
         if now() >= end {
-            say(&format!(
+            print_message(&format!(
                 "processes that an earlier run has left in {} do not end: do they wait for a disk?",
                 orphan.path().display()
             ));

@@ -77,10 +77,10 @@ pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EPERM` when one of them may not be signalled by this user.
-pub(crate) fn signal_left(signal: Signal, told: Pid) -> Result<(), Errno> {
+pub(crate) fn signal_left(signal: Signal, signalled: Pid) -> Result<(), Errno> {
     let own = getpid().as_raw();
     let mut result = Ok(());
-    for (pid, _) in processes(|stat| stat.parent == own && stat.group != told.as_raw()) {
+    for (pid, _) in processes(|stat| stat.parent == own && stat.group != signalled.as_raw()) {
         if kill(Pid::from_raw(pid), signal) == Err(Errno::EPERM) {
             result = Err(Errno::EPERM);
         }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_kernel_is_read() {
+    fn a_stat_line_is_parsed() {
         let read = Stat { program: "a (b) c".into(), parent: 7, group: 40 };
         assert_eq!(running("42 (a (b) c) S 7 40 40 0 -1"), Some(read));
         assert_eq!(running("42 (a) Z 7 40 40 0 -1"), None, "it has ended");

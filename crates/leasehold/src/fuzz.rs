@@ -7,7 +7,7 @@ use crate::{connect::Connect, open::open, parse_duration, url::Url};
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let secret = "hunter2";
-    let shows = |said: String| assert!(!said.contains(secret), "an error shows a password: {said}");
+    let shows = |message: String| assert!(!message.contains(secret), "an error shows a password: {message}");
     let mut url = match Url::parse(text) {
         Ok(url) => url,
         Err(error) => return shows(format!("{error} {error:?}")),
@@ -44,7 +44,7 @@ mod tests {
     use leasehold_testkit::fuzz;
 
     #[test]
-    fn urls_are_read_from_random_bytes() {
+    fn random_urls_are_parsed_safely() {
         let samples = [
             "redis://me:hunter2@host:6379/3?prefix=a%3A&connect_timeout=1s",
             "redis+unix:///run/redis.sock?db=3",
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_from_random_bytes() {
+    fn random_durations_are_parsed_safely() {
         let samples = ["1500ms", "30s", "24h", "1d", "18446744073709551615d"];
         fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), super::duration);
     }

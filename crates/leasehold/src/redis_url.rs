@@ -7,7 +7,7 @@ use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers};
 
 use crate::{
     connect::Connect,
-    open::{Opened, Own, encrypted, password},
+    open::{EngineHandle, Opened, encrypted, password},
     url::Url,
 };
 
@@ -70,7 +70,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     config = with_encryption(url, connect, config, sentinel)?;
     url.no_more()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
-    Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
+    Ok(Opened { engine: Arc::clone(&redis) as _, handle: EngineHandle::Redis(redis) })
 }
 
 /// The login at the Sentinels.
@@ -117,7 +117,7 @@ mod tests {
     use crate::Locks;
 
     #[test]
-    fn the_options_of_each_way_are_read_and_those_of_another_are_refused() {
+    fn options_of_each_topology_are_read_and_others_refused() {
         for url in [
             "redis+sentinel://u:hunter2@a:1,b/mymaster/2?sentinel_user=w&sentinel_password_file=/p&map=a:1=b:2&wait=1&db=3",
             "rediss+sentinel://a/mymaster?sentinel_tls=off",
@@ -135,7 +135,7 @@ mod tests {
         ] {
             Locks::connect(url).unwrap();
         }
-        for (url, said) in [
+        for (url, expected) in [
             ("redis+sentinel://u:hunter2@a/mymaster?sentinel_user=w", "sentinel_password_file"),
             ("redis+sentinel://u:hunter2@a/mymaster?sentinel_tls=yes", "on and off"),
             ("redis+sentinel://u:hunter2@a/mymaster?map=x", "map of addresses"),
@@ -166,7 +166,7 @@ mod tests {
         ] {
             let error = Locks::connect(url).err().unwrap();
             let text = error.to_string();
-            assert!(error.is_misconfigured() && text.contains(said), "{url}: {text}");
+            assert!(error.is_misconfigured() && text.contains(expected), "{url}: {text}");
             assert!(!text.contains("hunter2"), "{text}");
         }
     }

@@ -7,7 +7,7 @@ use leasehold_redis::{RedlockConfig, RedlockEngine};
 
 use crate::{
     connect::Connect,
-    open::{Opened, Own, encrypted},
+    open::{EngineHandle, Opened, encrypted},
     url::Url,
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, E
     }
     url.no_more()?;
     let engine = Arc::new(RedlockEngine::new(config, &leasehold_core::Env::system()));
-    Ok(Opened { engine, own: Own::Nothing })
+    Ok(Opened { engine, handle: EngineHandle::Nothing })
 }
 
 #[cfg(all(test, feature = "tls"))]
@@ -46,7 +46,7 @@ mod tests {
     use crate::Locks;
 
     #[test]
-    fn options_are_read_and_what_is_no_redlock_is_refused() {
+    fn options_are_read_and_invalid_redlocks_refused() {
         for url in [
             "redlock://a:1,b,c",
             "redlock://u:hunter2@a,v:x@b/2,@c?prefix=x:&node_timeout=50ms&max_ttl=10m&connect_timeout=1s",
@@ -55,7 +55,7 @@ mod tests {
         ] {
             Locks::connect(url).unwrap();
         }
-        for (url, said) in [
+        for (url, expected) in [
             ("redlock://u:hunter2@a", "write redis://"),
             ("redlock://u:hunter2@a,b", "3 independent masters"),
             ("redlock://u:hunter2@a,b,c,d", "3 or 5"),
@@ -70,7 +70,7 @@ mod tests {
         ] {
             let error = Locks::connect(url).err().unwrap();
             let text = error.to_string();
-            assert!(error.is_misconfigured() && text.contains(said), "{url}: {text}");
+            assert!(error.is_misconfigured() && text.contains(expected), "{url}: {text}");
             assert!(!text.contains("hunter2"), "{text}");
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     encryption::{encryption, preferred},
 };
 use crate::{
-    open::{Opened, Own},
+    open::{EngineHandle, Opened},
     url::Url,
 };
 
@@ -84,8 +84,8 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     }
     leases(url)?;
     charset(url)?;
-    let said = encryption(url, connect, &MYSQL)?;
-    config = config.encryption(said.map_or_else(|| preferred(connect), Ok)?);
+    let wanted = encryption(url, connect, &MYSQL)?;
+    config = config.encryption(wanted.map_or_else(|| preferred(connect), Ok)?);
     url.no_more()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
@@ -123,7 +123,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
 }
 
 fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
-    Opened { engine: Arc::new(engine), own: Own::Sql { schema } }
+    Opened { engine: Arc::new(engine), handle: EngineHandle::Sql { schema } }
 }
 
 /// The option `charset`, which clients of other languages need. Only UTF-8 is accepted.

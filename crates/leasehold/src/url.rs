@@ -58,8 +58,8 @@ impl Url {
 
     /// Whether an option has this value.
     #[cfg(feature = "tls")]
-    pub(crate) fn says(&self, key: &str, value: &str) -> bool {
-        self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, said)| said == value)
+    pub(crate) fn has_value(&self, key: &str, value: &str) -> bool {
+        self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, given)| given == value)
     }
 
     /// Whether an option is given.
@@ -170,30 +170,30 @@ impl fmt::Debug for Url {
 #[cfg(all(test, feature = "redis", feature = "etcd"))]
 mod tests {
     #[test]
-    fn a_password_with_the_signs_of_a_url_is_explained() {
+    fn unescaped_characters_in_a_password_are_explained() {
         for scheme in ["redis", "etcd"] {
-            let told = |login: &str| {
+            let error_of = |login: &str| {
                 let connected = crate::Locks::connect(&format!("{scheme}://{login}@h.example"));
                 connected.err().map(|error| error.to_string()).unwrap_or_default()
             };
-            let refused = told("app:p@ss:/wd");
+            let refused = error_of("app:p@ss:/wd");
             assert!(refused.contains("write @ as %40") && !refused.contains("wd"), "{scheme}: {refused}");
-            assert!(!told("app:p%40ss%3A%2Fwd").contains("%40"), "{scheme}");
+            assert!(!error_of("app:p%40ss%3A%2Fwd").contains("%40"), "{scheme}");
         }
     }
 
     /// A `?` ends the apparent login for a URL parser, and a `#` for a browser.
     #[cfg(all(feature = "postgres", feature = "mysql"))]
     #[test]
-    fn a_password_with_the_sign_of_a_query_or_fragment_is_explained() {
+    fn an_unescaped_question_mark_or_hash_is_explained() {
         for scheme in ["redis", "postgres", "mysql"] {
-            let told = |login: &str| {
+            let error_of = |login: &str| {
                 let connected = crate::Locks::connect(&format!("{scheme}://{login}@h.example/1"));
                 connected.err().map(|error| error.to_string()).unwrap_or_default()
             };
-            let refused = told("app:p?zzw");
+            let refused = error_of("app:p?zzw");
             assert!(refused.contains("%3F") && !refused.contains("zzw"), "{scheme}: {refused}");
-            let refused = told("app:p#zzw");
+            let refused = error_of("app:p#zzw");
             assert!(refused.is_empty() || refused.contains("%23"), "{scheme}: {refused}");
             assert!(!refused.contains("zzw"), "{scheme}: {refused}");
         }

@@ -51,7 +51,7 @@ fn every_url_of_the_quick_start_is_read() {
 
 /// What programs of other languages write into the URLs of their databases.
 #[test]
-fn usual_parameters_are_read_and_what_cannot_be_kept_is_refused() {
+fn usual_parameters_are_read_and_impossible_ones_refused() {
     let postgres = "postgres://app:secret@db.example/app";
     let mysql = "mysql://app:secret@db.example/app";
     for url in [

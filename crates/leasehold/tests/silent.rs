@@ -48,26 +48,29 @@ fn silent() -> (Vec<TcpListener>, Vec<String>) {
     (listeners, urls)
 }
 
-type Ask = fn(&Locks) -> Result<(), Error>;
+type Call = fn(&Locks) -> Result<(), Error>;
 
 /// Each of `asks` with its own client, all at once: most of the time they wait.
-fn assert_ends(locks: impl Fn(&str) -> Locks, asks: &[(&str, Ask)]) {
+fn assert_ends(locks: impl Fn(&str) -> Locks, calls: &[(&str, Call)]) {
     let (_listeners, urls) = silent();
     std::thread::scope(|scope| {
         for url in &urls {
-            for (what, ask) in asks {
+            for (what, call) in calls {
                 let locks = locks(url);
                 scope.spawn(move || {
                     let watch = Stopwatch::start();
-                    let error = ask(&locks).unwrap_err();
+                    let error = call(&locks).unwrap_err();
                     assert!(error.is_unreachable(), "{what} of {url}: {error}");
                     let words = error.to_string();
                     // All servers together have the time.
                     let shares: &[_] = if url.contains(',') { &["200ms", "600ms"] } else { &["600ms"] };
                     let within = |share: &&str| words.contains(&format!("no answer within {share}"));
-                    let told = shares.iter().any(within) && words.contains("127.0.0.1");
+                    let is_named = shares.iter().any(within) && words.contains("127.0.0.1");
                     // On a busy machine the time for all is over before that of the last server is.
-                    assert!(told || words.contains("not connected within 600ms"), "{what} of {url}: {words}");
+                    assert!(
+                        is_named || words.contains("not connected within 600ms"),
+                        "{what} of {url}: {words}"
+                    );
                     watch.assert_within(LATEST, &format!("{what} of {url}"));
                 });
             }
@@ -76,7 +79,7 @@ fn assert_ends(locks: impl Fn(&str) -> Locks, asks: &[(&str, Ask)]) {
 }
 
 #[test]
-fn the_time_of_the_url_ends_whatever_is_asked() {
+fn the_url_timeout_ends_every_request() {
     let locks = |url: &str| {
         let separator = if url.contains('?') { '&' } else { '?' };
         Locks::connect(&format!("{url}{separator}connect_timeout=600ms")).unwrap()
@@ -93,14 +96,14 @@ fn the_time_of_the_url_ends_whatever_is_asked() {
 }
 
 #[test]
-fn the_time_of_the_program_does_where_the_url_has_none() {
+fn the_program_timeout_applies_without_a_url_timeout() {
     let locks = |url: &str| Connect::default().connect_timeout(TIMEOUT).connect(url).unwrap();
     assert_ends(locks, &[("acquire", |locks| locks.mutex("a").blocking().acquire().map(drop))]);
 }
 
 /// As it is refused where nobody listens.
 #[test]
-fn a_ping_tells_that_nobody_is_there() {
+fn a_ping_reports_a_missing_server() {
     let (listeners, urls) = silent();
     drop(listeners);
     for url in urls {
@@ -118,7 +121,7 @@ fn a_ping_tells_that_nobody_is_there() {
 
 /// The URL is the operator's, who knows the network.
 #[test]
-fn the_time_of_the_url_goes_before_that_of_the_program() {
+fn the_url_timeout_overrides_that_of_the_program() {
     let locks = |url: &str| {
         let program = Connect::default().connect_timeout(Duration::from_secs(60));
         program.connect(&format!("{url}?connect_timeout=600ms")).unwrap()

@@ -42,14 +42,14 @@ fn is_decided_by_the_configuration(url: &str, authority: &Path, client: &Path) {
 }
 
 #[test]
-fn a_configuration_of_the_caller_decides_whom_redis_clients_trust() {
+fn redis_clients_use_the_configuration_of_the_caller() {
     let server = RedisServer::encrypted();
     let url = format!("rediss://localhost:{}", server.tls_port());
     is_decided_by_the_configuration(&url, &server.certificate("ca.pem"), &server.certificate("client.pem"));
 }
 
 #[test]
-fn a_configuration_of_the_caller_decides_whom_etcd_clients_trust() {
+fn etcd_clients_use_the_configuration_of_the_caller() {
     let server = EtcdServer::encrypted();
     is_decided_by_the_configuration(
         &server.url(),
@@ -59,7 +59,7 @@ fn a_configuration_of_the_caller_decides_whom_etcd_clients_trust() {
 }
 
 #[test]
-fn a_configuration_of_the_caller_decides_whom_zookeeper_clients_trust() {
+fn zookeeper_clients_use_the_configuration_of_the_caller() {
     let server = ZookeeperServer::encrypted();
     is_decided_by_the_configuration(
         &server.url(),
@@ -69,7 +69,7 @@ fn a_configuration_of_the_caller_decides_whom_zookeeper_clients_trust() {
 }
 
 #[test]
-fn zookeeper_clients_come_in_by_the_files_of_their_url() {
+fn zookeeper_accepts_the_files_of_the_url() {
     let server = ZookeeperServer::encrypted();
     let file = |name| server.certificate(name).display().to_string();
     let (ca, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
@@ -82,8 +82,8 @@ fn zookeeper_clients_come_in_by_the_files_of_their_url() {
 }
 
 #[test]
-fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
-    let (server, stranger) = (EtcdServer::encrypted(), EtcdServer::encrypted());
+fn etcd_accepts_only_the_files_of_the_url() {
+    let (server, other) = (EtcdServer::encrypted(), EtcdServer::encrypted());
     let url = |authority: &EtcdServer, client: Option<&EtcdServer>| {
         let file = |of: &EtcdServer, name| of.certificate(name).display().to_string();
         let identity =
@@ -94,11 +94,11 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
     lock(&Locks::connect(&right).unwrap()).unwrap();
     let elsewhere = right.replace("localhost", "127.0.0.1");
     for (url, words) in [
-        (url(&stranger, Some(&server)), "invalid peer certificate"),
+        (url(&other, Some(&server)), "invalid peer certificate"),
         (server.url(), "certificate"),
         (elsewhere, "not valid for name"),
         (url(&server, None), "by TLS: received fatal alert: BadCertificate"),
-        (url(&server, Some(&stranger)), "by TLS: received fatal alert: BadCertificate"),
+        (url(&server, Some(&other)), "by TLS: received fatal alert: BadCertificate"),
     ] {
         let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains(words), "{url}: {error}");
@@ -110,7 +110,7 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
 
 /// Of three nodes two are encrypted, and each has its own word on that in the URL.
 #[test]
-fn nodes_of_a_redlock_are_encrypted_each_for_itself() {
+fn each_redlock_node_has_its_own_encryption() {
     let first = RedisServer::encrypted();
     let (second, plain) = (first.encrypted_alike(), RedisServer::start(&[]));
     let file = |name| first.certificate(name).display().to_string();
@@ -142,30 +142,30 @@ fn nodes_of_a_redlock_are_encrypted_each_for_itself() {
 
 /// As after `openssl req -x509`, which makes authorities unless it is told otherwise.
 #[test]
-fn a_server_that_shows_an_authority_as_its_own_certificate_is_told_of() {
+fn an_authority_as_server_certificate_is_explained() {
     let server = RedisServer::encrypted_as_an_authority();
     let url =
         format!("rediss://localhost:{}?ca={}", server.tls_port(), server.certificate("ca.pem").display());
     let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();
-    let said = error.to_string();
-    assert!(error.is_misconfigured() && said.contains("CA:FALSE"), "{said}");
-    assert!(!said.contains("Other("), "in words: {said}");
+    let message = error.to_string();
+    assert!(error.is_misconfigured() && message.contains("CA:FALSE"), "{message}");
+    assert!(!message.contains("Other("), "in words: {message}");
 }
 
 #[test]
-fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
+fn tls_on_the_wrong_port_is_explained() {
     let (redis, etcd, zookeeper) =
         (RedisServer::encrypted(), EtcdServer::encrypted(), ZookeeperServer::encrypted());
     let plain = (RedisServer::start(&[]), EtcdServer::start(&[]), ZookeeperServer::start(&[]));
     let port_of = |url: String| url.rsplit_once(':').unwrap().1.to_owned();
-    let asked = "does the server speak TLS on this port?";
+    let hint = "does the server speak TLS on this port?";
     for (url, words) in [
         (format!("redis://localhost:{}", redis.tls_port()), "write rediss://"),
         (format!("etcd://localhost:{}", port_of(etcd.url())), "write etcds://"),
         (format!("zookeeper://localhost:{}", port_of(zookeeper.url())), "write zookeepers://"),
-        (format!("rediss://localhost:{}", plain.0.port()), asked),
-        (plain.1.url().replace("etcd://", "etcds://"), asked),
-        (plain.2.url().replace("zookeeper://", "zookeepers://"), asked),
+        (format!("rediss://localhost:{}", plain.0.port()), hint),
+        (plain.1.url().replace("etcd://", "etcds://"), hint),
+        (plain.2.url().replace("zookeeper://", "zookeepers://"), hint),
     ] {
         let error = Locks::connect(&url).unwrap().mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.to_string().contains(words), "{url}: {error}");
@@ -173,7 +173,7 @@ fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
 }
 
 #[test]
-fn a_configuration_is_refused_beside_options_and_where_nothing_is_encrypted() {
+fn a_configuration_is_refused_with_options_or_without_encryption() {
     for (url, word) in [
         ("rediss://h?ca=/ca.pem", "ca, cert and key"),
         ("rediss://h?cert=/c.pem&key=/k.pem", "ca, cert and key"),

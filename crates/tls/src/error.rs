@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alert_is_known_by_its_text() {
+    fn an_alert_is_recognized_by_its_text() {
         assert!(is_alert(&Error::AlertReceived(AlertDescription::CertificateRequired).to_string()));
         assert!(!is_alert(&Error::DecryptError.to_string()));
     }

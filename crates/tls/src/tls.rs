@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// The error of encrypting a stream to a server that sends only these bytes.
-    async fn met(tls: &Tls, said: Option<&[u8]>) -> TlsError {
+    async fn connect_error(tls: &Tls, reply: Option<&[u8]>) -> TlsError {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = async {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -244,9 +244,9 @@ mod tests {
         };
         let server = async {
             let (stream, _) = listener.accept().await.unwrap();
-            let said = said?;
+            let reply = reply?;
             stream.writable().await.unwrap();
-            assert_eq!(stream.try_write(said).unwrap(), said.len());
+            assert_eq!(stream.try_write(reply).unwrap(), reply.len());
             // Kept open: closing it here could overtake the bytes.
             Some(stream)
         };
@@ -254,12 +254,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_broken_connection_may_be_better_the_next_time() {
-        let other = met(&given(&[]), Some(b"-ERR Protocol error\r\n")).await;
+    async fn only_a_broken_connection_is_retryable() {
+        let other = connect_error(&given(&[]), Some(b"-ERR Protocol error\r\n")).await;
         assert!(matches!(other, TlsError::Wrong(_)), "{other}");
-        let unreadable = met(&Tls::system().roots("/missing"), None).await;
+        let unreadable = connect_error(&Tls::system().roots("/missing"), None).await;
         assert!(matches!(&unreadable, TlsError::Wrong(why) if why.contains("/missing")), "{unreadable}");
-        let broken = met(&given(&[]), None).await;
+        let broken = connect_error(&given(&[]), None).await;
         assert!(matches!(broken, TlsError::Broken(_)), "{broken}");
     }
 }

@@ -13,7 +13,7 @@ fn leasehold(url: &str, args: &[&str]) -> std::process::Command {
 }
 
 #[test]
-fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
+fn without_a_quorum_no_lock_is_granted_and_nothing_is_left() {
     let mut cluster = EtcdCluster::start();
     let url = cluster.url();
     let leasehold = |args: &[&str]| leasehold(&url, args);
@@ -51,7 +51,7 @@ fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
 }
 
 #[test]
-fn a_member_that_is_down_is_passed_over() {
+fn a_member_that_is_down_is_skipped() {
     let mut cluster = EtcdCluster::start();
     let down = (cluster.leader() + 1) % 3;
     cluster.kill(down);
@@ -64,7 +64,7 @@ fn a_member_that_is_down_is_passed_over() {
 
 /// Whichever of them it speaks to, and also when it is the leader.
 #[test]
-fn a_holder_and_a_waiter_outlive_the_pause_of_any_one_member() {
+fn a_holder_and_a_waiter_survive_the_pause_of_any_member() {
     let mut cluster = EtcdCluster::start();
     let url = cluster.url();
     let mut holder = Running::start(leasehold(&url, &["run", "job", "--", "sh", "-c", HOLD]));

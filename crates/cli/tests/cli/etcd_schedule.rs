@@ -9,7 +9,7 @@ use std::{
 use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::{
-    etcd::Site,
+    etcd::Fixture,
     etcd_limits::COARSE,
     tools::{Dir, Running, assert_until, code, until},
 };
@@ -21,7 +21,7 @@ const AT_LEAST: Duration = Duration::from_secs(3);
 
 /// Nodes that write down what they run.
 struct Fleet {
-    site: Site,
+    fixture: Fixture,
     dir: Dir,
 }
 
@@ -36,7 +36,7 @@ impl Fleet {
 
     /// What one node does at a tick.
     fn fire(&self, job: &str) -> Running {
-        let mut command = self.site.leasehold(&["run", "-n", "-q"]);
+        let mut command = self.fixture.leasehold(&["run", "-n", "-q"]);
         command.args(["--ttl", "5s", "--at-least", "3s", "nightly", "--", "sh", "-c", job]);
         Running::start(command)
     }
@@ -61,7 +61,7 @@ impl Fleet {
     }
 
     fn until_free(&self) {
-        let keys = || self.site.server.command(&["get", "--prefix", "/locks/", "--keys-only"]);
+        let keys = || self.fixture.server.command(&["get", "--prefix", "/locks/", "--keys-only"]);
         until("the name is free", || keys().is_empty());
     }
 
@@ -90,8 +90,8 @@ impl Fleet {
 }
 
 #[test]
-fn one_node_runs_each_tick_also_after_a_node_died_in_one() {
-    let fleet = Fleet { site: Site::new(), dir: Dir::new() };
+fn one_node_runs_each_tick_even_if_a_node_dies() {
+    let fleet = Fleet { fixture: Fixture::new(), dir: Dir::new() };
     fleet.pass(1);
     fleet.pass_with_a_death(2);
     fleet.pass(3);

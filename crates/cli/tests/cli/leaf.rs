@@ -53,16 +53,16 @@ fn group_of(pid: i32) -> String {
 }
 
 #[test]
-fn cmd_runs_in_a_group_of_its_own_which_goes_with_it() {
+fn cmd_runs_in_its_own_group_which_is_removed() {
     let (dir, group) = (Dir::new(), Group::new());
     let output = finish(group.leasehold(&dir, &["run", "-v", "x", "--", "cat", "/proc/self/cgroup"]));
     assert_eq!(code(&output), 0, "{output:?}");
     let inner = stdout(&output);
     let inner = inner.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
     assert!(inner.starts_with(&format!("{}/leasehold-", group.name())), "{inner}");
-    let said = stderr(&output);
+    let message = stderr(&output);
     let name = inner.rsplit_once('/').unwrap().1;
-    assert!(said.contains(&format!("{}/{name}", group.path().display())), "{said}");
+    assert!(message.contains(&format!("{}/{name}", group.path().display())), "{message}");
     assert!(group.below().is_empty());
     // Nor does one stay of a CMD that cannot be started.
     assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "/nonexistent"]))), 127);
@@ -70,7 +70,7 @@ fn cmd_runs_in_a_group_of_its_own_which_goes_with_it() {
 }
 
 #[test]
-fn when_both_are_killed_the_next_run_ends_their_tree_before_its_cmd_starts() {
+fn when_both_are_killed_the_next_run_ends_their_tree() {
     let (dir, group) = (Dir::new(), Group::new());
     let mut holder = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", SCATTERS]));
     let pids = scattered(&mut holder);
@@ -83,7 +83,7 @@ fn when_both_are_killed_the_next_run_ends_their_tree_before_its_cmd_starts() {
 
 /// They have the descriptor of the lock, so nobody would be granted it before they end.
 #[test]
-fn when_both_are_killed_who_tries_or_waits_on_the_file_engine_ends_their_tree() {
+fn when_both_are_killed_a_file_waiter_or_try_ends_their_tree() {
     for (wait, patience) in [("-n", None), ("-w", Some("60s"))] {
         let (dir, group) = (Dir::new(), Group::new());
         let mut holder = Running::start(group.leasehold(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
@@ -98,7 +98,7 @@ fn when_both_are_killed_who_tries_or_waits_on_the_file_engine_ends_their_tree() 
 }
 
 #[test]
-fn a_user_ends_what_became_root_when_the_lock_is_lost() {
+fn root_processes_end_when_the_lock_is_lost() {
     let (dir, group) = (Dir::new(), Group::of_nobody());
     let nobody = Nobody::new(&dir, &group);
     let options = ["run", "--max-hold", "2s", "--grace", "100ms", "x", "--", "sh", "-c", BECOME];
@@ -114,7 +114,7 @@ fn a_user_ends_what_became_root_when_the_lock_is_lost() {
 }
 
 #[test]
-fn a_user_ends_what_became_root_whichever_of_the_two_is_killed() {
+fn root_processes_end_whichever_process_is_killed() {
     let (dir, group) = (Dir::new(), Group::of_nobody());
     let nobody = Nobody::new(&dir, &group);
     // -o: not the descriptor that it inherited keeps the name.
@@ -144,20 +144,20 @@ fn a_user_ends_what_became_root_whichever_of_the_two_is_killed() {
 }
 
 #[test]
-fn what_cmd_leaves_in_the_background_goes_on_where_cmd_would_have_been() {
+fn background_processes_of_cmd_continue_in_the_outer_group() {
     let (dir, group) = (Dir::new(), Group::new());
     let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!";
     let mut running = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", script]));
-    let heir = running.number();
+    let leftover = running.number();
     assert_eq!(code(&running.output()), 0);
-    assert_eq!(group_of(heir), group.name());
+    assert_eq!(group_of(leftover), group.name());
     assert!(group.below().is_empty());
     assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "true"]))), 0);
-    assert!(is_running(heir), "nobody ends it");
+    assert!(is_running(leftover), "nobody ends it");
 }
 
 #[test]
-fn a_run_spares_whatever_is_not_left_by_a_run_of_its_user() {
+fn a_run_spares_groups_that_its_user_did_not_leave() {
     let (dir, group) = (Dir::new(), Group::new());
     // What an administrator calls as we do, what another user's run has left, and a run that goes on.
     let mut admins = group.with_process("leasehold-1-1", 0o755);
@@ -175,7 +175,7 @@ fn a_run_spares_whatever_is_not_left_by_a_run_of_its_user() {
 }
 
 #[test]
-fn a_run_within_a_run_has_a_group_within_the_group() {
+fn a_nested_run_has_a_nested_group() {
     let (dir, group) = (Dir::new(), Group::new());
     let inner = format!("{LEASEHOLD} run --url {} y -- sh -c \"$0\"", dir.url());
     let outer = |options: &[&str], script: &str| {
@@ -194,7 +194,7 @@ fn a_run_within_a_run_has_a_group_within_the_group() {
 }
 
 #[test]
-fn a_run_that_outlives_the_run_around_it_goes_on() {
+fn a_run_can_outlive_its_outer_run() {
     let (dir, group) = (Dir::new(), Group::new());
     let script = format!(
         "setsid {LEASEHOLD} run --url {} y -- sh -c 'echo $PPID $$; exec sleep 1000' 2>/dev/null & read line",
@@ -225,22 +225,22 @@ fn without_group(mut command: std::process::Command) -> String {
     command.stdin(std::process::Stdio::null());
     let output = finish(command);
     assert_eq!((code(&output), stdout(&output).as_str()), (0, "done\n"), "{output:?}");
-    let said = stderr(&output);
-    let line = said.lines().find(|line| line.contains("no cgroup of its own"));
-    line.unwrap_or_else(|| panic!("{said}")).to_owned()
+    let message = stderr(&output);
+    let line = message.lines().find(|line| line.contains("no cgroup of its own"));
+    line.unwrap_or_else(|| panic!("{message}")).to_owned()
 }
 
 #[test]
-fn where_no_group_may_be_made_all_goes_on_and_the_reason_is_said() {
+fn a_run_without_a_group_continues_and_reports_why() {
     const RUN: [&str; 6] = ["run", "-v", "x", "--", "echo", "done"];
     let (dir, group) = (Dir::new(), Group::new());
     let nobody = Nobody::new(&dir, &group);
-    let said = without_group(nobody.leasehold(&RUN));
-    assert!(said.contains("Permission denied") && said.contains("become another user"), "{said}");
+    let message = without_group(nobody.leasehold(&RUN));
+    assert!(message.contains("Permission denied") && message.contains("become another user"), "{message}");
     // A directory may be made there, but nothing may move into it.
     group.give("");
-    let said = without_group(nobody.leasehold(&RUN));
-    assert!(said.contains("EACCES"), "{said}");
+    let message = without_group(nobody.leasehold(&RUN));
+    assert!(message.contains("EACCES"), "{message}");
     assert!(group.below().is_empty());
 }
 
@@ -253,17 +253,18 @@ fn behind(group: &Group, dir: &Dir, mounts: &str) -> std::process::Command {
 }
 
 #[test]
-fn no_group_is_made_where_the_groups_are_read_only_as_in_a_container() {
+fn no_group_is_made_on_a_read_only_cgroup_mount() {
     let (dir, group) = (Dir::new(), Group::new());
     let mounts = format!("mount -o remount,bind,ro {}", crate::groups::mount().display());
-    let said = without_group(behind(&group, &dir, &mounts));
-    assert!(said.contains("Read-only"), "{said}");
-    let said = without_group(behind(&group, &dir, &format!("umount {}", crate::groups::mount().display())));
-    assert!(said.contains("cgroup v2"), "{said}");
+    let message = without_group(behind(&group, &dir, &mounts));
+    assert!(message.contains("Read-only"), "{message}");
+    let message =
+        without_group(behind(&group, &dir, &format!("umount {}", crate::groups::mount().display())));
+    assert!(message.contains("cgroup v2"), "{message}");
 }
 
 #[test]
-fn no_group_is_made_in_one_that_systemd_keeps_for_itself() {
+fn no_group_is_made_in_an_undelegated_systemd_unit() {
     let (dir, group) = (Dir::new(), Group::new());
     let unit = group.path().join("report.service");
     fs::create_dir(&unit).unwrap();
@@ -276,6 +277,6 @@ fn no_group_is_made_in_one_that_systemd_keeps_for_itself() {
     };
     assert!(without_group(run()).contains("Delegate=yes"));
     rustix::fs::setxattr(&unit, "user.delegate", b"1", rustix::fs::XattrFlags::empty()).unwrap();
-    let said = stderr(&finish(run()));
-    assert!(said.contains("report.service/leasehold-"), "{said}");
+    let message = stderr(&finish(run()));
+    assert!(message.contains("report.service/leasehold-"), "{message}");
 }

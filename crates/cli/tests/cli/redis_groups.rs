@@ -33,13 +33,13 @@ fn a_run_on_a_sentinel_group_excludes_and_a_wrong_url_is_78() {
     let group = RedisSentinels::start_with(still);
     excludes(&group.url());
     let (sentinel, node) = (group.sentinel_ports()[0], group.ports()[0]);
-    for (url, said) in [
+    for (url, expected) in [
         (group.url().replace("/mymaster", "/hermaster"), "they know mymaster".to_owned()),
         (format!("redis://127.0.0.1:{sentinel}"), format!("redis+sentinel://127.0.0.1:{sentinel}/NAME")),
         (format!("redis+sentinel://127.0.0.1:{node}/mymaster"), format!("write redis://127.0.0.1:{node}")),
     ] {
         let (exit, line) = refused(&url);
-        assert!(exit == 78 && line.contains(&said), "{url}: {exit} {line}");
+        assert!(exit == 78 && line.contains(&expected), "{url}: {exit} {line}");
     }
 }
 
@@ -48,11 +48,11 @@ fn a_run_on_a_cluster_excludes_and_a_wrong_url_is_78() {
     let cluster = RedisCluster::start();
     excludes(&cluster.url());
     let (node, plain) = (cluster.ports()[0], RedisServer::start(&[]));
-    for (url, said) in [
+    for (url, expected) in [
         (format!("redis://127.0.0.1:{node}"), "redis+cluster://"),
         (format!("redis+cluster://127.0.0.1:{}", plain.port()), "redis://"),
     ] {
         let (exit, line) = refused(&url);
-        assert!(exit == 78 && line.contains(said), "{url}: {exit} {line}");
+        assert!(exit == 78 && line.contains(expected), "{url}: {exit} {line}");
     }
 }

@@ -57,26 +57,26 @@ fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take
 }
 
 #[test]
-fn a_wait_for_a_redis_that_fell_silent_is_69() {
+fn a_wait_on_a_paused_redis_is_69() {
     let url = |server: &RedisServer| format!("redis://127.0.0.1:{}", server.port());
     assert_unreachable(|| RedisServer::start(&[]), url, |server| server.pause());
 }
 
 #[test]
-fn a_wait_for_a_postgres_that_was_killed_is_69() {
+fn a_wait_on_a_killed_postgres_is_69() {
     assert_unreachable(|| PostgresServer::durable(&[]), PostgresServer::url, PostgresServer::kill);
 }
 
 #[test]
-fn a_wait_for_a_mariadb_that_was_killed_is_69() {
+fn a_wait_on_a_killed_mariadb_is_69() {
     assert_unreachable(|| MariadbServer::start(&[]), MariadbServer::url, MariadbServer::kill);
 }
 
 /// Nobody ever answers there: neither a limit nor the time for connecting waits for an attempt, which has 3 s by itself.
 #[test]
-fn a_host_that_is_silent_from_the_first_is_69_in_time() {
+fn a_host_that_never_answers_is_69_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = listener.local_addr().unwrap();
+    let address = listener.local_addr().unwrap();
     for scheme in ["redis://", "etcd://", "zookeeper://", "postgres://me@", "mysql://me@"] {
         let path = if scheme.contains('@') { "/db" } else { "" };
         let timeout = "?connect_timeout=500ms";
@@ -86,7 +86,7 @@ fn a_host_that_is_silent_from_the_first_is_69_in_time() {
             (timeout, &["run", "-n", "job", "--", "true"]),
             (timeout, &["show", "job"]),
         ] {
-            let url = format!("{scheme}{place}{path}{query}");
+            let url = format!("{scheme}{address}{path}{query}");
             let mut command = bare(&[&["--url", url.as_str()], args].concat());
             // Nor does the look whether a run further up holds it take longer.
             command.env("LEASEHOLD_NAME", "job").env("LEASEHOLD_CLAIM", "0123456789abcdef0123456789abcdef");
@@ -102,7 +102,7 @@ fn a_host_that_is_silent_from_the_first_is_69_in_time() {
 
 /// It was granted the name, and nobody can tell whether that stands: nor is it waited for the word on what is given back.
 #[test]
-fn a_grant_that_a_silent_redis_does_not_confirm_ends_in_time() {
+fn an_unconfirmed_grant_of_a_silent_redis_ends_in_time() {
     let server = RedisServer::start(&[]);
     let leasehold = |args: &[&str]| -> Command {
         let mut command = bare(args);
@@ -121,8 +121,8 @@ fn a_grant_that_a_silent_redis_does_not_confirm_ends_in_time() {
     assert_eq!(code(&holder.output()), 0);
     server.pause();
     waiter.thaw();
-    let said = waiter.complaint();
-    assert!(said.starts_with("leasehold: redis lock"), "{said}");
+    let message = waiter.stderr_line();
+    assert!(message.starts_with("leasehold: redis lock"), "{message}");
     let watch = Stopwatch::start();
     let ended = waiter.wait();
     watch.assert_within(GOODBYE, "the end of who has said why");

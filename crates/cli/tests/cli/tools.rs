@@ -129,10 +129,10 @@ pub(crate) fn stdout(output: &Output) -> String {
 
 /// Checks that exactly one line was said, beginning as all do; the line.
 pub(crate) fn one_line(output: &Output) -> String {
-    let said = stderr(output);
-    assert!(said.starts_with("leasehold: ") && said.ends_with('\n'), "{said:?}");
-    assert_eq!(said.lines().count(), 1, "{said:?}");
-    said
+    let message = stderr(output);
+    assert!(message.starts_with("leasehold: ") && message.ends_with('\n'), "{message:?}");
+    assert_eq!(message.lines().count(), 1, "{message:?}");
+    message
 }
 
 /// Runs a command to its end, without input.
@@ -204,7 +204,7 @@ impl Running {
     }
 
     /// The next line of its standard error, without its end.
-    pub(crate) fn complaint(&mut self) -> String {
+    pub(crate) fn stderr_line(&mut self) -> String {
         let (mut line, mut byte) = (Vec::new(), [0]);
         let stderr = self.child().stderr.as_mut().unwrap();
         while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {

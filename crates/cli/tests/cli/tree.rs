@@ -92,7 +92,7 @@ fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
 }
 
 #[test]
-fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is_gone() {
+fn the_next_cmd_starts_once_the_tree_of_a_killed_run_is_gone() {
     let dir = Dir::new();
     next_starts_when_the_tree_is_gone(|args| without_group(&dir, args));
     let server = RedisServer::start(&[]);
@@ -104,7 +104,7 @@ fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is
 }
 
 #[test]
-fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
+fn when_the_guardian_is_killed_the_front_ends_the_tree() {
     let dir = Dir::new();
     let mut holder = Running::start(without_group(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
@@ -112,14 +112,14 @@ fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
     let output = holder.wait();
     assert!(scattered.are_gone(), "before leasehold has ended");
     assert_eq!(code(&output), 70);
-    let said = one_line(&output);
-    assert!(said.contains("file lock \"x\": ") && said.contains("SIGKILL"), "{said}");
-    assert!(said.trim_end().ends_with("it is free now"), "a kernel lock has no lease: {said}");
+    let message = one_line(&output);
+    assert!(message.contains("file lock \"x\": ") && message.contains("SIGKILL"), "{message}");
+    assert!(message.trim_end().ends_with("it is free now"), "a kernel lock has no lease: {message}");
 }
 
 /// Nobody renews the hold then; it is ended over another connection.
 #[test]
-fn when_the_guardian_is_killed_the_name_is_free_as_soon_as_the_tree_is_gone() {
+fn when_the_guardian_is_killed_the_name_is_free_after_the_tree() {
     std::thread::scope(|scope| {
         scope.spawn(|| killed_guardian_leaves_the_name_free("redis", &redis(&RedisServer::start(&[]))));
         scope.spawn(|| killed_guardian_leaves_the_name_free("etcd", &EtcdServer::start(&[]).url()));
@@ -153,9 +153,9 @@ fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
         let output = holder.wait();
         assert!(scattered.are_gone(), "{engine} {mode:?}: before leasehold has ended");
         assert_eq!(code(&output), 70);
-        let said = one_line(&output);
-        assert!(said.starts_with(&format!("leasehold: {engine} lock \"x\": SIGKILL")), "{said}");
-        assert!(said.trim_end().ends_with("it is free now"), "{engine} {mode:?}: {said}");
+        let message = one_line(&output);
+        assert!(message.starts_with(&format!("leasehold: {engine} lock \"x\": SIGKILL")), "{message}");
+        assert!(message.trim_end().ends_with("it is free now"), "{engine} {mode:?}: {message}");
         if let Some(beside) = beside {
             let shown = finish(leasehold(&["show", "--json", "x"]));
             let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
@@ -169,7 +169,7 @@ fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
 
 /// A name that is to be kept may be kept by then, and nobody is to free it.
 #[test]
-fn when_the_guardian_is_killed_a_name_that_is_kept_stays_so() {
+fn when_the_guardian_is_killed_a_name_with_at_least_stays_taken() {
     let server = RedisServer::start(&[]);
     let leasehold = |args: &[&str]| {
         let mut command = leasehold_without(args);
@@ -180,13 +180,13 @@ fn when_the_guardian_is_killed_a_name_that_is_kept_stays_so() {
     let mut holder = Running::start(leasehold(&args));
     let scattered = Scattered::of(&mut holder);
     kill(Pid::from_raw(scattered.guardian), Signal::SIGKILL).unwrap();
-    let said = one_line(&holder.wait());
-    assert!(scattered.are_gone() && said.trim_end().ends_with("when its lease has run out"), "{said}");
+    let message = one_line(&holder.wait());
+    assert!(scattered.are_gone() && message.trim_end().ends_with("when its lease has run out"), "{message}");
     assert_eq!(code(&finish(leasehold(&["run", "-n", "x", "--", "true"]))), 75);
 }
 
 #[test]
-fn when_a_guardian_that_waits_is_killed_it_is_said_that_it_waited() {
+fn a_killed_waiting_guardian_is_reported_as_a_waiter() {
     let server = RedisServer::start(&[]);
     let leasehold = |args: &[&str]| {
         let mut command = leasehold_without(args);
@@ -200,8 +200,8 @@ fn when_a_guardian_that_waits_is_killed_it_is_said_that_it_waited() {
     waiter.signal_guardian(Signal::SIGKILL);
     let output = waiter.wait();
     assert_eq!(code(&output), 70);
-    let said = one_line(&output);
-    assert!(said.contains("SIGKILL ended the process that waited for it"), "{said}");
+    let message = one_line(&output);
+    assert!(message.contains("SIGKILL ended the process that waited for it"), "{message}");
     assert_eq!(code(&holder.output()), 0);
 }
 
@@ -229,7 +229,7 @@ fn a_loss_ends_the_whole_tree_before_leasehold_ends() {
 }
 
 #[test]
-fn the_guardian_is_not_in_reach_of_what_is_aimed_at_leasehold() {
+fn signals_aimed_at_leasehold_do_not_reach_the_guardian() {
     let dir = Dir::new();
     let mut holder = Running::start(without_group(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
@@ -294,16 +294,16 @@ fn of_nobody(dir: &Dir, url: String) -> impl Fn(&[&str]) -> Command + use<> {
 }
 
 #[test]
-fn the_name_stays_taken_when_the_guardian_is_killed_and_a_process_lives_that_may_not_be_ended() {
+fn the_name_stays_taken_when_a_killed_guardian_leaves_a_root_process() {
     let (dir, server) = (Dir::new(), RedisServer::start(&[]));
     let as_nobody = of_nobody(&dir, redis(&server));
     let args = ["run", "--ttl", "50s", "x", "--", "sh", "-c", BECOMES_ROOT];
     let mut running = Running::start(as_nobody(&args));
     let root = running.number();
     running.signal_guardian(Signal::SIGKILL);
-    let said = running.complaint();
-    assert!(said.contains("end it as root") && said.contains(&format!("{root} (")), "{said}");
-    let last = running.complaint();
+    let message = running.stderr_line();
+    assert!(message.contains("end it as root") && message.contains(&format!("{root} (")), "{message}");
+    let last = running.stderr_line();
     assert!(last.trim_end().ends_with("when its lease has run out"), "{last}");
     assert!(is_running(root));
     assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
@@ -314,15 +314,15 @@ fn the_name_stays_taken_when_the_guardian_is_killed_and_a_process_lives_that_may
 
 /// CMD's child is root, as under `sudo`, and leasehold is not.
 #[test]
-fn the_name_stays_taken_while_a_process_lives_that_a_killed_leasehold_may_not_end() {
+fn the_name_stays_taken_while_a_killed_run_leaves_a_root_process() {
     let dir = Dir::new();
     let as_nobody = of_nobody(&dir, dir.url());
     // -o: not the descriptor that it inherited keeps the name.
     let mut running = Running::start(as_nobody(&["run", "-o", "x", "--", "sh", "-c", BECOMES_ROOT]));
     let root = running.number();
     running.signal(Signal::SIGKILL);
-    let said = running.complaint();
-    assert!(said.contains("lock is kept") && said.contains(&format!("{root} (")), "{said}");
+    let message = running.stderr_line();
+    assert!(message.contains("lock is kept") && message.contains(&format!("{root} (")), "{message}");
     assert!(is_running(root));
     assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
     kill(Pid::from_raw(root), Signal::SIGKILL).unwrap();

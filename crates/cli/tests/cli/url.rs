@@ -15,7 +15,7 @@ fn key(mut command: std::process::Command) -> String {
 }
 
 #[test]
-fn the_option_wins_over_the_variable_over_the_file() {
+fn the_option_overrides_the_variable_and_the_file() {
     let dir = Dir::new();
     let url = |name: &str| format!("file://{}/{name}", dir.path().display());
     let file = dir.file("url", &format!("{}\n", url("by-file")), 0o600);
@@ -31,7 +31,7 @@ fn the_option_wins_over_the_variable_over_the_file() {
 }
 
 #[test]
-fn a_required_url_is_missed_with_78() {
+fn a_missing_required_url_is_78() {
     // A machine with a URL of its own has none missing.
     let given = std::path::Path::new("/etc/leasehold/url").exists();
     for args in [
@@ -129,13 +129,13 @@ fn wrong_urls_are_78() {
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");
-        let said = one_line(&output);
-        assert!(said.contains(word) && !said.contains("hunter2"), "{url}: {said}");
+        let message = one_line(&output);
+        assert!(message.contains(word) && !message.contains("hunter2"), "{url}: {message}");
     }
 }
 
 #[test]
-fn a_directory_is_named_in_every_way_of_rfc_8089() {
+fn every_file_url_form_of_rfc_8089_works() {
     let dir = Dir::new();
     let path = dir.locks().display().to_string();
     for url in ["file:", "file://", "file://localhost"] {
@@ -145,7 +145,7 @@ fn a_directory_is_named_in_every_way_of_rfc_8089() {
 
 /// As sqlx reads them, from which such URLs come.
 #[test]
-fn a_sqlite_database_is_named_in_every_way_that_people_use() {
+fn every_usual_sqlite_url_form_works() {
     let dir = Dir::new();
     let path = dir.path().display();
     for (url, file) in [
@@ -167,7 +167,7 @@ fn a_sqlite_database_is_named_in_every_way_that_people_use() {
 }
 
 #[test]
-fn a_url_with_an_unknown_option_makes_nothing() {
+fn an_unknown_url_option_creates_nothing() {
     let dir = Dir::new();
     let url = format!("{}?frobnicate=1", dir.url());
     assert_eq!(code(&finish(bare(&["--url", &url, "run", "x", "--", "true"]))), 78);
@@ -204,8 +204,8 @@ fn no_error_shows_a_password() {
     {
         let output = finish(command);
         assert_eq!(code(&output), expected);
-        let said = one_line(&output);
-        assert!(!said.contains(canary), "{said}");
+        let message = one_line(&output);
+        assert!(!message.contains(canary), "{message}");
     }
 }
 
@@ -225,8 +225,8 @@ fn a_password_with_an_unescaped_question_mark_is_not_shown() {
         let url = format!("etcd://user:1234{rest}");
         let output = finish(bare(&["--url", &url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{output:?}");
-        let said = one_line(&output);
-        assert!(said.contains("%3F") && !said.contains("canary"), "{said}");
+        let message = one_line(&output);
+        assert!(message.contains("%3F") && !message.contains("canary"), "{message}");
     }
 }
 
@@ -238,7 +238,7 @@ fn the_url_is_in_no_argument_of_cmd() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_77_or_78() {
+fn an_unusable_directory_is_77_or_78() {
     let dir = Dir::new();
     let plain = dir.file("plain", "", 0o600);
     let link = dir.path().join("link");
@@ -252,7 +252,7 @@ fn a_directory_that_cannot_be_used_is_77_or_78() {
 }
 
 #[test]
-fn another_users_directory_is_77_and_says_what_to_do() {
+fn another_users_directory_is_77() {
     let dir = Dir::new();
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     let root = nix::unistd::geteuid().is_root();
@@ -275,7 +275,7 @@ fn another_users_directory_is_77_and_says_what_to_do() {
 }
 
 #[test]
-fn without_a_url_the_locks_lie_in_the_directory_of_the_user() {
+fn without_a_url_locks_are_in_the_directory_of_the_user() {
     if !nix::unistd::geteuid().is_root() {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
         let expected = user.dir.join(".local/state/leasehold");
@@ -290,7 +290,7 @@ fn without_a_url_the_locks_lie_in_the_directory_of_the_user() {
 }
 
 #[test]
-fn something_else_under_the_key_is_78_and_stays() {
+fn foreign_data_under_the_key_is_78_and_unchanged() {
     let dir = Dir::new();
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     let state = dir.locks().join(".state");
@@ -305,19 +305,19 @@ fn something_else_under_the_key_is_78_and_stays() {
 
 /// To open it would wait for somebody who writes into it, whatever `--wait` says.
 #[test]
-fn a_pipe_is_no_file_of_certificates() {
+fn a_pipe_is_not_accepted_as_a_certificate_file() {
     let dir = Dir::new();
     let pipe = dir.path().join("pipe").display().to_string();
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // Files are read when the server was reached.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = server.local_addr().unwrap();
+    let address = server.local_addr().unwrap();
     for url in [
-        format!("rediss://{place}?ca={pipe}"),
-        format!("etcds://{place}?ca={pipe}"),
-        format!("zookeepers://{place}?ca={pipe}"),
-        format!("zookeepers://{place}?cert={pipe}&key={pipe}"),
-        format!("mysql://u@{place}/db?ssl-mode=VERIFY_CA&ssl-ca={pipe}"),
+        format!("rediss://{address}?ca={pipe}"),
+        format!("etcds://{address}?ca={pipe}"),
+        format!("zookeepers://{address}?ca={pipe}"),
+        format!("zookeepers://{address}?cert={pipe}&key={pipe}"),
+        format!("mysql://u@{address}/db?ssl-mode=VERIFY_CA&ssl-ca={pipe}"),
     ] {
         let output = finish(bare(&["--url", &url, "run", "-w", "60s", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}: {output:?}");

@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::tools::{Running, bare, code, finish};
 
 /// A server, and the command on it.
-pub(crate) struct Site<S> {
+pub(crate) struct Fixture<S> {
     /// What the command calls the engine.
     pub(crate) engine: &'static str,
     url: String,
     pub(crate) server: S,
 }
 
-impl<S> Site<S> {
+impl<S> Fixture<S> {
     pub(crate) const fn at(engine: &'static str, url: String, server: S) -> Self {
         Self { engine, url, server }
     }
