@@ -225,9 +225,12 @@ fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Fa
     let error = error.to_string();
     let held = match look.map_err(waiting_failed)? {
         Some(Ok(view)) => text::held_by(&view),
-        _ => Some(format!("{BY_ANOTHER}: `leasehold show {}` tells by whom", text::word(plan.name.as_str()))),
+        _ => Some(format!(
+            "{BY_ANOTHER}: `leasehold show {}` shows the holder",
+            text::word(plan.name.as_str())
+        )),
     };
-    let held = held.unwrap_or_else(|| format!("{BY_ANOTHER}: nobody holds it any more"));
+    let held = held.unwrap_or_else(|| "it was held by another and is free now".to_owned());
     // Names the holder instead of "another".
     let what = error.strip_suffix(BY_ANOTHER).unwrap_or(&error);
     Ok(Failure::new(plan.conflict, format!("{what}{held}")))

@@ -38,12 +38,12 @@ impl Group {
         let read =
             |file: &str| File::open(file).and_then(text_of).map_err(|error| format!("{file}: {error}"));
         let path = group_directory(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
-            .ok_or("there is no cgroup v2 of this process in sight")?;
+            .ok_or("there is no mount that shows the cgroup v2 of this process")?;
         let failed = |error| format!("{}: {error}", path.display());
         let group = Self::open(&path).map_err(failed)?;
         // In a container that shows part of its host, another mount may hide the group's own directory.
         if !group.processes().map_err(failed)?.contains(&getpid().as_raw()) {
-            return Err(format!("{} is another one than that of this process", path.display()));
+            return Err(format!("{} is not the cgroup of this process", path.display()));
         }
         Ok(group)
     }

@@ -23,7 +23,7 @@ pub(crate) fn check(group: &Path) -> Result<(), String> {
     }
     match limit(group) {
         Some(limit) => {
-            Err(format!("{shown}/{limit} is set, and many programs look for it in their own group"))
+            Err(format!("{shown}/{limit} is set, and many programs read it only in their own group"))
         }
         None => Ok(()),
     }

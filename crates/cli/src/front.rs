@@ -216,7 +216,7 @@ impl Front {
         let is_gone = self.end_tree(&lock, leaf);
         let Some(claim) = claim else {
             let message = format!(
-                "{lock}: {by} ended the process that waited for it: its place in line, or what it was just granted, ends with its lease"
+                "{lock}: {by} ended the process that waited for it: its queue entry, or a hold that it was just granted, ends with its lease"
             );
             return Failure::new(exit::BUG, message);
         };
@@ -244,7 +244,7 @@ impl Front {
                 if !survivors.is_empty() {
                     let named = tree::named(&survivors);
                     print_message(&format!(
-                        "{lock}: this user may not end what ran under it as another user: process {named}: end it as root"
+                        "{lock}: this user may not end processes of another user that ran under it: {named}: end them as root"
                     ));
                     is_all = false;
                     break;

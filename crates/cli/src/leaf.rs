@@ -70,10 +70,7 @@ impl Leaf {
             }
             let _ = fs::remove_dir(&path);
         }
-        Err(format!(
-            "{}: each new control group there is taken by another program at once",
-            home.path().display()
-        ))
+        Err(format!("{}: another program locks each new control group there", home.path().display()))
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -102,8 +102,8 @@ pub(crate) fn nested(
             Err(Failure::new(
                 exit::USAGE,
                 format!(
-                    "{lock}: held already by a process that this one descends from (its environment says so): waiting would never \
-                     end: say --nested ok to run {} under that hold",
+                    "{lock}: already held by an outer `leasehold run` (according to the environment): waiting would never end: \
+                     use --nested ok to run {} under that hold",
                     plan.program.display()
                 ),
             ))

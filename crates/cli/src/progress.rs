@@ -63,7 +63,7 @@ impl<'a> Waiting<'a> {
     fn print(&self, seen: Result<View, Error>) {
         log::line(&match seen {
             Ok(view) => {
-                let held = held_by(&view).unwrap_or_else(|| "nobody holds it now".to_owned());
+                let held = held_by(&view).unwrap_or_else(|| "it has no holder at the moment".to_owned());
                 format!("{}: waiting: {held}", lock(self.plan, self.locks))
             }
             Err(error) => format!("waiting: {error}"),
@@ -96,7 +96,7 @@ impl<'a> Steps<'a> {
         self.print(locks, &match child.leaf() {
             Ok(leaf) => format!("CMD runs in cgroup {}, guardian {guardian}", leaf.path().display()),
             Err(why) if geteuid().is_root() => format!(
-                "CMD has no cgroup of its own ({why}), guardian {guardian}: if that and {front} are killed at once, what CMD has started goes on"
+                "CMD has no cgroup of its own ({why}), guardian {guardian}: if that process and {front} are both killed, the processes that CMD started continue"
             ),
             Err(why) => format!(
                 "CMD has no cgroup of its own ({why}), guardian {guardian}: processes that become another user cannot be ended"

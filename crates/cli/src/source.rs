@@ -50,7 +50,7 @@ impl Sources<'_> {
         let scheme = url.split(':').next().unwrap_or_default();
         if scheme.eq_ignore_ascii_case("memory") {
             return Err(config(
-                "the memory engine lives within one process and would exclude nobody: use file: or another engine",
+                "the memory engine excludes only tasks of one process: use file: or another engine",
             ));
         }
         Ok(url)
@@ -61,7 +61,7 @@ impl Sources<'_> {
             return checked(&url, "--url");
         }
         if let Some(url) = self.variable {
-            let url = url.into_string().map_err(|_| config("LEASEHOLD_URL is no UTF-8"))?;
+            let url = url.into_string().map_err(|_| config("LEASEHOLD_URL is not UTF-8"))?;
             return checked(&url, "LEASEHOLD_URL");
         }
         if let Some(path) = self.file {
@@ -72,7 +72,7 @@ impl Sources<'_> {
         }
         if self.withheld {
             return Err(config(
-                "no URL is given, and the `leasehold run` that started this keeps its own: give --url, or that run --pass-url",
+                "no URL is given, and the outer `leasehold run` does not pass its own on: give --url here, or --pass-url to the outer run",
             ));
         }
         match open(self.system) {
@@ -88,7 +88,7 @@ impl Sources<'_> {
         if self.required {
             let system = self.system.display();
             return Err(config(format!(
-                "no URL is given, and --require-url wants one: give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
+                "no URL is given, and --require-url needs one: give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
             )));
         }
         Ok(DEFAULT.to_owned())
@@ -124,13 +124,16 @@ fn read(file: File, what: &str, (forbidden, chmod): (u32, &str)) -> Result<Strin
         return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod {chmod} it")));
     }
     if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
-        return Err(config(format!("{what} belongs to user {}: it is to be yours or root's", stat.uid())));
+        return Err(config(format!(
+            "{what} belongs to user {}: it must belong to you or to root",
+            stat.uid()
+        )));
     }
     // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret behind.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it is to hold one URL")));
+        return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it must contain one URL")));
     }
     uncommented(&text, what)
 }
@@ -149,7 +152,7 @@ fn checked(url: &str, what: &str) -> Result<String, Failure> {
         return Err(config(format!("{what} is empty: write a URL like file: into it, or remove it")));
     }
     if url.contains(char::is_control) {
-        return Err(config(format!("{what} holds a control character, or more than one line")));
+        return Err(config(format!("{what} contains a control character, or more than one line")));
     }
     Ok(url.to_owned())
 }
@@ -311,8 +314,8 @@ mod tests {
             ("", "empty"),
             ("  \n", "empty"),
             ("redis://:canary@h\nredis://x", "line"),
-            ("memory:", "exclude nobody"),
-            ("MEMORY:x", "exclude nobody"),
+            ("memory:", "tasks of one process"),
+            ("MEMORY:x", "tasks of one process"),
         ] {
             let message = message(Sources { flag: Some(flag.into()), ..none(missing) }, CONFIG);
             assert!(message.contains(word) && !message.contains("canary"), "{flag:?}: {message}");

@@ -105,7 +105,7 @@ pub(crate) fn start(
         failed(error)
     })?;
     if let (Some(errno), Ok(move_error)) = (move_error, &leaf) {
-        leaf = Err(format!("{}: it may not move there: {errno}", move_error.path().display()));
+        leaf = Err(format!("{}: CMD could not move there: {errno}", move_error.path().display()));
     }
     Ok(Child::new(pid, terminal, leaf))
 }

@@ -198,10 +198,9 @@ impl<'a> Supervisor<'a> {
             return;
         }
         let (lock, named) = (&self.lock, tree::named(&survivors));
-        let what =
-            if self.is_alone { "leasehold was killed, and the lock is kept, for" } else { "lost, but" };
+        let what = if self.is_alone { "leasehold was killed, and the lock stays held:" } else { "lost, but" };
         print_message(&format!(
-            "{lock}: {what} this user may not end what runs under it as another user: process {named}: end it as root"
+            "{lock}: {what} this user may not end processes of another user that run under it: {named}: end them as root"
         ));
     }
 
@@ -298,7 +297,7 @@ impl<'a> Supervisor<'a> {
             }
             if now() >= end {
                 print_message(&format!(
-                    "{}: lost, but what runs under it does not end: does it wait for a disk?",
+                    "{}: lost, but processes of CMD do not end: do they wait for a disk?",
                     self.lock
                 ));
                 return Ok(());

@@ -36,7 +36,7 @@ pub(crate) fn sweep(
         let Some(orphan) = orphans.first() else { break };
         if now() >= end {
             print_message(&format!(
-                "processes that an earlier run has left in {} do not end: do they wait for a disk?",
+                "processes that an earlier run left in {} do not end: do they wait for a disk?",
                 orphan.path().display()
             ));
             break;
@@ -59,7 +59,7 @@ fn orphans(home: &Group, verbose: bool) -> Vec<Group> {
     collect(home, &mut orphans);
     for orphan in orphans.iter().filter(|orphan| verbose && orphan.is_populated()) {
         log::line(&format!(
-            "an earlier run was killed, and what it has left is now: {}",
+            "an earlier run was killed: its processes are being ended in {}",
             orphan.path().display()
         ));
     }

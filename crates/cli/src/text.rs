@@ -100,8 +100,11 @@ fn holder_name(holder: &HolderView) -> String {
 pub(crate) fn held_by(view: &View) -> Option<String> {
     let (first, others) = view.holders.split_first()?;
     let is_min_hold = first.owner == MIN_HOLD_OWNER && !first.foreign;
-    let mut summary =
-        if is_min_hold { "kept by --at-least".to_owned() } else { format!("held by {}", holder_name(first)) };
+    let mut summary = if is_min_hold {
+        "blocked by --at-least".to_owned()
+    } else {
+        format!("held by {}", holder_name(first))
+    };
     let _ = first.held.map_or(Ok(()), |held| write!(summary, " for {}", age(held)));
     let _ = first.remaining.map_or(Ok(()), |left| write!(summary, ", {} left", age(left)));
     if !others.is_empty() {
@@ -251,7 +254,7 @@ mod tests {
         let mut view = view();
         view.holders[0].owner = "kept".into();
         view.holders[0].remaining = Some(Duration::from_secs(29));
-        assert_eq!(held_by(&view).unwrap(), "kept by --at-least for 1h02m, 29s left");
+        assert_eq!(held_by(&view).unwrap(), "blocked by --at-least for 1h02m, 29s left");
         view.holders[0].foreign = true;
         assert!(held_by(&view).unwrap().starts_with("held by kept (foreign)"));
     }

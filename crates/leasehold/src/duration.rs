@@ -11,7 +11,7 @@ use leasehold_core::Error;
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-    let wrong = |why: &str| Error::invalid(format!("{text:?} is no duration: {why}"));
+    let wrong = |why: &str| Error::invalid(format!("{text:?} is not a duration: {why}"));
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong(&format!("write {text}s")));
     }

@@ -66,7 +66,7 @@ pub(crate) fn encryption(
     let mode = match asked {
         Some(Mode::Off) if ours => {
             return Err(Error::misconfigured(
-                "the URL option tls is off, or sslmode disable, but it is said how to encrypt: leave one out",
+                "the URL turns TLS off, by tls=off or sslmode=disable, and has options for it: leave one out",
             ));
         }
         Some(mode) if system && mode < Mode::Full => {
@@ -101,7 +101,7 @@ fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
                 "the URL option {name} is unknown: disable, prefer, require, verify-ca and verify-full are known"
             ))
         }),
-        _ => Err(Error::misconfigured("the URL says more than once whether to encrypt: leave one")),
+        _ => Err(Error::misconfigured("the URL has more than one option that turns TLS on or off: leave one")),
     }
 }
 

@@ -181,7 +181,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option layout is unknown: zookeeper knows mutex, as by default, and rw",
+                "the URL option layout is unknown: mutex (the default) and rw are known",
             ));
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option layout is unknown: redis knows redisson; without it locks are plain strings",
+                "the URL option layout is unknown: redisson is known; without it locks are plain strings",
             ));
         }
     }
@@ -45,7 +45,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         let wait = wait.parse().ok().filter(|&wait| wait <= MOST_REPLICAS);
         config = config.wait(wait.ok_or_else(|| {
             Error::misconfigured(format!(
-                "the URL option wait is no number of replicas up to {MOST_REPLICAS}"
+                "the URL option wait is not a number of replicas up to {MOST_REPLICAS}"
             ))
         })?);
     }
@@ -56,7 +56,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         config = config.map(AddressMap::parse(&map)?);
     }
     if let Some(db) = url.take("db") {
-        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is not a number"))?;
         if db != 0 && matches!(config.servers(), Servers::Cluster(_)) {
             return Err(Error::misconfigured(
                 "the URL option db names another database than 0, and a Redis Cluster has no other",
@@ -143,18 +143,18 @@ mod tests {
             ("redis+sentinel://u:hunter2@a/mymaster?wait=all", "wait"),
             ("redis+sentinel://u:hunter2@a/mymaster?wait=65", "wait"),
             ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
-            ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redis knows redisson"),
+            ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redisson is known"),
             ("redis://u:hunter2@a?layout=redisson&wake=prl", "different programs"),
             ("redis+sentinel://u:hunter2@a/mymaster?fence=on", "\"fence\" is unknown to redis+sentinel"),
             ("redis+sentinel://u:hunter2@a/mymaster?wake=gong", "prl, walrus or spring"),
-            ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is no number"),
+            ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is not a number"),
             ("redis+sentinel://u:hunter2@a/mymaster?password_file=/p", "given twice"),
             ("redis+cluster://u:hunter2@a?db=1", "a Redis Cluster has no other"),
-            ("redis+cluster://u:hunter2@a?db=x", "db is no number"),
+            ("redis+cluster://u:hunter2@a?db=x", "db is not a number"),
             ("redis+cluster://u:hunter2@a?wake=prl", "python-redis-lock does not run on a Redis Cluster"),
             ("redis+cluster://u:hunter2@a?wake=walrus", "walrus does not run on a Redis Cluster"),
             ("redis+cluster://u:hunter2@a?prefix=x&wake=spring", "the registry key and a colon"),
-            ("redis+cluster://u:hunter2@a?layout=", "layout is unknown: redis knows redisson"),
+            ("redis+cluster://u:hunter2@a?layout=", "layout is unknown: redisson is known"),
             ("redis+cluster://u:hunter2@a?list=all", "\"list\" is unknown to redis+cluster"),
             ("redis+cluster://u:hunter2@a?wait=-1", "wait"),
             ("redis+cluster://u:hunter2@a?map=a:1=", "map of addresses"),

@@ -24,7 +24,7 @@ pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, E
         config = config.each(|node| node.prefix(&prefix))?;
     }
     if let Some(db) = url.take("db") {
-        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is not a number"))?;
         config = config.each(|node| Ok(node.db(db)))?;
     }
     if let Some(timeout) = url.take_duration("node_timeout")? {
@@ -63,7 +63,7 @@ mod tests {
             ("redlock://u:hunter2@a,b,c?node_timeout=10s", "node_timeout is out of range"),
             ("redlock://u:hunter2@a,b,c?node_timeout=10", "node_timeout"),
             ("redlock://u:hunter2@a,b,c?max_ttl=500ms", "max_ttl is out of range"),
-            ("redlock://u:hunter2@a,b,c?db=x", "db is no number"),
+            ("redlock://u:hunter2@a,b,c?db=x", "db is not a number"),
             ("redlock://u:hunter2@a,b,c?ca=/ca.pem", "\"ca\" is unknown"),
             ("redlock://u:hunter2@a,b,c?wait=1", "\"wait\" is unknown"),
             ("redlock://rediss://u:hunter2@a,b,c?cert=/c", "cert and key belong together"),

@@ -111,11 +111,11 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
         Some("rw") if path.exists() => {}
         Some("rw") => {
             let path = path.display();
-            return Err(Error::misconfigured(format!("{path} does not exist: with mode=rwc it is made")));
+            return Err(Error::misconfigured(format!("{path} does not exist: mode=rwc creates it")));
         }
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option mode is unknown: a lock is written, so rwc, as by default, and rw are known",
+                "the URL option mode is unknown: a lock is written, so rwc (the default) and rw are known",
             ));
         }
     }
@@ -142,6 +142,6 @@ fn leases(url: &mut Url) -> Result<(), Error> {
     match url.take("hold").as_deref() {
         None | Some("lease") => Ok(()),
         // The value is not shown: it may be the end of a password with a `?` in it.
-        Some(_) => Err(Error::misconfigured("the URL option hold is unknown: lease is known, as by default")),
+        Some(_) => Err(Error::misconfigured("the URL option hold is unknown: lease (the default) is known")),
     }
 }

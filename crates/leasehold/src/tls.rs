@@ -58,7 +58,7 @@ pub(crate) fn from(files: [Option<String>; 3], connect: &Connect) -> Result<Tls,
     if let Some(given) = &connect.tls {
         if files.iter().any(Option::is_some) {
             return Err(Error::misconfigured(
-                "Connect::tls stands in place of the URL options ca, cert and key: give one or the other",
+                "Connect::tls replaces the URL options ca, cert and key: give one or the other",
             ));
         }
         return Ok(given.clone());

@@ -114,7 +114,9 @@ impl Url {
             return Err(doubt());
         }
         let (scheme, known) = (&self.scheme, self.known.join(", "));
-        Err(Error::misconfigured(format!("the URL option {key:?} is unknown to {scheme}: it knows {known}")))
+        Err(Error::misconfigured(format!(
+            "the URL option {key:?} is unknown to {scheme}: known options are {known}"
+        )))
     }
 
     /// Adds a frequent cause to an error: unescaped special characters in the user or password.
@@ -142,7 +144,7 @@ impl Url {
 
 fn doubt() -> Error {
     Error::misconfigured(
-        "the URL has an @ behind its ?: write a ? in a password %3F, and an @ in an option %40",
+        "the URL has an @ after its ?: write ? in a password as %3F, and @ in an option as %40",
     )
 }
 

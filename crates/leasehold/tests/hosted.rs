@@ -30,7 +30,10 @@ fn every_url_of_the_pages_is_read() {
             assert!(!format!("{locks:?}").contains("secret"), "{service}");
             let unknown = format!("{url}{}frobnicate=1", if url.contains('?') { '&' } else { '?' });
             let error = Locks::connect(&unknown).unwrap_err();
-            assert!(error.is_misconfigured() && error.to_string().contains("it knows"), "{service}: {error}");
+            assert!(
+                error.is_misconfigured() && error.to_string().contains("known options are"),
+                "{service}: {error}"
+            );
         }
     }
 }

@@ -157,7 +157,7 @@ impl Tls {
             trusted.add(certificate).map_err(|error| unreadable(&error))?;
         }
         if trusted.is_empty() {
-            return Err(unreadable(&"it holds no certificate"));
+            return Err(unreadable(&"it contains no certificate"));
         }
         Ok(trusted)
     }
@@ -169,7 +169,8 @@ impl Tls {
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
     pub fn material(&self) -> Result<Material, TlsError> {
         if self.given.is_some() {
-            let words = "this engine takes files (ca, cert and key), not a configuration of the caller's";
+            let words =
+                "this engine accepts TLS files (ca, cert and key), but no TLS configuration of the caller";
             return Err(TlsError::Wrong(words.to_owned()));
         }
         // Refuses here, in our words, everything for which the client library would refuse it.

@@ -33,7 +33,7 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 /// Runs CMD under the lock. Returns the exit code.
 pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     // Signals are blocked before the engine starts its threads, because threads inherit the mask.
-    let signals = Signals::take().map_err(|error| Failure::system("cannot take the signals", error))?;
+    let signals = Signals::take().map_err(|error| Failure::system("cannot read signals", error))?;
     let initial_mask = signals.initial_mask();
     match split(signals).map_err(|error| Failure::system("cannot start the guardian", error))? {
         Role::Guardian(partner, waiter) => guard(&plan, &partner, &waiter),
@@ -151,7 +151,7 @@ fn release(
     // CMD did run to its end under the lock. If the name is not held for `--at-least`, then the option was not
     // fulfilled, and that is a failure.
     let (code, what) = match plan.at_least {
-        Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not kept for --at-least"),
+        Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not held for --at-least"),
         _ => (code, "not released"),
     };
     let lock = lock(plan, locks);
@@ -188,7 +188,7 @@ fn hold_for_at_least(
 
 fn min_hold_interrupted(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> Failure {
     let (lock, signal) = (lock(plan, locks), signal.as_str());
-    Failure::new(code, format!("{lock}: not kept for --at-least: {signal} ended it before"))
+    Failure::new(code, format!("{lock}: not held for --at-least: {signal} ended it early"))
 }
 
 pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure {
@@ -204,16 +204,16 @@ pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure 
 fn lost(plan: &Run, locks: &Locks, loss: Loss, trouble: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock(plan, locks), plan.program.display());
     let why = match (loss, trouble) {
-        (Loss::Lapsed, _) if !plan.renew => "its lease ended, which --no-renew does not renew".to_owned(),
+        (Loss::Lapsed, _) if !plan.renew => {
+            "its lease ended and is not renewed because of --no-renew".to_owned()
+        }
         (Loss::MaxHold, _) => "--max-hold ended".to_owned(),
         (Loss::Lapsed, Some(trouble)) => format!("{loss}; the last one failed: {trouble}"),
         (loss, _) => loss.to_string(),
     };
     Failure::new(
         exit::LOST,
-        format!(
-            "{lock}: lost while {program} ran, which ended with {code}: {why}: check what it has left half-done"
-        ),
+        format!("{lock}: lost while {program} ran, which ended with {code}: {why}: check for half-done work"),
     )
 }
 

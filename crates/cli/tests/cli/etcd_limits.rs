@@ -201,7 +201,7 @@ fn a_full_server_reports_a_failed_minimum_hold() {
     let output = holder.output();
     assert_eq!(code(&output), 69, "{output:?}");
     let message = one_line(&output);
-    assert!(message.contains("not kept for --at-least") && message.contains("database is full"), "{message}");
+    assert!(message.contains("not held for --at-least") && message.contains("database is full"), "{message}");
     assert_eq!(message.matches("\"job\"").count(), 1, "{message}");
     assert!(message.contains("etcd lock \"job\": "), "{message}");
 }

@@ -217,7 +217,7 @@ fn wrong_arguments_are_64_and_touch_nothing() {
     }
     for option in ["-w", "--ttl", "--max-hold", "--at-least", "--grace"] {
         let message = one_line(&dir.call(&["run", option, "-5s", "x", "--", "true"]));
-        assert!(message.contains("\"-5s\" is no duration"), "no word of another option: {message}");
+        assert!(message.contains("\"-5s\" is not a duration"), "no word of another option: {message}");
     }
     let mut no_utf8 = dir.leasehold(&["run"]);
     no_utf8.arg(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff")).args(["--", "true"]);

@@ -302,7 +302,7 @@ fn the_name_stays_taken_when_a_killed_guardian_leaves_a_root_process() {
     let root = running.number();
     running.signal_guardian(Signal::SIGKILL);
     let message = running.stderr_line();
-    assert!(message.contains("end it as root") && message.contains(&format!("{root} (")), "{message}");
+    assert!(message.contains("end them as root") && message.contains(&format!("{root} (")), "{message}");
     let last = running.stderr_line();
     assert!(last.trim_end().ends_with("when its lease has run out"), "{last}");
     assert!(is_running(root));
@@ -322,7 +322,7 @@ fn the_name_stays_taken_while_a_killed_run_leaves_a_root_process() {
     let root = running.number();
     running.signal(Signal::SIGKILL);
     let message = running.stderr_line();
-    assert!(message.contains("lock is kept") && message.contains(&format!("{root} (")), "{message}");
+    assert!(message.contains("lock stays held") && message.contains(&format!("{root} (")), "{message}");
     assert!(is_running(root));
     assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
     kill(Pid::from_raw(root), Signal::SIGKILL).unwrap();

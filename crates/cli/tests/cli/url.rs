@@ -52,7 +52,7 @@ fn a_missing_required_url_is_78() {
 #[test]
 fn wrong_urls_are_78() {
     for (url, word) in [
-        ("memory:", "exclude nobody"),
+        ("memory:", "tasks of one process"),
         ("", "empty"),
         ("/var/locks", "scheme"),
         ("file:relative", "absolute path"),
@@ -75,11 +75,11 @@ fn wrong_urls_are_78() {
         ("etcd:h", "//"),
         ("etcd://h/locks", "?prefix="),
         ("etcd://:hunter2@h", "no user"),
-        ("zookeeper://h?db=1", "it knows connect_timeout, password_file, prefix, layout, acl"),
+        ("zookeeper://h?db=1", "known options are connect_timeout, password_file, prefix, layout, acl"),
         ("zookeeper://h?ca=/x", "connect_timeout"),
         ("zookeeper://h?prefix=/zookeeper", "outside of /zookeeper"),
         ("zookeeper://h?prefix=locks", "a path like /locks"),
-        ("zookeeper://h?layout=curator", "mutex, as by default, and rw"),
+        ("zookeeper://h?layout=curator", "mutex (the default) and rw"),
         ("zookeeper://h?acl=anyone", "world:anyone:r"),
         ("zookeepers://h?cert=/x", "belong together"),
         ("zookeeper://h:port", "port"),
@@ -96,7 +96,7 @@ fn wrong_urls_are_78() {
         ("postgres://h/d?sslcert=/x", "belong together"),
         (
             "postgres://h/d?sslsni=1",
-            "it knows connect_timeout, listen_url, host, port, dbname, user, password, passfile,",
+            "known options are connect_timeout, listen_url, host, port, dbname, user, password, passfile,",
         ),
         (
             "postgres://h/d?sslsni=1",
@@ -111,13 +111,13 @@ fn wrong_urls_are_78() {
         ("postgres://u:hunter2@x@h/d", "postgres://user@host:5432/database"),
         ("postgres://u:1234?user=hunter2@h/d", "%3F"),
         ("postgres://h/d?connect_timeout=1.5", "500ms"),
-        ("postgres://h/d?hold=advisory", "lease is known"),
+        ("postgres://h/d?hold=advisory", "lease (the default) is known"),
         ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
         ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
         (
             "mysql://h/d?listen_url=x",
-            "it knows connect_timeout, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
+            "known options are connect_timeout, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
         ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),
@@ -125,7 +125,7 @@ fn wrong_urls_are_78() {
         ("sqlite:///locks.db?mode=memory", "names the file"),
         ("sqlite:///locks.db?mode=ro", "a lock is written"),
         ("sqlite:none.db?mode=rw", "does not exist"),
-        ("sqlite:///locks.db?cache=shared", "it knows connect_timeout, hold, mode"),
+        ("sqlite:///locks.db?cache=shared", "known options are connect_timeout, hold, mode"),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");
