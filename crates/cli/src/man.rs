@@ -16,8 +16,8 @@ LEASEHOLD_URL
 The URL of the engine, unless \\-\\-url is given.
 .TP
 LEASEHOLD_URL_FILE
-A file whose first line is the URL, unless one of the above is given. Nobody but its owner may read it (mode 0600), for the URL may
-hold a password.
+A file with the URL on one line, unless one of the above is given. Only its owner may read it (mode 0600), because the URL
+may contain a password.
 .TP
 RUST_LOG
 Which events of the library are written to standard error, like info or leasehold=debug,redis=trace.
@@ -27,21 +27,21 @@ LEASEHOLD_NAME, LEASEHOLD_CLAIM
 The name, and the id of the hold, as in show.
 .TP
 LEASEHOLD_TOKEN, LEASEHOLD_LINEAGE
-The fencing token, and the run of numbers that it belongs to: in another one the numbers begin anew.
+The fencing token, and its lineage: tokens of different lineages cannot be compared.
 .TP
 LEASEHOLD_OUTER
-The holds of the runs above this one, a line each, the nearest first: claim, token, lineage, name. A run of one of these names is
-refused (64), for it would wait for itself.
+The holds of the outer runs, one per line, the nearest first: claim, token, lineage, name. A run of one of these names is
+refused (64), because it would wait for itself.
 .TP
 LEASEHOLD_NO_URL
-Is 1 where the URL was removed from the environment of CMD: leasehold within CMD then refuses to take another engine by default.
+Is 1 if the URL was removed from the environment of CMD. A leasehold inside CMD then refuses to use the default engine.
 .SH FILES
 .TP
 /etc/leasehold/url
-The URL for all users of the machine, unless one is given otherwise.
+The URL for all users of the machine, unless another is given.
 .TP
 /var/lib/leasehold, ~/.local/state/leasehold
-The lock files of file:, of root and of other users. The home is that of the user database.
+The lock files of file: for root and for other users. The home directory is that of the user database.
 ";
 
 /// Compares the page with its file. With `WRITE_MAN` in the environment the file is written instead.
