@@ -1,4 +1,4 @@
-//! The command on an etcd server: leases, losses, names, and programs that lock with etcd's own client.
+//! The command on an etcd server: leases, losses, names, and programs that lock with the client of etcd.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,11 @@ use crate::{
     tools::{HOLD, Running, assert_until, code, until},
 };
 
-/// What a lease of `etcdctl lock` has left at the least: it is one of 10 s, kept alive every 3 s. With room for a busy machine.
+/// The least time that a lease of `etcdctl lock` has left: its ttl is 10 s and it is renewed every 3 s. With a margin for
+/// a busy machine.
 const ETCDCTL_LEASE_LEFT: Duration = Duration::from_secs(3);
 
-/// A server, and the command on it.
+/// A server, and the command that uses it.
 pub(crate) type Fixture = crate::fixture::Fixture<EtcdServer>;
 
 impl Fixture {
@@ -23,13 +24,13 @@ impl Fixture {
         Self::start(&[])
     }
 
-    /// With more arguments of `etcd`.
+    /// Starts `etcd` with these arguments.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let server = EtcdServer::start(arguments);
         Self::at("etcd", server.url(), server)
     }
 
-    /// `etcdctl lock` of the same name. It prints its key when it holds, and lets go when it is interrupted.
+    /// `etcdctl lock` of the same name. It prints its key once it holds the lock, and releases it when interrupted.
     fn etcdctl_lock(&self) -> Running {
         let mut command = program("etcdctl");
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints=127.0.0.1:{}", self.server.port()));
@@ -87,10 +88,10 @@ fn etcdctl_shares_the_same_queue() {
     assert_eq!(waiter.line(), "ready");
     assert_eq!(fixture.show("job")["waiters"].as_array().unwrap().len(), 1);
     assert_eq!(code(&waiter.output()), 0);
-    assert!(last.line().starts_with("/locks/job/"), "then it is its turn");
+    assert!(last.line().starts_with("/locks/job/"), "then it is granted the lock");
 }
 
-/// Nothing tells such a program: without `--force` the name stays taken for what its lease had left.
+/// Such a program cannot be notified: without `--force` the name stays taken for the rest of its lease.
 #[test]
 fn a_lock_of_etcdctl_is_broken_by_its_token() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! The command on etcd: how long a name stays taken, and what it says when it cannot be had.
+//! The command on etcd: how long a name stays taken, and the messages when it cannot be acquired.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use crate::{
     tools::{HOLD, Running, assert_until, bare, code, finish, one_line, stdout, until},
 };
 
-/// How often a command is run again that did not reach its server.
+/// How often a command that did not reach its server is run again.
 const TRIES: usize = 5;
 
-/// Waits until each of so many leases has more left than it had before.
+/// Waits until `count` leases exist and each was renewed: its remaining time has grown.
 fn until_renewed(fixture: &Fixture, count: usize) {
     let mut least = BTreeMap::new();
     until("all are renewed", || {
@@ -34,8 +34,8 @@ fn until_renewed(fixture: &Fixture, count: usize) {
     });
 }
 
-/// A command that ends keeps nobody: the server does it, in whole seconds, of which it knows no fewer than two, and looks
-/// every half second.
+/// The inaccuracy of a minimum hold. After the command has ended, a lease of the server ends it. Such a lease lasts whole
+/// seconds, at least two, and the server checks every half second.
 pub(crate) const COARSE: Duration = Duration::from_millis(3500);
 
 #[test]
@@ -49,7 +49,7 @@ fn at_least_keeps_the_name_taken_for_its_time() {
         let taken = fixture.code(&["run", "-n", "job", "--", "true"]) == 75;
         assert_until(begin, at_least, taken, "it is taken");
         let is_min_hold = fixture.show("job")["holders"][0]["owner"] == "kept";
-        assert_until(begin, at_least, is_min_hold, "by nobody");
+        assert_until(begin, at_least, is_min_hold, "by no client");
         until("it is free", || {
             fixture.server.command(&["get", "--prefix", "/locks/", "--keys-only"]).is_empty()
         });
@@ -58,13 +58,13 @@ fn at_least_keeps_the_name_taken_for_its_time() {
     }
 }
 
-/// How many commands wait for a kept name, and for how long each of them keeps it.
+/// How many commands wait, and the minimum hold of each.
 const WAITERS: usize = 4;
 const MIN_HOLD: Duration = Duration::from_millis(500);
-/// By how much one of them may be late, with what it takes to start CMD.
+/// How late each may be, including the start of CMD.
 const LATE: Duration = Duration::from_millis(250);
 
-/// I7: nobody is left who would end their time, and leases are of whole seconds.
+/// I7: the process that could end the minimum hold has ended, and leases last whole seconds.
 #[test]
 fn waiters_start_when_the_minimum_hold_ends() {
     let fixture = Fixture::new();
@@ -78,7 +78,7 @@ fn waiters_start_when_the_minimum_hold_ends() {
         })
         .collect();
     until("all wait", || fixture.show("job")["waiters"].as_array().unwrap().len() == WAITERS);
-    // From now on each keeps it from its grant; the first one has had it for longer than that.
+    // Each minimum hold counts from its grant. The first holder has already held for longer.
     let (watch, before) = (Stopwatch::start(), begin.elapsed());
     assert_eq!(code(&first.output()), 0);
     waiting.into_iter().for_each(|running| assert_eq!(code(&running.output()), 0));
@@ -140,7 +140,7 @@ fn the_server_error_decides_the_exit_code_and_shows_no_password() {
         for args in [&run[..], &["show", "job"], &["list"]] {
             let mut watch = Stopwatch::start();
             let mut output = at(login, query, args);
-            // A command that the machine kept from its server cannot know more than that.
+            // A command that a busy machine delayed does not get the server's answer.
             for _ in 0..TRIES {
                 if code(&output) != 69 {
                     break;
@@ -157,7 +157,7 @@ fn the_server_error_decides_the_exit_code_and_shows_no_password() {
     let seen = ["run", "job", "--", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline; cat /proc/self/cmdline"];
     let seen = at("me:hunter2-right@", "", &seen);
     assert_eq!(code(&seen), 0);
-    assert!(!stdout(&seen).contains("hunter2"), "it stands in no command line");
+    assert!(!stdout(&seen).contains("hunter2"), "no command line contains it");
     assert!(
         fixture.server.command(&[root, "get", "", "--from-key", "--keys-only"]).iter().all(String::is_empty)
     );
@@ -173,7 +173,7 @@ fn a_missing_server_is_69() {
 #[test]
 fn a_full_server_refuses_new_claims_only() {
     let fixture = Fixture::start(&["--quota-backend-bytes=1000000"]);
-    // With room for a busy machine.
+    // A ttl with a margin for a busy machine.
     let holder = fixture.holder(&["--ttl", "12s"], HOLD);
     let waiter = Running::start(fixture.leasehold(&["run", "--ttl", "12s", "job", "--", "echo", "mine"]));
     until("a waiter", || fixture.show("job")["waiters"].as_array().unwrap().len() == 1);
@@ -186,12 +186,12 @@ fn a_full_server_refuses_new_claims_only() {
     }
     until_renewed(&fixture, 2);
     assert_eq!(fixture.show("job")["waiters"].as_array().unwrap().len(), 1);
-    assert_eq!(code(&holder.output()), 0, "it was renewed, and let go");
+    assert_eq!(code(&holder.output()), 0, "it was renewed and released");
     assert_eq!(stdout(&waiter.output()), "mine\n");
     assert_eq!(stdout(&fixture.call(&["list"])), "");
 }
 
-/// R12: the server takes deletions alone, and no new lease.
+/// R12: the full server accepts deletions only, and no new lease.
 #[test]
 fn a_full_server_reports_a_failed_minimum_hold() {
     let fixture = Fixture::start(&["--quota-backend-bytes=1000000"]);

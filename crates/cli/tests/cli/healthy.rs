@@ -1,4 +1,4 @@
-//! A healthy engine never ends a healthy job, whatever `--ttl`, `--grace` and the server's limits are.
+//! A healthy job on a healthy engine is never ended, with any `--ttl`, `--grace` and limits of the server.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{
     zookeeper::Fixture,
 };
 
-/// Each job runs for longer than the shortest leases, and until after the first renewals of most others.
+/// The duration of a job, in seconds: longer than the shortest leases and than the first renewal interval of most.
 const JOB: &str = "12";
 
-/// Limits of a server's sessions: the tick and the longest session, in milliseconds.
+/// The session limits of a server: the tick and the longest session, in milliseconds.
 const LIMITS: [(u32, u32); 5] =
     [(500, 5_000), (500, 10_000), (500, 60_000), (2_000, 40_000), (2_000, 60_000)];
 

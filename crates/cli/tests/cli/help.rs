@@ -1,4 +1,4 @@
-//! Help, version, completions, and the manual page.
+//! Help, version and completions.
 
 use crate::{
     start::{LEASEHOLD, program},

@@ -1,4 +1,5 @@
-//! The control group of CMD: what is in it ends with the lock, whoever it became and whoever was killed.
+//! The control group of CMD: its processes end with the lock, even as another user, and even if front or guardian was
+//! killed.
 
 use std::fs;
 
@@ -13,8 +14,8 @@ use crate::{
     tools::{Dir, Running, code, finish, is_running, one_line, state, stderr, stdout, until},
 };
 
-/// A CMD that says the numbers of five processes that it starts: one in a session of its own, one under nohup, one that ignores
-/// what can be ignored, one behind a parent that has ended, and one that became another user.
+/// A CMD that prints the pids of five processes that it starts: one in a session of its own, one under nohup, one that
+/// ignores all signals it can, one whose parent has ended, and one that became another user.
 const SCATTERS: &str = "
 quietly() { \"$@\" </dev/null >/dev/null 2>&1 & echo $!; }
 quietly setsid sleep 1000
@@ -31,7 +32,7 @@ fn scattered(running: &mut Running) -> Vec<i32> {
     pids
 }
 
-/// A script that ends with 3 if one of them runs.
+/// A script that exits with 3 if one of them runs.
 fn look(pids: &[i32]) -> String {
     let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
     format!(
@@ -42,11 +43,11 @@ fn look(pids: &[i32]) -> String {
 
 fn kill_both(mut running: Running) {
     running.kill_both();
-    // Its output is still open to what goes on.
+    // Processes that continue have its output open, so reading to its end would block.
     until("the end of both", || running.has_ended());
 }
 
-/// The group that a process is in.
+/// The group of a process.
 fn group_of(pid: i32) -> String {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
@@ -64,7 +65,7 @@ fn cmd_runs_in_its_own_group_which_is_removed() {
     let name = inner.rsplit_once('/').unwrap().1;
     assert!(message.contains(&format!("{}/{name}", group.path().display())), "{message}");
     assert!(group.below().is_empty());
-    // Nor does one stay of a CMD that cannot be started.
+    // No group is left by a CMD that cannot be started.
     assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "/nonexistent"]))), 127);
     assert!(group.below().is_empty());
 }
@@ -75,13 +76,13 @@ fn when_both_are_killed_the_next_run_ends_their_tree() {
     let mut holder = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", SCATTERS]));
     let pids = scattered(&mut holder);
     kill_both(holder);
-    assert!(pids.iter().all(|pid| is_running(*pid)), "who would have ended them?");
-    // Of whatever name: what runs without a lock, runs beside any holder of it.
+    assert!(pids.iter().all(|pid| is_running(*pid)), "no process has ended them yet");
+    // A run of any name ends them, because they run without a lock.
     assert_eq!(code(&finish(group.leasehold(&dir, &["run", "y", "--", "sh", "-c", &look(&pids)]))), 0);
     assert!(group.below().is_empty());
 }
 
-/// They have the descriptor of the lock, so nobody would be granted it before they end.
+/// They hold the descriptor of the lock file, so the lock cannot be granted before they end.
 #[test]
 fn when_both_are_killed_a_file_waiter_or_try_ends_their_tree() {
     for (wait, patience) in [("-n", None), ("-w", Some("60s"))] {
@@ -105,7 +106,7 @@ fn root_processes_end_when_the_lock_is_lost() {
     let mut running = Running::start(nobody.leasehold(&options));
     let root = running.number();
     until("the end", || running.has_ended());
-    // Before its output is read, which is open to what goes on.
+    // Checked before its output is read, which would wait for that process.
     assert!(!is_running(root));
     let output = running.wait();
     assert_eq!(code(&output), 76);
@@ -117,7 +118,7 @@ fn root_processes_end_when_the_lock_is_lost() {
 fn root_processes_end_whichever_process_is_killed() {
     let (dir, group) = (Dir::new(), Group::of_nobody());
     let nobody = Nobody::new(&dir, &group);
-    // -o: not the descriptor that it inherited keeps the name.
+    // With -o no inherited descriptor holds the lock.
     let start = || Running::start(nobody.leasehold(&["run", "-o", "x", "--", "sh", "-c", BECOME]));
     let next = |root: i32| finish(nobody.leasehold(&["run", "x", "--", "sh", "-c", &look(&[root])]));
 
@@ -153,13 +154,13 @@ fn background_processes_of_cmd_continue_in_the_outer_group() {
     assert_eq!(group_of(leftover), group.name());
     assert!(group.below().is_empty());
     assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "true"]))), 0);
-    assert!(is_running(leftover), "nobody ends it");
+    assert!(is_running(leftover), "no run ends it");
 }
 
 #[test]
 fn a_run_spares_groups_that_its_user_did_not_leave() {
     let (dir, group) = (Dir::new(), Group::new());
-    // What an administrator calls as we do, what another user's run has left, and a run that goes on.
+    // A group that an administrator named alike, the group of another user's killed run, and a run that continues.
     let mut admins = group.with_process("leasehold-1-1", 0o755);
     let mut other_users = group.with_process("leasehold-2-2", 0o711);
     group.give("leasehold-2-2");
@@ -184,7 +185,7 @@ fn a_nested_run_has_a_nested_group() {
     let output = finish(outer(&[], "cat /proc/self/cgroup"));
     assert_eq!(stdout(&output).matches("/leasehold-").count(), 2, "{output:?}");
     assert!(group.below().is_empty());
-    // Both are ended with the outer lock, and the inner group with the outer one.
+    // The loss of the outer lock ends both, and removes the inner group with the outer one.
     let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; read line";
     let mut running = Running::start(outer(&["--max-hold", "2s", "--grace", "0s"], script));
     let inner = running.number();
@@ -203,16 +204,16 @@ fn a_run_can_outlive_its_outer_run() {
     let mut outer = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", &script]));
     let pids = outer.line();
     let pids: Vec<i32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
-    // Its output is still open to the inner one.
+    // The inner run has its output open.
     outer.write("\n");
     until("the end of the outer run", || outer.has_ended());
-    assert_eq!(group_of(pids[0]), group.name(), "the guardian left the group of a run that is over");
+    assert_eq!(group_of(pids[0]), group.name(), "the guardian was moved out of the group of the outer run");
     let next = || assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "true"]))), 0);
     next();
     assert!(pids.iter().all(|pid| is_running(*pid)));
     assert!(
         group_of(pids[1]).matches("/leasehold-").count() == 2,
-        "and is still what is ended with its lock"
+        "its CMD is still in a group that ends with its lock"
     );
     kill(Pid::from_raw(pids[1]), Signal::SIGTERM).unwrap();
     until("the end of the inner run", || state(pids[0]).is_none_or(|state| state == 'Z'));
@@ -220,7 +221,7 @@ fn a_run_can_outlive_its_outer_run() {
     assert!(group.below().is_empty());
 }
 
-/// What is said of a run that goes on without a group, and that it goes on.
+/// Runs a command that has no group of its own. Returns the message about that.
 fn without_group(mut command: std::process::Command) -> String {
     command.stdin(std::process::Stdio::null());
     let output = finish(command);
@@ -237,14 +238,14 @@ fn a_run_without_a_group_continues_and_reports_why() {
     let nobody = Nobody::new(&dir, &group);
     let message = without_group(nobody.leasehold(&RUN));
     assert!(message.contains("Permission denied") && message.contains("become another user"), "{message}");
-    // A directory may be made there, but nothing may move into it.
+    // A directory can be created there, but no process can move into it.
     group.give("");
     let message = without_group(nobody.leasehold(&RUN));
     assert!(message.contains("EACCES"), "{message}");
     assert!(group.below().is_empty());
 }
 
-/// A `leasehold` in a world of mounts of its own.
+/// A `leasehold` in a mount namespace of its own, after these `mounts` commands.
 fn behind(group: &Group, dir: &Dir, mounts: &str) -> std::process::Command {
     let script = format!("{mounts} && exec {LEASEHOLD} run -v x -- echo done");
     let mut command = group.program(&["unshare", "--mount", "sh", "-c", &script]);

@@ -9,7 +9,7 @@ use crate::{
     tools::{Dir, Running, code, one_line, stdout, until},
 };
 
-/// Puts another file where the lock file is.
+/// Replaces the lock file by another file.
 fn replace(dir: &Dir, name: &str) {
     let key = dir.show(name)["key"].as_str().unwrap().to_owned();
     let other = format!("{key}.new");
@@ -31,7 +31,7 @@ fn a_replaced_lock_file_ends_cmd_with_76() {
 
 #[test]
 fn an_unlinked_lock_file_ends_cmd_with_76() {
-    // Below two seconds the hold is watched over from its beginning, else from a moment later on.
+    // With a ttl below two seconds the keeper starts with the hold, otherwise a moment later.
     for ttl in ["1s", "3s"] {
         let dir = Dir::new();
         let running = dir.holder(&["--ttl", ttl], "x", "echo ready; exec sleep 1000");
@@ -71,7 +71,7 @@ fn a_stopped_cmd_is_ended_too() {
 #[test]
 fn term_without_a_break_is_only_forwarded() {
     let dir = Dir::new();
-    // Not by a read that each signal ends: one that comes before the read would end none.
+    // Not with a `read` that each signal interrupts: a signal before the `read` would not interrupt it.
     let script = "n=0; trap 'n=$((n+1)); echo got-term' TERM; echo ready; while [ $n -lt 2 ]; do sleep 0.01; done; exit 8";
     let mut running = dir.holder(&[], "x", script);
     running.signal(nix::sys::signal::Signal::SIGTERM);
@@ -81,7 +81,7 @@ fn term_without_a_break_is_only_forwarded() {
     assert_eq!(code(&running.output()), 8);
 }
 
-/// As `sudo` does: CMD, or a process that it starts, becomes root under a `leasehold` of another user.
+/// As with `sudo`: CMD, or a process that it starts, becomes root under a `leasehold` of another user.
 #[test]
 fn processes_that_became_another_user_are_named() {
     assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
@@ -122,7 +122,7 @@ fn processes_that_became_another_user_are_named() {
         );
         assert!(crate::tools::is_running(root));
         if !is_alone {
-            // What it may end, it ends.
+            // The processes that it may signal have ended.
             until("the end", || running.has_ended());
         }
         kill(nix::unistd::Pid::from_raw(root), Signal::SIGKILL).unwrap();

@@ -1,5 +1,5 @@
-//! The command as its users meet it: the built binary, on private lock directories, with real processes and signals.
-#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+//! Tests of the built command, on private lock directories, with real processes and signals.
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod etcd;
 mod etcd_cluster;

@@ -1,4 +1,4 @@
-//! Each option of `run`, and the exit codes that belong to it.
+//! Each option of `run`, and its exit codes.
 
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,11 @@ fn at_least_keeps_the_name_taken_after_success_only() {
     for options in [&["-n"][..], &["-n", "-s"]] {
         assert_eq!(code(&run(&dir, options)), 75, "{options:?}");
     }
-    assert_eq!(dir.show("x")["holders"].as_array().unwrap().len(), 1, "who looks is told that it is kept");
+    assert_eq!(
+        dir.show("x")["holders"].as_array().unwrap().len(),
+        1,
+        "the minimum hold is shown as a holder"
+    );
 }
 
 #[test]
@@ -141,7 +145,7 @@ fn max_hold_ends_cmd_with_76() {
         "-c",
         "trap 'exit 0' TERM; sleep 1000 & wait",
     ]);
-    assert_eq!(code(&output), 76, "whatever CMD answers");
+    assert_eq!(code(&output), 76, "the exit code of CMD does not matter");
     assert_eq!(dir.code(&["run", "--max-hold", "1h", "x", "--", "true"]), 0);
 }
 
@@ -217,7 +221,10 @@ fn wrong_arguments_are_64_and_touch_nothing() {
     }
     for option in ["-w", "--ttl", "--max-hold", "--at-least", "--grace"] {
         let message = one_line(&dir.call(&["run", option, "-5s", "x", "--", "true"]));
-        assert!(message.contains("\"-5s\" is not a duration"), "no word of another option: {message}");
+        assert!(
+            message.contains("\"-5s\" is not a duration"),
+            "the message names only this option: {message}"
+        );
     }
     let mut no_utf8 = dir.leasehold(&["run"]);
     no_utf8.arg(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff")).args(["--", "true"]);

@@ -1,4 +1,4 @@
-//! Process groups, the death of leasehold itself, and the descriptor that CMD inherits.
+//! Process groups, a killed leasehold, and the descriptor that CMD inherits.
 
 use std::fs;
 
@@ -9,18 +9,18 @@ use crate::{
     tools::{Dir, Running, code, is_running, until},
 };
 
-/// A script that leaves a process behind, which keeps every descriptor it was given but the streams.
+/// A script that leaves a background process, with all inherited descriptors except the streams.
 const LEAVES_A_PROCESS: &str = "sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; echo ready; read line; true";
 
-/// A process that outlives its parents, but not its test.
+/// A process that CMD left behind. It is killed at the end of the test.
 struct Leftover(i32);
 
 impl Leftover {
-    /// As it says its number.
+    /// The process whose pid the script prints.
     fn of(running: &mut Running) -> Self {
         let leftover = Self(running.number());
         let comm = format!("/proc/{}/comm", leftover.0);
-        // Before that it is a shell, with descriptors of its own.
+        // Before the exec it is a shell, with descriptors of its own.
         until("sleep", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
         leftover
     }
@@ -30,13 +30,13 @@ impl Leftover {
     }
 
     fn descriptors(&self) -> usize {
-        // Not those of the terminals that other tests of this process have open just then, which are inherited.
+        // Terminals that other tests of this process have open at that moment are inherited, and are not counted.
         let links = fs::read_dir(format!("/proc/{}/fd", self.0)).unwrap();
         let targets = links.filter_map(|link| fs::read_link(link.unwrap().path()).ok());
         targets.filter(|target| !target.starts_with("/dev/pt")).count()
     }
 
-    /// How many of its descriptors are of lock files.
+    /// The number of its descriptors of lock files.
     fn locks(&self, dir: &Dir) -> usize {
         let locks = dir.locks();
         let links = fs::read_dir(format!("/proc/{}/fd", self.0)).unwrap();
@@ -112,11 +112,13 @@ fn cmd_inherits_only_the_lock_descriptor() {
     assert_eq!(leftover.locks(&dir), 1);
     let other = Dir::new();
     let (_without, other_leftover) = with_leftover(&other, &["-o"]);
-    // A program that begins has more open for a moment, to load its libraries.
+    // A starting program has more descriptors for a moment, while it loads its libraries.
     until("one descriptor more", || leftover.descriptors() == other_leftover.descriptors() + 1);
     let mut plain = program("sh");
     plain.args(["-c", LEAVES_A_PROCESS]);
     let mut plain = Running::start(plain);
     let plain_leftover = Leftover::of(&mut plain);
-    until("as many as without us", || other_leftover.descriptors() == plain_leftover.descriptors());
+    until("as many descriptors as without leasehold", || {
+        other_leftover.descriptors() == plain_leftover.descriptors()
+    });
 }

@@ -1,4 +1,4 @@
-//! What a run says while it works: who holds what it waits for, the steps, the library's events.
+//! The messages of a run: the holder that it waits for, the steps, the events of the library.
 
 use std::{io::Write, os::fd::AsFd, process::Stdio};
 
@@ -56,16 +56,16 @@ fn rust_log_selects_the_library_events() {
         assert_eq!(stderr(&events(log, option)), "", "{log:?}");
     }
     let wrong = events(Some("leasehold=very"), &[]);
-    assert_eq!(code(&wrong), 0, "it may be meant for CMD");
+    assert_eq!(code(&wrong), 0, "the variable may be meant for CMD");
     assert!(one_line(&wrong).contains("RUST_LOG"), "{wrong:?}");
 }
 
-/// Whoever reads what is said may stop reading: that holds up nobody.
+/// The reader of standard error may stop reading.
 #[test]
 fn a_reader_of_stderr_that_stops_does_not_block_the_run() {
     let dir = Dir::new();
     let (_reader, writer) = std::io::pipe().unwrap();
-    // Filled to the brim, and waited for from then on.
+    // Fills the pipe, so that the next write would block.
     fcntl(writer.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     while (&writer).write(&[b'.'; 4096]).is_ok() {}
     while (&writer).write(b".").is_ok() {}

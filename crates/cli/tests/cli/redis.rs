@@ -1,4 +1,4 @@
-//! The command on a Redis server: leases, losses, and what a server can say.
+//! The command on a Redis server: leases, losses, and errors of the server.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
     tools::{HOLD, Running, bare, code, finish, one_line, stdout, until},
 };
 
-/// A server, and the command on it.
+/// A server, and the command that uses it.
 type Fixture = crate::fixture::Fixture<RedisServer>;
 
 impl Fixture {
@@ -20,7 +20,7 @@ impl Fixture {
         Self::start(&[])
     }
 
-    /// With more arguments of `redis-server`.
+    /// Starts `redis-server` with these arguments.
     fn start(arguments: &[&str]) -> Self {
         let server = RedisServer::start(arguments);
         Self::at("redis", format!("redis://127.0.0.1:{}", server.port()), server)
@@ -32,7 +32,7 @@ fn processes_exclude_each_other_and_are_shown() {
     shared::processes_exclude_each_other_and_are_shown(&Fixture::new(), "lock:job", "best effort");
 }
 
-/// The locker of redis.acl may not ask for the settings of the server.
+/// The user `locker` of redis.acl may not read the settings of the server.
 #[test]
 fn a_user_without_info_rights_sees_the_rest() {
     let fixture = Fixture::new();
@@ -54,7 +54,8 @@ fn a_user_without_info_rights_sees_the_rest() {
     }
 }
 
-/// Nobody knows whether it has its data until it was asked for the hold, which it refuses for a while.
+/// Until the hold is renewed it is not known whether the server has kept its data, and the server refuses the renewal for
+/// a while.
 #[test]
 fn a_server_restarted_with_its_data_ends_no_command() {
     let mut fixture = Fixture::start(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -71,15 +72,15 @@ fn a_server_restarted_with_its_data_ends_no_command() {
     proxy.mend();
     let refused = || fixture.server.command(&["INFO", "errorstats"]).join(" ").contains("NOREPLICAS");
     until("its renewal was refused", || holder.has_ended() || refused());
-    // The command looks at its deadline each second.
+    // The command checks its deadline each second.
     let begin = Instant::now();
-    until("it looked", || holder.has_ended() || begin.elapsed() > Duration::from_secs(2));
+    until("it checked its deadline", || holder.has_ended() || begin.elapsed() > Duration::from_secs(2));
     refuse("0");
     let ended = holder.output();
     assert_eq!(code(&ended), 0, "{ended:?}");
 }
 
-/// Neither takes the terminal nor the memory of who looks.
+/// Such data must not control the terminal or fill the memory of `show` and `list`.
 #[test]
 fn foreign_data_is_shown_cut_and_escaped() {
     let fixture = Fixture::new();
@@ -95,7 +96,7 @@ fn foreign_data_is_shown_cut_and_escaped() {
         let acted_on = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(!message.contains(acted_on) && message.len() < 4096, "{look:?}: {message:?}");
         assert!(message.contains("big") && (look[0] == "show" || message.contains("first")), "{message}");
-        // A list for people has no room for it.
+        // The table of `list` does not contain it.
         if look.len() > 1 {
             assert!(message.contains("]0;evil") && message.contains("xxx…"), "{message}");
         }
@@ -119,7 +120,7 @@ fn show_gives_the_reasons_for_the_level() {
     assert_eq!(code(&holder.output()), 0);
 }
 
-/// A grant is pushed to who waits, and then the server takes no writes for a while: whatever that is called, it is waited out.
+/// A grant is pushed to the waiter, and then the server refuses writes for a while. The command waits for the end of it.
 #[test]
 fn a_server_that_refuses_to_confirm_a_grant_is_waited_out() {
     let fixture = Fixture::new();
@@ -147,7 +148,7 @@ fn a_server_that_refuses_to_confirm_a_grant_is_waited_out() {
     assert_eq!((code(&ended), stdout(&ended).as_str()), (0, "mine\n"), "{ended:?}");
 }
 
-/// What is pushed to a waiting claim is a grant for two seconds.
+/// A pushed grant lasts two seconds until it is confirmed.
 #[test]
 fn a_command_starts_with_a_full_lease_after_a_wait() {
     let fixture = Fixture::new();
@@ -190,7 +191,7 @@ fn the_lock_of_a_killed_holder_is_free_when_its_lease_has_run_out() {
     shared::the_lock_of_a_killed_holder_is_free_after_its_ttl(&Fixture::new(), "2s");
 }
 
-/// F01: stopped for three times its ttl, then continued, beside a program that got the lock meanwhile.
+/// F01: stopped for three times its ttl, then continued, while another command holds the lock.
 #[test]
 fn a_holder_stopped_past_its_ttl_ends_only_its_own_command() {
     let fixture = Fixture::new();
@@ -235,7 +236,7 @@ fn the_server_error_decides_the_exit_code_and_shows_no_password() {
     let plain = |args: &[&str]| at(":hunter2-right@", args);
     let auth = ["--no-auth-warning", "-a", "hunter2-right"];
     fixture.server.command(&[&auth[..], &["LPUSH", "lock:list", "x"]].concat());
-    // It may be the lock of another program, and is waited for; but nobody knows that it ever ends.
+    // It may be the lock of another program, so the command waits; but the key may never end, so the result is 78.
     assert_eq!(code(&plain(&["run", "-n", "list", "--", "true"])), 78);
     assert_eq!(code(&plain(&["run", "-w", "1s", "list", "--", "true"])), 78);
     fixture.server.command(&[&auth[..], &["SET", "lock:theirs", "x"]].concat());
@@ -244,10 +245,10 @@ fn the_server_error_decides_the_exit_code_and_shows_no_password() {
     let mut inner =
         bare(&["run", "job", "--", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline; cat /proc/self/cmdline"]);
     inner.env("LEASEHOLD_URL", format!("redis://:hunter2-right@127.0.0.1:{}", fixture.server.port()));
-    assert!(!stdout(&finish(inner)).contains("hunter2"), "it stands in no command line");
+    assert!(!stdout(&finish(inner)).contains("hunter2"), "no command line contains it");
 }
 
-/// A server that is read-only or lacks its replicas for a while: who stands in line stands there still.
+/// A server that is read-only or lacks replicas for a while: a waiter keeps its place in the queue.
 #[test]
 fn a_server_that_refuses_for_a_while_ends_no_wait() {
     let fixture = Fixture::new();
@@ -278,7 +279,7 @@ fn a_loss_by_time_names_the_option() {
     }
 }
 
-/// Else nobody learns what to mend.
+/// Otherwise the user does not learn what to repair.
 #[test]
 fn a_refused_renewal_is_reported_with_its_reason() {
     let fixture = Fixture::new();

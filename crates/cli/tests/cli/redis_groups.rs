@@ -4,13 +4,13 @@ use leasehold_testkit::server::{RedisCluster, RedisSentinelOptions, RedisSentine
 
 use crate::tools::{HOLD, Running, bare, code, finish, one_line, stdout};
 
-/// `leasehold run` at a URL that cannot be right: its exit code, and the line that it says.
+/// `leasehold run` with a wrong URL: its exit code, and its message.
 fn refused(url: &str) -> (i32, String) {
     let output = finish(bare(&["--url", url, "run", "-w", "10s", "job", "--", "true"]));
     (code(&output), one_line(&output))
 }
 
-/// A run excludes another one, and is shown, at this URL.
+/// Checks that a run at this URL excludes another and is shown.
 fn excludes(url: &str) {
     let call = |args: &[&str]| finish(bare(&[&["--url", url], args].concat()));
     let mut holder =
@@ -28,7 +28,7 @@ fn excludes(url: &str) {
 
 #[test]
 fn a_run_on_a_sentinel_group_excludes_and_a_wrong_url_is_78() {
-    // Nothing fails over while this runs, however busy the machine is.
+    // No fail-over happens during this test, even on a busy machine.
     let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(60), ..Default::default() };
     let group = RedisSentinels::start_with(still);
     excludes(&group.url());

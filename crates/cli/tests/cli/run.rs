@@ -1,4 +1,4 @@
-//! What CMD gets, what its end becomes, and that it runs alone.
+//! The environment of CMD, the exit code, and exclusion.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ fn cmd_gets_only_four_more_variables_with_pass_url() {
     assert_eq!(lines, expected);
 }
 
-/// A password in it would reach whatever CMD starts and logs.
+/// A password in the URL would reach every child and log of CMD.
 #[test]
 fn the_url_is_removed_from_the_environment_of_cmd() {
     let dir = Dir::new();
@@ -64,7 +64,7 @@ fn the_url_is_removed_from_the_environment_of_cmd() {
     };
     for leasehold in [&by_variable as &dyn Fn(&[&str]) -> Command, &by_file] {
         let environment = |args: &[&str]| stdout(&finish(leasehold(&[args, &["env"]].concat())));
-        // The second one becomes CMD instead of starting it.
+        // The inner run executes CMD in its own process instead of starting a child.
         let nested = ["run", "--pass-url", "x", "--", LEASEHOLD, "run", "--nested", "ok", "x", "--"];
         for args in [&["run", "x", "--"][..], &nested] {
             let found = environment(args);
@@ -74,7 +74,7 @@ fn the_url_is_removed_from_the_environment_of_cmd() {
             );
         }
         assert!(environment(&["run", "--pass-url", "x", "--"]).contains("LEASEHOLD_URL"));
-        // Not in the directory of the user, where no other holder would see it.
+        // The inner run must not lock in the default directory of the user, where no other holder would see it.
         let inner = finish(leasehold(&["run", "x", "--", LEASEHOLD, "run", "y", "--", "echo", "ran"]));
         assert_eq!((code(&inner), stdout(&inner).as_str()), (78, ""));
         assert!(one_line(&inner).contains("--pass-url"), "{inner:?}");
@@ -102,26 +102,26 @@ fn a_nested_run_on_the_same_name_fails_or_uses_the_hold() {
         "{message}"
     );
     assert_eq!(inner(&["--nested", "ok"], "x"), (0, "ran\n".into(), String::new()));
-    assert_eq!(inner(&["-n"], "x").0, 75, "who does not wait is told as always");
+    assert_eq!(inner(&["-n"], "x").0, 75, "without a wait the result is the usual one");
     assert_eq!(inner(&[], "y"), (0, "ran\n".into(), String::new()), "another name");
-    // Of another directory the same name is another lock, and readers stand side by side.
+    // In another directory the same name is another lock, and shared holds do not exclude each other.
     let other = Dir::new();
     assert_eq!(inner(&["--url", &other.url()], "x"), (0, "ran\n".into(), String::new()));
     let shared =
         dir.call(&["run", "--pass-url", "-s", "x", "--", LEASEHOLD, "run", "-s", "x", "--", "echo", "ran"]);
     assert_eq!(stdout(&shared), "ran\n");
-    // Nobody above it holds it.
+    // No outer run holds the name.
     let mut stale = dir.leasehold(&["run", "--nested", "ok", "x", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN"]);
     stale.env("LEASEHOLD_NAME", "x").env("LEASEHOLD_CLAIM", "00000000000000000000000000000001");
     let token: u64 = stdout(&finish(stale)).trim().parse().unwrap();
     assert!(token > 1, "a hold of its own");
 }
 
-/// Also not where another run lies between.
+/// A run of another name may lie between the two.
 #[test]
 fn a_run_below_another_run_knows_all_outer_holds() {
     let dir = Dir::new();
-    // What the run at the top tells its CMD, and the one at the bottom its own.
+    // Prints the variables that CMD gets, in the outermost run and in the innermost.
     let print_holds = "echo $LEASEHOLD_CLAIM $LEASEHOLD_NAME; echo $LEASEHOLD_OUTER";
     let top = format!("{print_holds}; exec \"$@\"");
     let inner = |options: &[&str]| {
@@ -134,7 +134,7 @@ fn a_run_below_another_run_knows_all_outer_holds() {
     let (code, lines, message) = inner(&["a name"]);
     assert_eq!((code, lines.len()), (64, 2), "{message}");
     assert!(message.contains("\"a name\"") && message.lines().count() == 1, "{message}");
-    // CMD gets the hold that it runs under, which is not that of the run between.
+    // CMD gets the hold that it runs under, which is not the hold of the run between.
     let (code, lines, message) = inner(&["--nested", "ok", "a name"]);
     assert_eq!((code, message.as_str(), &lines[0]), (0, "", &lines[2]));
     assert!(lines[1].is_empty() && lines[3].ends_with(" y"), "{lines:?}");
@@ -144,7 +144,7 @@ fn a_run_below_another_run_knows_all_outer_holds() {
         lines[2].ends_with(" z") && lines[3].contains(" y ") && lines[3].ends_with(" a name"),
         "{lines:?}"
     );
-    // Of another directory the same name is another lock.
+    // In another directory the same name is another lock.
     let other = Dir::new();
     assert_eq!(inner(&["--url", &other.url(), "a name"]).0, 0);
 }
@@ -161,7 +161,7 @@ fn a_missing_interpreter_is_named() {
         let message = one_line(&output);
         assert!(message.contains("interpreter") && message.contains("\"/nonexistent/shell\""), "{message}");
     }
-    // What cannot be seen in an editor is shown.
+    // Characters that an editor does not show are printed.
     let script = dir.file("of-windows", "#!/bin/sh\r\n", 0o755);
     let message = one_line(&dir.call(&["run", "x", "--", script.to_str().unwrap()]));
     assert!(message.contains(r#""/bin/sh\r""#), "{message}");
@@ -190,7 +190,7 @@ fn too_few_descriptors_are_reported_before_cmd_starts() {
         match code(&output) {
             0 => ran = true,
             69 => assert!(one_line(&output).contains("open files"), "{limit}: {output:?}"),
-            // Too few for the dynamic linker.
+            // Too few descriptors for the dynamic linker.
             127 if limit == 3 => {}
             other => panic!("{other} with {limit} descriptors: {output:?}"),
         }

@@ -1,4 +1,4 @@
-//! What the command does alike on servers of every kind. Each engine's file has the tests.
+//! Behaviour of the command that is the same on every server. The file of each engine has the tests.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Ends a server, or begins it again.
+/// Stops a server, or starts it again.
 type Act<S> = fn(&mut S);
 
 pub(crate) fn processes_exclude_each_other_and_are_shown<S>(
@@ -42,7 +42,7 @@ pub(crate) fn processes_exclude_each_other_and_are_shown<S>(
     assert_eq!(stdout(&fixture.call(&["list", "--json"])), "");
 }
 
-/// Where `special` is a name that the engine has to write otherwise than most.
+/// `special` is a name that the engine has to encode in another way than most.
 pub(crate) fn any_name_can_be_locked<S>(fixture: &Fixture<S>, special: &str) {
     let long = ["n".repeat(512), "/".repeat(512)];
     let names = ["a", "a/b", "a%2Fb", "..", "läuft ✓", special, &long[0], &long[1]];
@@ -77,7 +77,7 @@ pub(crate) fn a_broken_lock_ends_its_command_and_frees_the_name<S>(fixture: &Fix
     assert_eq!(fixture.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
 }
 
-/// Where `lose` takes from the server what stands for the hold.
+/// `lose` removes the hold from the server.
 pub(crate) fn a_lost_lock_ends_its_command_with_76<S>(
     fixture: &Fixture<S>,
     ttl: &str,
@@ -116,7 +116,7 @@ pub(crate) fn the_lock_of_a_killed_holder_is_free_after_its_ttl<S>(fixture: &Fix
     holder.kill_whole();
     drop(holder.wait());
     let taken = fixture.code(&["run", "-n", "job", "--", "true"]) == 75;
-    assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its ttl");
+    assert_until(begin, Duration::from_secs(1), taken, "the name stays taken for the ttl");
     assert_eq!(fixture.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
 }
 
@@ -137,13 +137,13 @@ pub(crate) fn an_unsupported_ttl_is_64<S>(fixture: &Fixture<S>) {
     }
 }
 
-/// Where the server was killed.
+/// The server was killed before.
 pub(crate) fn a_missing_server_is_69<S>(fixture: &Fixture<S>) {
     for args in [&["run", "job", "--", "true"][..], &["run", "-n", "job", "--", "true"], &["list"]] {
         let watch = Stopwatch::start();
         let output = finish(fixture.leasehold_with("?connect_timeout=500ms", args));
         assert_eq!(code(&output), 69, "{args:?}: {output:?}");
         assert!(one_line(&output).contains("cannot connect"), "{output:?}");
-        watch.assert_within(Duration::from_secs(3), "it was given up");
+        watch.assert_within(Duration::from_secs(3), "the command gave up");
     }
 }

@@ -1,4 +1,4 @@
-//! Signals: while waiting, while CMD runs, and what CMD finds.
+//! Signals while a run waits and while CMD runs, and the signal settings that CMD inherits.
 
 use std::process::Command;
 
@@ -93,7 +93,7 @@ fn stop_and_continue_reach_cmd() {
 #[test]
 fn cmd_inherits_the_original_signal_settings() {
     let dir = Dir::new();
-    // Without 32 and 33, which belong to the C library.
+    // Signals 32 and 33 belong to the C library.
     let mask = |hex: &str| u64::from_str_radix(hex.trim(), 16).unwrap() & !0x1_8000_0000;
     let masks = |command: Command| -> [u64; 2] {
         let text = stdout(&finish(command));

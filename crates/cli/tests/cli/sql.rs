@@ -1,4 +1,4 @@
-//! The command on SQL databases, each test on each of them.
+//! The command on SQL databases. Each test runs on every database.
 
 use std::thread;
 
@@ -9,10 +9,10 @@ use crate::{
     tools::{Dir, HOLD, Running, bare, code, finish, one_line, stdout, until},
 };
 
-/// A database, and the command on it.
+/// A database, and the command that uses it.
 type Fixture = crate::fixture::Fixture<()>;
 
-/// On all of them at once: most of a test is waiting.
+/// Runs a test on all databases at once, because a test mostly waits.
 fn each(test: impl Fn(&Fixture) + Sync) {
     let test = &test;
     thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn modes_are_enforced_and_mixing_them_is_78() {
     });
 }
 
-/// As libpq does, where the URL has no password.
+/// As in libpq, if the URL has no password.
 #[test]
 fn the_password_is_read_from_a_passfile() {
     let server = PostgresServer::encrypted("anna", "hunter2");

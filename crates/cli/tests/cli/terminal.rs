@@ -1,4 +1,4 @@
-//! On a terminal, which `script` of util-linux makes: the foreground, Ctrl-C, Ctrl-Z.
+//! On a terminal, which `script` of util-linux creates: the foreground, Ctrl-C, Ctrl-Z.
 
 use crate::{
     start::{LEASEHOLD, program},
@@ -8,7 +8,7 @@ use crate::{
 const CTRL_C: &str = "\u{3}";
 const CTRL_Z: &str = "\u{1a}";
 
-/// Runs a shell command on a terminal of its own, whose keyboard is the input.
+/// Runs a shell command on a new terminal. The input of the process is the keyboard of the terminal.
 fn on_terminal(dir: &Dir, line: &str) -> Running {
     let mut command = program("script");
     command.args(["-qec", line, "/dev/null"]).env("LEASEHOLD_URL", dir.url()).env("SHELL", "/bin/sh");
@@ -22,7 +22,7 @@ fn leasehold(args: &str) -> String {
 #[test]
 fn cmd_gets_the_foreground_and_gives_it_back() {
     let dir = Dir::new();
-    // ps shows a + for processes of the foreground group.
+    // `ps` prints a + for processes in the foreground group.
     let inner = "sh -c 'ps -o stat= -p $$; read line; echo got $line'";
     let line = format!("{LEASEHOLD} run x -- {inner}; ps -o stat= -p $$; echo end");
     let mut running = on_terminal(&dir, &line);

@@ -1,4 +1,4 @@
-//! CMD's whole tree: what descends from it ends with the lock, wherever it went, where CMD has no control group of its own.
+//! All descendants of CMD end with the lock, in any session or process group, also if CMD has no control group.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -14,9 +14,8 @@ use crate::{
     tools::{Dir, HOLD, Running, code, finish, is_running, one_line, until},
 };
 
-/// A CMD that says the number of the process that started it, and of six that it starts: one in its group, one in a session
-/// of its own, one under nohup, one that ignores what can be ignored, one that is stopped, and one behind a parent that has
-/// ended.
+/// A CMD that prints the pid of its parent and of six processes that it starts: one in its group, one in a session of its
+/// own, one under nohup, one that ignores all signals it can, one that is stopped, and one whose parent has ended.
 const SCATTERS: &str = "echo $PPID
 quietly() { \"$@\" </dev/null >/dev/null 2>&1 & echo $!; }
 quietly sleep 1000
@@ -28,10 +27,10 @@ setsid sh -c 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!'
 echo ready
 read line";
 
-/// How many of them there are.
+/// The number of these processes.
 const SCATTERED: usize = 6;
 
-/// What is left of a test is ended with it.
+/// The pids that CMD printed. The processes are killed at the end of the test.
 struct Scattered {
     guardian: i32,
     pids: Vec<i32>,
@@ -45,7 +44,7 @@ impl Scattered {
         Self { guardian, pids }
     }
 
-    /// A script that ends with 3 if one of them is there, be it as a zombie.
+    /// A script that exits with 3 if one of them exists, even as a zombie.
     fn look(&self) -> String {
         let pids: Vec<_> = self.pids.iter().map(ToString::to_string).collect();
         format!("for pid in {}; do if kill -0 $pid 2>/dev/null; then exit 3; fi; done", pids.join(" "))
@@ -74,7 +73,7 @@ fn redis(server: &RedisServer) -> String {
     format!("redis://127.0.0.1:{}", server.port())
 }
 
-/// Whether one waits, by what `show --json` said.
+/// Whether the output of `show --json` has one waiter.
 fn waits(shown: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(shown).unwrap()["waiters"].as_array().unwrap().len() == 1
 }
@@ -86,7 +85,7 @@ fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
     let next = Running::start(leasehold(&["run", "--wait", "30m", "x", "--", "sh", "-c", &look]));
     until("a waiter", || waits(&finish(leasehold(&["show", "--json", "x"])).stdout));
     holder.signal(Signal::SIGKILL);
-    // Long before the ttl of the first, and after the last of its processes was gone.
+    // Long before the ttl of the first hold ends, and after the last of its processes has ended.
     assert_eq!(code(&next.wait()), 0);
     assert!(scattered.are_gone());
 }
@@ -117,7 +116,7 @@ fn when_the_guardian_is_killed_the_front_ends_the_tree() {
     assert!(message.trim_end().ends_with("it is free now"), "a kernel lock has no lease: {message}");
 }
 
-/// Nobody renews the hold then; it is ended over another connection.
+/// The hold is not renewed any more; the front ends it over a connection of its own.
 #[test]
 fn when_the_guardian_is_killed_the_name_is_free_after_the_tree() {
     std::thread::scope(|scope| {
@@ -142,7 +141,7 @@ fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
         let args = [&["run", "--ttl", "50s"], mode, &["x", "--", "sh", "-c", SCATTERS]].concat();
         let mut holder = Running::start(leasehold(&args));
         let scattered = Scattered::of(&mut holder);
-        // Who holds beside it goes on holding.
+        // Another holder of the same name keeps its hold.
         let beside = (!mode.is_empty()).then(|| {
             let args = [&["run", "--ttl", "50s"], mode, &["x", "--", "sh", "-c", HOLD]].concat();
             let mut beside = Running::start(leasehold(&args));
@@ -167,7 +166,7 @@ fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
     }
 }
 
-/// A name that is to be kept may be kept by then, and nobody is to free it.
+/// The hold may have been released with `--at-least` already; then the name must stay taken.
 #[test]
 fn when_the_guardian_is_killed_a_name_with_at_least_stays_taken() {
     let server = RedisServer::start(&[]);
@@ -207,7 +206,7 @@ fn a_killed_waiting_guardian_is_reported_as_a_waiter() {
 
 #[test]
 fn when_both_are_killed_cmd_itself_ends() {
-    // No other run is near, which would end it too.
+    // In a group of its own no other run can end it too.
     let (dir, group) = (Dir::new(), Group::new());
     let script = "echo $$; exec sleep 1000 >/dev/null 2>&1";
     let mut holder = Running::start(group.leasehold(&dir, &["run", "x", "--", "sh", "-c", script]));
@@ -243,7 +242,7 @@ fn signals_aimed_at_leasehold_do_not_reach_the_guardian() {
     assert_eq!(dir.code(&["run", "x", "--", "sh", "-c", &scattered.look()]), 0);
 }
 
-/// As in a container: a process namespace of its own, no right to make a cgroup, nobody but ourselves to reap.
+/// As in a container: a process namespace of its own, no right to create a cgroup, no other process to reap children.
 #[test]
 fn the_tree_ends_in_a_namespace_without_rights() {
     let dir = Dir::new();
@@ -264,11 +263,11 @@ fn the_tree_ends_in_a_namespace_without_rights() {
     assert_eq!(code(&output), 0, "{output:?}");
 }
 
-/// A CMD that becomes another user, and says its number.
+/// A CMD that becomes another user and prints its pid.
 const BECOMES_ROOT: &str =
     "./become --reuid=0 --regid=0 --clear-groups sh -c 'echo $$; exec sleep 1000'; true";
 
-/// The command as a user who may not end what became root.
+/// The command as user `nobody`, who may not signal processes that became root.
 fn of_nobody(dir: &Dir, url: String) -> impl Fn(&[&str]) -> Command + use<> {
     assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
     let copy = |from: &str, name: &str, mode: u32| {
@@ -308,7 +307,7 @@ fn the_name_stays_taken_when_a_killed_guardian_leaves_a_root_process() {
     assert!(is_running(root));
     assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
     kill(Pid::from_raw(root), Signal::SIGKILL).unwrap();
-    // What it wrote ends with that process.
+    // Standard error stays open until that process ends.
     assert_eq!(code(&running.wait()), 70);
 }
 
@@ -317,7 +316,7 @@ fn the_name_stays_taken_when_a_killed_guardian_leaves_a_root_process() {
 fn the_name_stays_taken_while_a_killed_run_leaves_a_root_process() {
     let dir = Dir::new();
     let as_nobody = of_nobody(&dir, dir.url());
-    // -o: not the descriptor that it inherited keeps the name.
+    // With -o no inherited descriptor holds the lock.
     let mut running = Running::start(as_nobody(&["run", "-o", "x", "--", "sh", "-c", BECOMES_ROOT]));
     let root = running.number();
     running.signal(Signal::SIGKILL);

@@ -1,11 +1,11 @@
-//! Where the URL comes from, and that it is told to nobody.
+//! The sources of the URL, and that it is not shown.
 
 use crate::{
     start::{LEASEHOLD, program},
     tools::{Dir, bare, code, finish, one_line, stdout},
 };
 
-/// The lock file's path tells which directory was used.
+/// The path of the lock file, which contains the directory that was used.
 fn key(mut command: std::process::Command) -> String {
     command.args(["show", "--json", "x"]);
     let output = finish(command);
@@ -32,7 +32,7 @@ fn the_option_overrides_the_variable_and_the_file() {
 
 #[test]
 fn a_missing_required_url_is_78() {
-    // A machine with a URL of its own has none missing.
+    // On a machine with a URL file of its own no URL is missing.
     let given = std::path::Path::new("/etc/leasehold/url").exists();
     for args in [
         &["--require-url", "run", "x", "--", "true"][..],
@@ -143,7 +143,7 @@ fn every_file_url_form_of_rfc_8089_works() {
     }
 }
 
-/// As sqlx reads them, from which such URLs come.
+/// As sqlx reads them, where such URLs come from.
 #[test]
 fn every_usual_sqlite_url_form_works() {
     let dir = Dir::new();
@@ -209,7 +209,7 @@ fn no_error_shows_a_password() {
     }
 }
 
-/// Such a password ends at its `?`, and what follows looks like an option.
+/// Such a password ends at its `?`, and the rest looks like an option.
 #[test]
 fn a_password_with_an_unescaped_question_mark_is_not_shown() {
     for rest in [
@@ -256,13 +256,14 @@ fn another_users_directory_is_77() {
     let dir = Dir::new();
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     let root = nix::unistd::geteuid().is_root();
-    // Without root, the one directory that is certainly another user's is root's.
+    // Without root, only root's directories certainly belong to another user.
     let path = if root { dir.locks() } else { "/usr".into() };
     let mut command = bare(&[]);
     if root {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let leasehold = dir.path().join("leasehold");
-        // By another process: a program that another test starts meanwhile would have the copy open for writing.
+        // Copied by another process: a program that another test starts meanwhile would inherit the descriptor that is
+        // open for writing, and the copy could not be executed.
         let copied = program("cp").arg(LEASEHOLD).arg(&leasehold).status();
         assert!(copied.unwrap().success());
         command = program("setpriv");
@@ -282,7 +283,7 @@ fn without_a_url_locks_are_in_the_directory_of_the_user() {
         assert!(key(bare(&[])).starts_with(expected.to_str().unwrap()));
         return;
     }
-    // In a mount namespace of its own, so that nothing of this machine is touched.
+    // In a mount namespace of its own, so that the machine is not changed.
     let script = "mount -t tmpfs none /var/lib && exec \"$@\"";
     let mut command = program("unshare");
     command.args(["--mount", "sh", "-c", script, "sh", LEASEHOLD]);
@@ -303,13 +304,13 @@ fn foreign_data_under_the_key_is_78_and_unchanged() {
     assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "something else, of another program");
 }
 
-/// To open it would wait for somebody who writes into it, whatever `--wait` says.
+/// Opening the pipe would wait for a writer, without regard to `--wait`.
 #[test]
 fn a_pipe_is_not_accepted_as_a_certificate_file() {
     let dir = Dir::new();
     let pipe = dir.path().join("pipe").display().to_string();
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Files are read when the server was reached.
+    // Files are read after the server was reached.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
     for url in [

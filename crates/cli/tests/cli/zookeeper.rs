@@ -9,7 +9,7 @@ use crate::{
     tools::{HOLD, Running, assert_until, code, one_line, stderr, stdout, until},
 };
 
-/// A server, and the command on it.
+/// A server, and the command that uses it.
 pub(crate) type Fixture = crate::fixture::Fixture<ZookeeperServer>;
 
 impl Fixture {
@@ -17,13 +17,13 @@ impl Fixture {
         Self::start(&[])
     }
 
-    /// With more lines of `zoo.cfg`.
+    /// Starts a server with these lines in `zoo.cfg`.
     pub(crate) fn start(lines: &[&str]) -> Self {
         let server = ZookeeperServer::start(lines);
         Self::at("zookeeper", server.url(), server)
     }
 
-    /// The nodes of sessions that live.
+    /// The ephemeral nodes of all sessions.
     pub(crate) fn nodes(&self) -> Vec<String> {
         let reply = self.server.four_letters("dump");
         reply.lines().map(str::trim).filter(|line| line.starts_with('/')).map(str::to_owned).collect()
@@ -34,7 +34,7 @@ impl Fixture {
 fn processes_exclude_each_other_and_are_shown() {
     let fixture = Fixture::new();
     shared::processes_exclude_each_other_and_are_shown(&fixture, "/locks/job", "lease-bounded");
-    assert_eq!(fixture.nodes(), [""; 0], "nor is anything left");
+    assert_eq!(fixture.nodes(), [""; 0], "nothing is left");
 }
 
 #[test]
@@ -58,11 +58,11 @@ fn a_broken_lock_ends_its_command_and_frees_the_name() {
     shared::a_broken_lock_ends_its_command_and_frees_the_name(&Fixture::new(), &[]);
 }
 
-/// Nothing tells another program, so it is broken by `--force` only.
+/// Another program cannot be notified, so its lock is broken by `--force` only.
 #[test]
 fn a_node_of_another_program_is_waited_for_shown_and_broken() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.code(&["run", "job", "--", "true"]), 0, "makes the directory");
+    assert_eq!(fixture.code(&["run", "job", "--", "true"]), 0, "creates the directory");
     fixture.server.command(&["create", "-s", "/locks/job/by-hand-lock-", "10.0.0.7"]);
     assert_eq!(fixture.code(&["run", "-n", "job", "--", "true"]), 75);
     let holding = fixture.show("job")["holders"][0].clone();
@@ -92,7 +92,7 @@ fn a_lock_whose_session_ended_is_lost_with_76() {
     let begin = Instant::now();
     holder.freeze();
     let taken = fixture.code(&["run", "-n", "job", "--", "true"]) == 75;
-    assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its timeout");
+    assert_until(begin, Duration::from_secs(1), taken, "the name stays taken for the session timeout");
     assert_eq!(fixture.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
     holder.thaw();
     let ended = holder.wait();

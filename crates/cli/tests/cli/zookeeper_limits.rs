@@ -1,4 +1,5 @@
-//! The command on ZooKeeper: how long a name stays taken, what its URL says, and what it answers when a lock cannot be had.
+//! The command on ZooKeeper: how long a name stays taken, options of the URL, and the messages when a lock cannot be
+//! acquired.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +12,18 @@ use crate::{
     zookeeper::Fixture,
 };
 
-/// What may be done with it by `me`, whose password is `hunter2-right`.
+/// An access list that gives all rights to `me`, whose password is `hunter2-right`.
 const OF_ME: &str = "digest:me:GRAkf6EHztJAnIyxLOYw4UaSPgw=:cdrwa";
-/// Whose passwords are `hunter2-lock` and `hunter2-view`.
+/// Users whose passwords are `hunter2-lock` and `hunter2-view`.
 const LOCKER: &str = "locker:YpqVnMXEVzbZI2P+BQK5SvVr7g8=";
 const VIEWER: &str = "viewer:iXiMisHLZvpa7Gqr+BfuDW256Y8=";
 
-/// Its nodes end with its session, so it stays.
+/// The nodes of the command end with its session, so the command keeps running.
 #[test]
 fn a_command_holds_until_at_least_has_passed() {
     let fixture = Fixture::new();
     let (at_least, begin) = (Duration::from_secs(7), Instant::now());
-    // Both at once: they are there for longer than their leases, which have room for a busy machine.
+    // Both at once: they run for longer than their ttl, which has a margin for a busy machine.
     let keepers =
         [("renewed", &["--ttl", "5s"][..]), ("fixed", &["--ttl", "5s", "--no-renew", "--max-hold", "4s"])]
             .map(|(name, options)| {
@@ -36,9 +37,9 @@ fn a_command_holds_until_at_least_has_passed() {
         for (name, keeper) in &mut keepers {
             let taken = fixture.code(&["run", "-n", name, "--", "true"]) == 75;
             assert_until(begin, at_least, taken, name);
-            assert_until(begin, at_least, !keeper.has_ended(), "the command is there");
+            assert_until(begin, at_least, !keeper.has_ended(), "the command still runs");
         }
-        // Not a spin: it would take the processor from what is looked at.
+        // Not a busy loop, which would take processor time from the observed processes.
         std::thread::sleep(Duration::from_millis(200));
     }
     for (name, keeper) in keepers {
@@ -49,7 +50,7 @@ fn a_command_holds_until_at_least_has_passed() {
     let watch = Stopwatch::start();
     assert_eq!(fixture.code(&["run", "--at-least", "1h", "job", "--", "false"]), 1);
     assert_eq!(fixture.code(&["run", "--at-least", "1s", "job", "--", "sleep", "1"]), 0);
-    watch.assert_within(Duration::from_secs(10), "neither waits for more");
+    watch.assert_within(Duration::from_secs(10), "neither waits for longer");
 }
 
 #[test]
@@ -59,7 +60,7 @@ fn a_signal_ends_the_minimum_hold() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut keeper = Running::start(fixture.leasehold(&args));
         let cmd = keeper.number();
-        // As long as CMD is there, or its end is not heard of, the signal would be for it.
+        // Until the run has noticed the end of CMD, it would forward the signal to CMD.
         until("CMD's end", || state(cmd).is_none());
         let watch = Stopwatch::start();
         keeper.signal(signal);
@@ -67,7 +68,7 @@ fn a_signal_ends_the_minimum_hold() {
         assert_eq!(code(&ended), 0, "CMD did its work: {ended:?}");
         let message = one_line(&ended);
         assert!(message.contains(signal.as_str()) && message.contains("--at-least"), "{message}");
-        watch.assert_within(Duration::from_secs(3), "it was given up or ended");
+        watch.assert_within(Duration::from_secs(3), "the minimum hold was ended");
         assert_eq!(fixture.code(&["run", "-n", "job", "--", "true"]), 0, "it is free at once");
     }
 }
@@ -148,7 +149,7 @@ fn the_server_error_decides_the_exit_code_and_shows_no_password() {
     let seen = ["run", "job", "--", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline; cat /proc/self/cmdline"];
     let seen = at("me:hunter2-right@", "", &seen);
     assert_eq!(code(&seen), 0);
-    assert!(!stdout(&seen).contains("hunter2"), "it stands in no command line");
+    assert!(!stdout(&seen).contains("hunter2"), "no command line contains it");
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn permits_and_readers_are_counted_and_kinds_do_not_mix() {
     assert!(readers.into_iter().all(|holder| code(&holder.output()) == 0));
 }
 
-/// Those of docs/engines/zookeeper-acl.sh.
+/// The rights of docs/engines/zookeeper-acl.sh.
 #[test]
 fn the_documented_rights_are_enough() {
     let fixture = Fixture::new();
@@ -205,7 +206,7 @@ fn the_documented_rights_are_enough() {
         for args in [&["run", "-n", "other", "--", "true"][..], &["break", "job", "--token", &token]] {
             assert_eq!(code(&finish(viewer(args))), 77, "{args:?}");
         }
-        assert_eq!(code(&finish(at("", "", &["show", "job"]))), 77, "nobody else sees it");
+        assert_eq!(code(&finish(at("", "", &["show", "job"]))), 77, "other users may not look");
         assert_eq!(code(&holder.output()), 0);
     }
     let limited = ["run", "-n", "--limit", "2", "calls", "--", "true"];
