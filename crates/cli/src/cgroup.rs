@@ -183,7 +183,8 @@ fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
 }
 
 /// The directory of a process's group, from the process's `mountinfo` and `cgroup` files. A line of `mountinfo` names
-/// the part of the hierarchy that the mount shows (`ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS`).
+/// the part of the hierarchy that the mount shows (ROOT), and its directory:
+/// `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS`.
 /// The group of version 2 is the line without a controller (`0::PATH`).
 fn group_directory(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn kill_ends_all_processes_of_a_group() {
         let inner = Inner::new("kill");
-        assert!(inner.group.remove().is_err(), "what is in it keeps it");
+        assert!(inner.group.remove().is_err(), "a group with processes is not removed");
         inner.group.kill().unwrap();
         inner.assert_killed();
         let inner = Inner::new("each");

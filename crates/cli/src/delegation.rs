@@ -70,7 +70,10 @@ mod tests {
         assert!(!is_delegated(&dir) && !is_delegated(&user));
         mark(&user);
         assert!(is_delegated(&user) && is_delegated(&user.join("x")));
-        assert!(!is_delegated(&job) && !is_delegated(&inner), "it is for the systemd of that user");
+        assert!(
+            !is_delegated(&job) && !is_delegated(&inner),
+            "the delegation is to the systemd of that user"
+        );
         mark(&job);
         assert!(is_delegated(&job) && is_delegated(&inner));
         made.remove().unwrap();

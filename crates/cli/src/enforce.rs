@@ -20,7 +20,7 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Enforcer {
     grace: Duration,
-    /// When CMD gets TERM and when it gets KILL, as last known while the hold stood. `None`: no time ends the hold.
+    /// When CMD gets TERM and KILL, as last computed while the hold was valid. `None`: no time ends the hold.
     limits: Option<Limits>,
     stage: Stage,
 }
@@ -139,7 +139,7 @@ mod tests {
     fn cmd_gets_term_before_the_deadline_and_kill_at_it() {
         let mut enforcer = Enforcer::new(secs(5));
         assert_eq!(enforcer.step(secs(100), left(30), None), None);
-        assert_eq!(enforcer.sleep(secs(100)), Some(secs(1)), "it looks again every second");
+        assert_eq!(enforcer.sleep(secs(100)), Some(secs(1)), "it checks again every second");
         assert_eq!(enforcer.step(secs(124), left(6), None), None);
         assert_eq!(enforcer.stopped_by(), None);
         assert_eq!(enforcer.step(secs(125), left(5), None), Some(Order::Terminate));

@@ -85,7 +85,7 @@ mod tests {
             assert!(message.contains("`cargo build --release -p leasehold-cli`"), "{message}");
             assert!(message.contains(&format!("--features file,{feature},tls`")), "{message}");
         }
-        assert!(built_in("nonsense://x").is_ok(), "where URLs are read, this is refused");
+        assert!(built_in("nonsense://x").is_ok(), "the parser of URLs refuses this");
     }
 
     #[test]

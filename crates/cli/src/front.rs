@@ -41,7 +41,7 @@ use crate::{
 
 /// How often the front checks whether the tree has ended. The end of a child wakes it earlier.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// First byte of the guardian's message when the front is to become CMD. The claim of the hold follows.
+/// First byte of the guardian's message when the front is to become CMD. The id of the holding claim follows.
 const BECOME: u8 = b'b';
 /// First byte of the guardian's message when it holds the lock. The claim follows, up to a line feed. Everything else
 /// that the guardian writes is the path of CMD's control group, which begins with a slash.
@@ -117,7 +117,7 @@ impl Partner {
         self.group
     }
 
-    /// Tells the front to become CMD once this process has ended.
+    /// Requests that the front becomes CMD once this process has ended.
     ///
     /// # Errors
     /// The operating system's.
@@ -125,7 +125,7 @@ impl Partner {
         (&self.socket).write_all(&[&[BECOME], claim.as_bytes()].concat())
     }
 
-    /// Tells the front which claim holds the lock, so that the front can end the hold if this process is killed.
+    /// Sends the claim that holds the lock to the front, so that the front can end the hold if this process is killed.
     ///
     /// # Errors
     /// The operating system's.
@@ -133,7 +133,7 @@ impl Partner {
         self.send(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
     }
 
-    /// Tells the front which control group to end if this process is killed.
+    /// Sends the path of the control group to the front, which ends the group if this process is killed.
     ///
     /// # Errors
     /// The operating system's.
@@ -208,7 +208,7 @@ impl Front {
         Ok(())
     }
 
-    /// The guardian was killed, and nobody renews the lock any more: ends CMD's tree and the hold.
+    /// Ends CMD's tree and the hold after the guardian was killed, because the hold is not renewed any more.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
         let messages = self.messages();
         let (claim, leaf) = parse_messages(&messages);
@@ -216,7 +216,8 @@ impl Front {
         let is_gone = self.end_tree(&lock, leaf);
         let Some(claim) = claim else {
             let message = format!(
-                "{lock}: {by} ended the process that waited for it: its queue entry, or a hold that it was just granted, ends with its lease"
+                "{lock}: {by} ended the process that waited for it: its queue entry, or a hold that it was just granted, \
+                     ends with its lease"
             );
             return Failure::new(exit::BUG, message);
         };
@@ -244,7 +245,8 @@ impl Front {
                 if !survivors.is_empty() {
                     let named = tree::named(&survivors);
                     print_message(&format!(
-                        "{lock}: this user may not end processes of another user that ran under it: {named}: end them as root"
+                        "{lock}: this user may not end processes of another user that ran under it: {named}: \
+                         end them as root"
                     ));
                     is_all = false;
                     break;

@@ -25,7 +25,7 @@ use crate::{cgroup::Group, delegation, spawn::Entrance, waiter::now};
 const IN_USE: u32 = 0o711;
 /// The mode of a leaf whose processes no run ends, because CMD has ended by itself: the mode of any other group.
 const LEFT: u32 = 0o755;
-/// How often a leaf is created anew when another process found it before it was locked.
+/// How often a leaf is created again when another process locked it first.
 const ATTEMPTS: u32 = 8;
 
 /// The leaf of this process's run.

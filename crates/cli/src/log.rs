@@ -53,7 +53,7 @@ fn start() -> Option<SyncSender<Order>> {
     let work = move || {
         for order in taken {
             match order {
-                // If this fails, there is nobody to report it to.
+                // A failure cannot be reported, because standard error is the output for reports.
                 Order::Write(bytes) => drop(io::stderr().write_all(&bytes)),
                 Order::Flush(done) => drop(done.send(())),
             }
@@ -91,7 +91,10 @@ pub(crate) fn listen(verbose: u8) {
 fn targets(variable: Option<String>, verbose: u8) -> Result<Option<Targets>, String> {
     match (variable.filter(|variable| !variable.is_empty()), verbose) {
         (Some(variable), _) => variable.parse().map(Some).map_err(|error| {
-            format!("RUST_LOG is ignored, because it cannot be parsed ({error}): write it like info or leasehold=debug,redis=trace")
+            format!(
+                "RUST_LOG is ignored, because it cannot be parsed ({error}): \
+                 write it like info or leasehold=debug,redis=trace"
+            )
         }),
         (None, 0 | 1) => Ok(None),
         (None, 2) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::DEBUG))),

@@ -96,10 +96,12 @@ impl<'a> Steps<'a> {
         self.print(locks, &match child.leaf() {
             Ok(leaf) => format!("CMD runs in cgroup {}, guardian {guardian}", leaf.path().display()),
             Err(why) if geteuid().is_root() => format!(
-                "CMD has no cgroup of its own ({why}), guardian {guardian}: if that process and {front} are both killed, the processes that CMD started continue"
+                "CMD has no cgroup of its own ({why}), guardian {guardian}: if that process and {front} are both killed, \
+                 the processes that CMD started continue"
             ),
             Err(why) => format!(
-                "CMD has no cgroup of its own ({why}), guardian {guardian}: processes that become another user cannot be ended"
+                "CMD has no cgroup of its own ({why}), guardian {guardian}: \
+                 processes that become another user cannot be ended"
             ),
         });
     }

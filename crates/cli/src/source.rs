@@ -17,8 +17,8 @@ use crate::exit::{CONFIG, DENIED, Failure};
 /// The variable that contains the URL, and the variable with the path of a file that contains it.
 pub(crate) const VARIABLE: &str = "LEASEHOLD_URL";
 pub(crate) const FILE: &str = "LEASEHOLD_URL_FILE";
-/// The variable that tells a `leasehold` within CMD that the two were removed. Without it, that `leasehold` would
-/// silently lock in `file:`.
+/// The variable that is set when the two are removed from the environment of CMD. Without it, a `leasehold` inside CMD
+/// would silently lock in `file:`.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_NO_URL";
 /// The file for a whole machine.
 pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
@@ -72,7 +72,8 @@ impl Sources<'_> {
         }
         if self.withheld {
             return Err(config(
-                "no URL is given, and the outer `leasehold run` does not pass its own on: give --url here, or --pass-url to the outer run",
+                "no URL is given, and the outer `leasehold run` does not pass its own on: \
+                 give --url here, or --pass-url to the outer run",
             ));
         }
         match open(self.system) {
@@ -88,7 +89,8 @@ impl Sources<'_> {
         if self.required {
             let system = self.system.display();
             return Err(config(format!(
-                "no URL is given, and --require-url needs one: give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
+                "no URL is given, and --require-url needs one: \
+                 give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
             )));
         }
         Ok(DEFAULT.to_owned())
@@ -129,7 +131,7 @@ fn read(file: File, what: &str, (forbidden, chmod): (u32, &str)) -> Result<Strin
             stat.uid()
         )));
     }
-    // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret behind.
+    // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 > MAX_BYTES {

@@ -306,15 +306,15 @@ fn spawn_then_move(
     let report = move_error.as_fd().try_clone_to_owned()?;
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
-        // Moves into the control group before anything else. If that fails, `tell` reports it, and CMD starts all the
-        // same.
+        // Moves into the control group before anything else. If that fails, `report` has the error, and CMD starts all
+        // the same.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
             write(&report, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }
         Ok(setup.apply()?)
     };
     command.process_group(0);
-    // SAFETY: `prepare` calls only async-signal-safe functions: see `Ready`; so is write.
+    // SAFETY: `prepare` calls only async-signal-safe functions: see `ChildSetup`; so is write.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
     let move_error = match move_error.read() {
@@ -365,10 +365,10 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let group = Group::open(&path).unwrap();
         let none = File::open("/").unwrap();
-        let (born, spawn_then_move) = (group.dir(), group.entrance().unwrap());
+        let (dir, processes) = (group.dir(), group.entrance().unwrap());
         for (entrance, is_there) in [
-            (Entrance { group: born, processes: &none }, true),
-            (Entrance { group: &none, processes: &spawn_then_move }, true),
+            (Entrance { group: dir, processes: &none }, true),
+            (Entrance { group: &none, processes: &processes }, true),
             (Entrance { group: &none, processes: &none }, false),
         ] {
             let (groups, move_error) = start(&group, entrance);

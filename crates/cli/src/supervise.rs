@@ -17,10 +17,10 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// How often the end of CMD's tree is looked for after CMD itself has ended and the lock is lost. The end of a child
+/// How often the loop checks whether CMD's tree has ended, after CMD has ended and the lock is lost. The end of a child
 /// wakes the loop, but not the end of a child that another process traces.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// How long it is looked for after KILL was sent. The kernel needs some time for processes that have much memory or
+/// How long the loop checks after KILL was sent. The kernel needs some time for processes that have much memory or
 /// wait for a disk.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// How often and how long the loop checks whether the processes that CMD left behind have moved out of CMD's control
@@ -40,7 +40,7 @@ pub(crate) enum End {
     Lost { loss: Loss, code: u8 },
 }
 
-/// A request to the engine that asks whether the hold still stands.
+/// A request to the engine that confirms the hold.
 type Confirmation<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
 /// Supervises one CMD under one guard.
@@ -52,7 +52,7 @@ pub(crate) struct Supervisor<'a> {
     enforcer: Enforcer,
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
     loss: Option<Loss>,
-    /// A confirmation that is under way because TERM came in: an operator may have broken the hold.
+    /// A confirmation that is in flight because TERM came in: an operator may have broken the hold.
     confirmation: Option<Confirmation<'a>>,
     /// The TERM that came in was passed on to CMD, so that a loss found by the confirmation needs no second one.
     term_sent: bool,
@@ -135,8 +135,8 @@ impl<'a> Supervisor<'a> {
         self.deferred_keeper.is_some().then_some(KEEPER_STARTS_AFTER)
     }
 
-    /// The front was killed. The hold stands, and is renewed, until CMD's tree has ended. Then the release lets the
-    /// next claim be granted.
+    /// The front was killed. The hold is kept and renewed until CMD's tree has ended. Then the release lets the next
+    /// claim be granted.
     fn abandoned(&mut self) -> Result<End, Errno> {
         loop {
             self.end_by(Signal::SIGKILL);
@@ -200,7 +200,8 @@ impl<'a> Supervisor<'a> {
         let (lock, named) = (&self.lock, tree::named(&survivors));
         let what = if self.is_alone { "leasehold was killed, and the lock stays held:" } else { "lost, but" };
         print_message(&format!(
-            "{lock}: {what} this user may not end processes of another user that run under it: {named}: end them as root"
+            "{lock}: {what} this user may not end processes of another user that run under it: {named}: \
+             end them as root"
         ));
     }
 
@@ -246,7 +247,7 @@ impl<'a> Supervisor<'a> {
 
     /// Continues CMD, unless the lock was lost while it was stopped: then the next round of the loop ends it.
     fn resume(&self) {
-        // `check()` does not fit here: CMD under a hold that is in doubt and still stands would stay stopped.
+        // `check()` does not fit here: CMD would stay stopped while the hold is in doubt but not lost.
         let is_valid = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
         if is_valid || self.enforcer.stopped_by().is_some() {
             self.child.resume();
@@ -275,7 +276,7 @@ impl<'a> Supervisor<'a> {
         Ok(End::Lost { loss, code })
     }
 
-    /// Lets go of the processes that CMD left behind.
+    /// Moves the processes that CMD left behind out of the control group, and spares them.
     fn dismiss(&mut self) -> Result<(), Errno> {
         let end = now() + MOVE_WITHIN;
         while !self.child.dismiss() && now() < end {

@@ -13,9 +13,9 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// How often the end of killed processes is looked for.
+/// How often the sweep checks whether killed processes have ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// How long it is looked for. A process that waits for a disk ends late or never, and does nothing until then.
+/// How long it checks. A process that waits for a disk ends late or never, and does nothing until then.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// Ends the processes in groups without an owner, below `home`. Returns when they have ended, or a signal that came

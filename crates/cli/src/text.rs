@@ -6,7 +6,7 @@ use leasehold::{HolderView, View, WaiterView};
 
 use crate::cmd::show::ShownName;
 
-/// The word for the owner of a name that is held by nobody until a time (`--at-least`).
+/// The owner of the hold that blocks a name for its minimum hold time (`--at-least`).
 const MIN_HOLD_OWNER: &str = "kept";
 
 /// The names in aligned columns.
@@ -156,7 +156,7 @@ fn columns(rows: Vec<Vec<String>>) -> String {
 
 /// Writes one line to standard error.
 pub(crate) fn print_message(message: &str) {
-    // One write call, so that lines of several processes do not mix. If it fails, there is nobody to report it to.
+    // One write call, so that lines of several processes do not mix. A failure cannot be reported.
     let _ = std::io::stderr().write_all(&line(message));
 }
 

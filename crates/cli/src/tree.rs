@@ -73,7 +73,7 @@ pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
     signal_left(signal, Pid::from_raw(0))
 }
 
-/// Sends a signal to every direct child outside of the process group `told`, which got the signal already.
+/// Sends a signal to every direct child outside of the process group `signalled`, which got the signal already.
 ///
 /// # Errors
 /// `EPERM` when one of them may not be signalled by this user.

@@ -18,7 +18,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
-/// Clap's complaint and its tips on one line, without the usage.
+/// The error of clap and its tips on one line, without the usage.
 fn one_line(text: &str) -> String {
     let message = text.split("\nUsage:").next().unwrap_or_default();
     let message = message.split("\nFor more information").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Every engine has a scheme, and what is not compiled in names its feature.
+//! Every engine has a scheme. The error for an engine that is not compiled in names its feature.
 
 use leasehold::Locks;
 

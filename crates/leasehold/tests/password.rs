@@ -1,4 +1,4 @@
-//! The password is changed on the server and in its file, and the client comes back with the new one.
+//! The password changes on the server and in its file, and the client reconnects with the new one.
 #![cfg(all(
     feature = "redis",
     feature = "etcd",
@@ -6,7 +6,7 @@
     feature = "postgres",
     feature = "mysql"
 ))]
-#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{
     fs,
@@ -23,10 +23,10 @@ use leasehold_testkit::server::{
     EtcdServer, MariadbServer, PostgresServer, Proxy, RedisServer, ZookeeperServer,
 };
 
-/// Not a measure of speed: for what never comes if it does not come soon.
+/// The time limit of every wait. It does not measure speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A file that is removed with its test.
+/// A password file that is removed at the end of the test.
 struct File(PathBuf);
 
 impl File {
@@ -47,7 +47,8 @@ fn acquire(locks: &Locks, name: &str) {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// With the old password until `change` has happened, and with the new one when that stands in the file.
+/// The client works with the old password until `change` changes it on the server, is refused, and works again once the
+/// file has the new password.
 fn reconnects(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, change: impl FnOnce()) {
     let (proxy, file) = (Proxy::start(port), File::new(engine));
     let locks = Locks::connect(&url(proxy.port(), &file.0)).unwrap();
@@ -56,7 +57,7 @@ fn reconnects(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, chang
     proxy.lose();
     let limit = Instant::now() + PATIENCE;
     loop {
-        // An old connection, and then an old password.
+        // First the old connection fails, then the old password.
         let error = match locks.mutex("between").blocking().try_acquire() {
             Err(error) => error,
             Ok(_) => panic!("{engine} takes the old password"),
@@ -105,7 +106,7 @@ fn an_etcd_client_reconnects_with_the_new_password() {
     });
 }
 
-/// A password there is who one is: what the old one made stays its own.
+/// In ZooKeeper the password is a part of the identity: nodes of the old password still belong to it.
 #[test]
 fn a_zookeeper_client_reconnects_with_the_new_password() {
     let server = ZookeeperServer::start(&[]);

@@ -1,5 +1,5 @@
-//! A server that takes connections and never says a word, as a host behind a firewall that drops what it gets: whatever is asked of it
-//! ends with the time for connecting, on every engine that has a server.
+//! A server that accepts connections and never answers, like a host behind a firewall that drops packets: every request
+//! ends after the connect timeout, on every engine with a server.
 #![cfg(all(
     feature = "redis",
     feature = "etcd",
@@ -15,12 +15,12 @@ use std::{net::TcpListener, time::Duration};
 use leasehold::{Connect, Error, Locks};
 use leasehold_testkit::stopwatch::Stopwatch;
 
-/// Far less than an attempt may take by default.
+/// Far less than the default limit of one attempt.
 const TIMEOUT: Duration = Duration::from_millis(600);
-/// Far less than that, too, for a machine whose processors others use.
+/// The latest end of a request: far less than the default, with a margin for a busy machine.
 const LATEST: Duration = Duration::from_millis(2500);
 
-/// Of each kind, with several servers where there may be some.
+/// A URL of each kind, with several servers where the engine allows it.
 const URLS: [&str; 9] = [
     "redis://127.0.0.1:1/",
     "rediss://127.0.0.1:1/",
@@ -33,7 +33,8 @@ const URLS: [&str; 9] = [
     "mysql://me@127.0.0.1:1/db",
 ];
 
-/// The kernel takes what comes, and nobody ever reads it. Each URL, with its ports put in, leads there.
+/// Listeners whose connections are accepted by the kernel and never read, and the URLs with the ports of these
+/// listeners.
 fn silent() -> (Vec<TcpListener>, Vec<String>) {
     let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let put = |url: &str| {
@@ -50,7 +51,7 @@ fn silent() -> (Vec<TcpListener>, Vec<String>) {
 
 type Call = fn(&Locks) -> Result<(), Error>;
 
-/// Each of `asks` with its own client, all at once: most of the time they wait.
+/// Runs each of `calls` with a client of its own, all at once, because they mostly wait.
 fn assert_ends(locks: impl Fn(&str) -> Locks, calls: &[(&str, Call)]) {
     let (_listeners, urls) = silent();
     std::thread::scope(|scope| {
@@ -62,11 +63,11 @@ fn assert_ends(locks: impl Fn(&str) -> Locks, calls: &[(&str, Call)]) {
                     let error = call(&locks).unwrap_err();
                     assert!(error.is_unreachable(), "{what} of {url}: {error}");
                     let words = error.to_string();
-                    // All servers together have the time.
+                    // All servers share the timeout.
                     let shares: &[_] = if url.contains(',') { &["200ms", "600ms"] } else { &["600ms"] };
                     let within = |share: &&str| words.contains(&format!("no answer within {share}"));
                     let is_named = shares.iter().any(within) && words.contains("127.0.0.1");
-                    // On a busy machine the time for all is over before that of the last server is.
+                    // On a busy machine the whole timeout ends before the share of the last server.
                     assert!(
                         is_named || words.contains("not connected within 600ms"),
                         "{what} of {url}: {words}"
@@ -101,7 +102,7 @@ fn the_program_timeout_applies_without_a_url_timeout() {
     assert_ends(locks, &[("acquire", |locks| locks.mutex("a").blocking().acquire().map(drop))]);
 }
 
-/// As it is refused where nobody listens.
+/// The connections are refused, because the listeners are closed.
 #[test]
 fn a_ping_reports_a_missing_server() {
     let (listeners, urls) = silent();
@@ -116,10 +117,10 @@ fn a_ping_reports_a_missing_server() {
     }
     let url = format!("sqlite://{}", here.path().join("locks.db").display());
     Locks::connect(&url).unwrap().ping_blocking().unwrap();
-    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0, "nothing is made");
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0, "nothing is created");
 }
 
-/// The URL is the operator's, who knows the network.
+/// The operator, who knows the network, writes the URL.
 #[test]
 fn the_url_timeout_overrides_that_of_the_program() {
     let locks = |url: &str| {

@@ -1,4 +1,4 @@
-//! Encryption by a configuration of the caller's, and by the options of a URL.
+//! TLS by a configuration of the caller, and by the options of a URL.
 #![cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "tls"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -13,10 +13,10 @@ use leasehold::{
 };
 use leasehold_testkit::server::{EtcdServer, RedisServer, ZookeeperServer};
 
-/// For what never comes if it does not come soon.
+/// The time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Shows the server its client's certificate, of the directory that it stands in, and trusts these authorities.
+/// Presents this client certificate, whose key is in the same directory, and trusts these authorities.
 fn tls(client: &Path, trusted: RootCertStore) -> Tls {
     let certificate = CertificateDer::from_pem_file(client).unwrap();
     let key = PrivateKeyDer::from_pem_file(client.with_extension("key")).unwrap();
@@ -32,7 +32,7 @@ fn lock(locks: &Locks) -> Result<(), Error> {
     locks.mutex("a").blocking().acquire()?.release_blocking()
 }
 
-/// Locks with the authority of these servers, and is refused without it.
+/// Checks that a lock is acquired if the authority is trusted, and refused otherwise.
 fn is_decided_by_the_configuration(url: &str, authority: &Path, client: &Path) {
     let mut trusted = RootCertStore::empty();
     trusted.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
@@ -105,10 +105,10 @@ fn etcd_accepts_only_the_files_of_the_url() {
     }
     let plain = format!("etcd://localhost:{}?connect_timeout=500ms", server.port());
     let error = lock(&Locks::connect(&plain).unwrap()).unwrap_err();
-    assert!(error.is_unreachable(), "nothing is told in the clear: {error}");
+    assert!(error.is_unreachable(), "nothing is sent without encryption: {error}");
 }
 
-/// Of three nodes two are encrypted, and each has its own word on that in the URL.
+/// Two of three nodes are encrypted; the URL sets it for each node.
 #[test]
 fn each_redlock_node_has_its_own_encryption() {
     let first = RedisServer::encrypted();
@@ -122,9 +122,9 @@ fn each_redlock_node_has_its_own_encryption() {
     };
     let lock = |url: &str| Locks::connect(url).unwrap().mutex("a").ttl(Duration::from_secs(1)).blocking();
     let right = url("rediss://", &format!("&ca={ca}&{own}"));
-    // Nodes that are new have no vote for some seconds.
+    // New nodes have no vote for some seconds.
     let guard = lock(&right).acquire_within(PATIENCE).unwrap();
-    // Those that did not decide have it a little later.
+    // The nodes outside of the deciding majority have the lock a little later.
     let limit = std::time::Instant::now() + PATIENCE;
     while [&first, &second, &plain].iter().any(|node| node.command(&["EXISTS", "lock:a"]) != ["1"]) {
         assert!(std::time::Instant::now() < limit, "a node was not reached");
@@ -140,7 +140,7 @@ fn each_redlock_node_has_its_own_encryption() {
     }
 }
 
-/// As after `openssl req -x509`, which makes authorities unless it is told otherwise.
+/// `openssl req -x509` creates such certificates by default.
 #[test]
 fn an_authority_as_server_certificate_is_explained() {
     let server = RedisServer::encrypted_as_an_authority();
@@ -149,7 +149,7 @@ fn an_authority_as_server_certificate_is_explained() {
     let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();
     let message = error.to_string();
     assert!(error.is_misconfigured() && message.contains("CA:FALSE"), "{message}");
-    assert!(!message.contains("Other("), "in words: {message}");
+    assert!(!message.contains("Other("), "the explanation replaces the name: {message}");
 }
 
 #[test]

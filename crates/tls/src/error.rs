@@ -11,8 +11,8 @@ const IS_PLAIN: &str = "does the server speak TLS on this port?";
 const AUTHORITY: &str = "Other(OtherError(CaUsedAsEndEntity))";
 
 /// The explanation in place of that name.
-const IS_AUTHORITY: &str = "the server presents the certificate of an authority (CA:TRUE) as its own: give it a certificate with CA:FALSE, \
-    signed by this authority";
+const IS_AUTHORITY: &str = "the server presents the certificate of an authority (CA:TRUE) as its own: \
+    give it a certificate with CA:FALSE, signed by this authority";
 
 /// How rustls begins the text of an alert from the other side.
 const ALERT: &str = "received fatal alert";

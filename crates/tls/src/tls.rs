@@ -173,10 +173,10 @@ impl Tls {
                 "this engine accepts TLS files (ca, cert and key), but no TLS configuration of the caller";
             return Err(TlsError::Wrong(words.to_owned()));
         }
-        // Refuses here, in our words, everything for which the client library would refuse it.
+        // Checks everything here that the client library would refuse, for a clear error message.
         self.read().map_err(TlsError::Wrong)?;
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Another thread may have set one at this moment, which is just as good.
+            // Another thread may have set one at the same moment; either one will do.
             let _ = ring::default_provider().install_default();
         }
         let authorities = match &self.roots {
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(offered(&given(&["own"]), &[b"h2"]), [b"own"]);
         let without = given(&[]);
         assert_eq!(offered(&without, &[b"h2"]), [b"h2"]);
-        assert!(offered(&without, &[]).is_empty(), "what one connection offers stays with it");
+        assert!(offered(&without, &[]).is_empty(), "the protocols of one connection do not affect another");
     }
 
     /// The error of encrypting a stream to a server that sends only these bytes.
@@ -248,7 +248,7 @@ mod tests {
             let reply = reply?;
             stream.writable().await.unwrap();
             assert_eq!(stream.try_write(reply).unwrap(), reply.len());
-            // Kept open: closing it here could overtake the bytes.
+            // The stream stays open: closing it could overtake the bytes.
             Some(stream)
         };
         tokio::join!(client, server).0

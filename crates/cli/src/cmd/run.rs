@@ -24,10 +24,10 @@ use crate::{
 /// How long the end of a run waits for the engine's answer to the release. Without an answer the lock is free when its
 /// lease runs out.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
-/// With a ttl below this the lock file has to be checked sooner than a deferred keeper would check it.
+/// The shortest ttl with a deferred keeper. With a shorter one the lock file has to be checked sooner.
 const KEEPER_DEFERRED_FROM: Duration = Duration::from_secs(2);
-/// How long the end of a run waits for the answer whether an exact hold (of a process) still stands. Its engine answers
-/// without a server.
+/// How long the end of a run waits for the confirmation of a hold that ends with the process. Its engine answers without
+/// a server.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs CMD under the lock. Returns the exit code.
@@ -167,8 +167,8 @@ enum MinHold {
     Interrupted(Signal),
 }
 
-/// Holds the name in this process until `at_least` has passed since the grant, for engines that cannot keep it by
-/// themselves.
+/// Holds the name in this process until `at_least` has passed since the grant, for engines that cannot hold it
+/// after its process has ended.
 fn hold_for_at_least(
     locks: &Locks,
     guard: Guard,

@@ -248,7 +248,7 @@ fn the_server_error_decides_the_exit_code_and_shows_no_password() {
     assert!(!stdout(&finish(inner)).contains("hunter2"), "no command line contains it");
 }
 
-/// A server that is read-only or lacks replicas for a while: a waiter keeps its place in the queue.
+/// A server that is read-only or lacks replicas for a while: a waiter keeps its queue entry.
 #[test]
 fn a_server_that_refuses_for_a_while_ends_no_wait() {
     let fixture = Fixture::new();

@@ -290,7 +290,7 @@ fn flock_and_leasehold_exclude_each_other() {
 #[test]
 fn a_refusal_of_the_system_is_69() {
     let dir = Dir::new();
-    // Streams, signals, events: the engine finds no descriptor left.
+    // Streams, signals, events: no descriptor is left for the engine.
     let script = "ulimit -n 5; exec \"$0\" run x -- true";
     let mut command = program("sh");
     command.args(["-c", script, LEASEHOLD]).env("LEASEHOLD_URL", dir.url());
