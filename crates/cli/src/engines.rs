@@ -63,9 +63,10 @@ fn entry(url: &str) -> Option<&'static Engine> {
 
 fn not_built_in(feature: &str) -> String {
     format!(
-        "this build has no {feature} engine; in a clone of leasehold, `cargo build --release -p leasehold-cli` builds all \
-         engines, and `cargo build --release -p leasehold-cli --no-default-features --features file,{feature},tls` adds \
-         {feature} alone"
+        "this build has no {feature} engine; in a clone of leasehold, \
+         `cargo build --release -p leasehold-cli` builds all engines, and \
+         `cargo build --release -p leasehold-cli --no-default-features --features file,{feature},tls` \
+         adds {feature} alone"
     )
 }
 

@@ -216,8 +216,8 @@ impl Front {
         let is_gone = self.end_tree(&lock, leaf);
         let Some(claim) = claim else {
             let message = format!(
-                "{lock}: {by} ended the process that waited for it: its queue entry, or a hold that it was just granted, \
-                     ends with its lease"
+                "{lock}: {by} ended the process that waited for it: \
+                     its queue entry, or a hold that it was just granted, ends with its lease"
             );
             return Failure::new(exit::BUG, message);
         };

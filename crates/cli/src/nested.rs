@@ -75,8 +75,8 @@ impl Hold {
     }
 }
 
-/// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, the hold of an outer run on the same
-/// name. Without that option such a hold is an error if it excludes the new one, because the wait would never end.
+/// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, the hold of an outer run on the
+/// same name. Without that option such a hold is an error if it excludes the new one, because the wait would never end.
 /// `until` is when the wait for the lock has to end.
 pub(crate) fn nested(
     plan: &Run,

@@ -93,17 +93,20 @@ impl<'a> Steps<'a> {
     /// CMD was started: prints the process, and what will end it with all its descendants.
     pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
         let guardian = getpid();
-        self.print(locks, &match child.leaf() {
-            Ok(leaf) => format!("CMD runs in cgroup {}, guardian {guardian}", leaf.path().display()),
-            Err(why) if geteuid().is_root() => format!(
-                "CMD has no cgroup of its own ({why}), guardian {guardian}: if that process and {front} are both killed, \
-                 the processes that CMD started continue"
-            ),
-            Err(why) => format!(
-                "CMD has no cgroup of its own ({why}), guardian {guardian}: \
+        self.print(
+            locks,
+            &match child.leaf() {
+                Ok(leaf) => format!("CMD runs in cgroup {}, guardian {guardian}", leaf.path().display()),
+                Err(why) if geteuid().is_root() => format!(
+                    "CMD has no cgroup of its own ({why}), guardian {guardian}: \
+                 if that process and {front} are both killed, the processes that CMD started continue"
+                ),
+                Err(why) => format!(
+                    "CMD has no cgroup of its own ({why}), guardian {guardian}: \
                  processes that become another user cannot be ended"
-            ),
-        });
+                ),
+            },
+        );
     }
 
     /// CMD has ended, and the lock was released.

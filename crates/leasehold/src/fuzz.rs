@@ -22,8 +22,8 @@ pub fn url(bytes: &[u8]) {
     }
     if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
     {
-        // Only if the word is the password of a login. In other places it is a name, which an error may show; as a scheme
-        // in small letters.
+        // Only if the word is the password of a login. In other places it is a name, which an error may show; as a
+        // scheme in small letters.
         if text.contains(":hunter2@") && text.to_ascii_lowercase().matches(secret).count() == 1 {
             shows(format!("{error} {error:?}"));
         }

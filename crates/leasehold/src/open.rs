@@ -80,7 +80,9 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "sqlite" => compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
         // Only the scheme is shown: the rest may contain a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, \
+             rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, \
+             postgres, mysql and sqlite are known"
         ))),
     }
 }

@@ -82,7 +82,8 @@ fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
         }
         (None, None) => Ok(config),
         (Some(_), None) => Err(Error::misconfigured(
-            "the URL option sentinel_user needs sentinel_password_file, the file that holds the password for the Sentinels",
+            "the URL option sentinel_user needs sentinel_password_file, \
+             the file that contains the password for the Sentinels",
         )),
     }
 }

@@ -26,8 +26,8 @@ use crate::{
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 /// The shortest ttl with a deferred keeper. With a shorter one the lock file has to be checked sooner.
 const KEEPER_DEFERRED_FROM: Duration = Duration::from_secs(2);
-/// How long the end of a run waits for the confirmation of a hold that ends with the process. Its engine answers without
-/// a server.
+/// How long the end of a run waits for the confirmation of a hold that ends with the process. Its engine answers
+/// without a server.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs CMD under the lock. Returns the exit code.

@@ -12,8 +12,8 @@ use crate::{
     tools::{HOLD, Running, assert_until, code, until},
 };
 
-/// The least time that a lease of `etcdctl lock` has left: its ttl is 10 s and it is renewed every 3 s. With a margin for
-/// a busy machine.
+/// The least time that a lease of `etcdctl lock` has left: its ttl is 10 s and it is renewed every 3 s. With a margin
+/// for a busy machine.
 const ETCDCTL_LEASE_LEFT: Duration = Duration::from_secs(3);
 
 /// A server, and the command that uses it.

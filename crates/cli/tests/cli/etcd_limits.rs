@@ -34,8 +34,8 @@ fn until_renewed(fixture: &Fixture, count: usize) {
     });
 }
 
-/// The inaccuracy of a minimum hold. After the command has ended, a lease of the server ends it. Such a lease lasts whole
-/// seconds, at least two, and the server checks every half second.
+/// The inaccuracy of a minimum hold. After the command has ended, a lease of the server ends it. Such a lease lasts
+/// whole seconds, at least two, and the server checks every half second.
 pub(crate) const COARSE: Duration = Duration::from_millis(3500);
 
 #[test]

@@ -72,7 +72,8 @@ fn a_stopped_cmd_is_ended_too() {
 fn term_without_a_break_is_only_forwarded() {
     let dir = Dir::new();
     // Not with a `read` that each signal interrupts: a signal before the `read` would not interrupt it.
-    let script = "n=0; trap 'n=$((n+1)); echo got-term' TERM; echo ready; while [ $n -lt 2 ]; do sleep 0.01; done; exit 8";
+    let script = "n=0; trap 'n=$((n+1)); echo got-term' TERM; echo ready; \
+        while [ $n -lt 2 ]; do sleep 0.01; done; exit 8";
     let mut running = dir.holder(&[], "x", script);
     running.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(running.line(), "got-term");

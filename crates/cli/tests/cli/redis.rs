@@ -54,8 +54,8 @@ fn a_user_without_info_rights_sees_the_rest() {
     }
 }
 
-/// Until the hold is renewed it is not known whether the server has kept its data, and the server refuses the renewal for
-/// a while.
+/// Until the hold is renewed it is not known whether the server has kept its data, and the server refuses the renewal
+/// for a while.
 #[test]
 fn a_server_restarted_with_its_data_ends_no_command() {
     let mut fixture = Fixture::start(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -120,7 +120,8 @@ fn show_gives_the_reasons_for_the_level() {
     assert_eq!(code(&holder.output()), 0);
 }
 
-/// A grant is pushed to the waiter, and then the server refuses writes for a while. The command waits for the end of it.
+/// A grant is pushed to the waiter, and then the server refuses writes for a while. The command waits for the end of
+/// it.
 #[test]
 fn a_server_that_refuses_to_confirm_a_grant_is_waited_out() {
     let fixture = Fixture::new();

@@ -141,8 +141,8 @@ pub(crate) fn finish(mut command: Command) -> Output {
     Running::start_with(command).output()
 }
 
-/// Runs a command with `-w LIMIT` for a name that is held: it exits with 75, and not before the limit. If a busy machine
-/// delays the server's answer past the limit (69), it runs again with a longer limit.
+/// Runs a command with `-w LIMIT` for a name that is held: it exits with 75, and not before the limit. If a busy
+/// machine delays the server's answer past the limit (69), it runs again with a longer limit.
 pub(crate) fn assert_taken_within_limit(run: impl Fn(&str) -> i32) {
     for limit in [400, 1600, 6400, 25_600] {
         let begin = Instant::now();
@@ -266,8 +266,8 @@ impl Running {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Kills the whole command, as a power failure does, so that no process releases the lock. Removes its control group
-    /// too, because there may be no next run to do it.
+    /// Kills the whole command, as a power failure does, so that no process releases the lock. Removes its control
+    /// group too, because there may be no next run to do it.
     pub(crate) fn kill_whole(&mut self) {
         self.kill_both();
         crate::groups::remove_leaf_of(self.pid());

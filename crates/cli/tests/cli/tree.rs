@@ -14,8 +14,8 @@ use crate::{
     tools::{Dir, HOLD, Running, code, finish, is_running, one_line, until},
 };
 
-/// A CMD that prints the pid of its parent and of six processes that it starts: one in its group, one in a session of its
-/// own, one under nohup, one that ignores all signals it can, one that is stopped, and one whose parent has ended.
+/// A CMD that prints the pid of its parent and of six processes that it starts: one in its group, one in a session of
+/// its own, one under nohup, one that ignores all signals it can, one that is stopped, and one whose parent has ended.
 const SCATTERS: &str = "echo $PPID
 quietly() { \"$@\" </dev/null >/dev/null 2>&1 & echo $!; }
 quietly sleep 1000
