@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn random_url_files_are_parsed_safely() {
+    fn url_files_are_read_from_random_bytes() {
         let samples =
             ["# ours\n\nredis://me:hunter2@h\n# end", "\r\n\tetcd://a,b\u{85}", "\u{feff}file:", "#\0\n"];
         leasehold_testkit::fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), |bytes| {

@@ -44,7 +44,7 @@ mod tests {
     use leasehold_testkit::fuzz;
 
     #[test]
-    fn random_urls_are_parsed_safely() {
+    fn urls_are_read_from_random_bytes() {
         let samples = [
             "redis://me:hunter2@host:6379/3?prefix=a%3A&connect_timeout=1s",
             "redis+unix:///run/redis.sock?db=3",
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn random_durations_are_parsed_safely() {
+    fn durations_are_read_from_random_bytes() {
         let samples = ["1500ms", "30s", "24h", "1d", "18446744073709551615d"];
         fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), super::duration);
     }
