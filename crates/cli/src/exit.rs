@@ -36,7 +36,7 @@ pub(crate) fn by_signal(signal: Signal) -> u8 {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// One line: what happened, to which name and engine, what to do. `None`: nothing is printed.
+    /// One line: the event, the name and engine, the action to take. `None`: nothing is printed.
     pub(crate) message: Option<String>,
 }
 

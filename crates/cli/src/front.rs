@@ -255,13 +255,13 @@ impl Front {
             // If waiting for events fails, the loop only checks more often.
             let _ = self.waiter.wait(Some(LOOK_FOR_TREE));
         }
-        // Fails, and leaves the group, when a process in it goes on.
+        // Fails, and leaves the group, while a process in it runs.
         let _ = leaf.map(|leaf| leaf.remove());
         is_all
     }
 }
 
-/// Parses what the guardian has written: the claim that holds the lock, and the path of CMD's control group.
+/// Parses the messages of the guardian: the claim that holds the lock, and the path of CMD's control group.
 fn parse_messages(messages: &[u8]) -> (Option<String>, &[u8]) {
     let Some(rest) = messages.strip_prefix(&[HOLDS]) else { return (None, messages) };
     // A line that was cut off is ignored.

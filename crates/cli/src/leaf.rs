@@ -121,7 +121,7 @@ impl Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // A leaf in which a process goes on stays.
+        // A leaf with a running process stays.
         if !self.is_removed.get() {
             let _ = self.group.remove();
         }

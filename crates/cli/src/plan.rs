@@ -1,4 +1,4 @@
-//! The resolved command line: all that is to be done, with every default filled in.
+//! The resolved command line: all settings, with their defaults.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 

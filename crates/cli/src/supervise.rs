@@ -58,8 +58,8 @@ pub(crate) struct Supervisor<'a> {
     term_sent: bool,
     /// The engine and the name, for messages.
     lock: String,
-    /// The front was killed: no process waits for CMD's result any more.
-    is_alone: bool,
+    /// The front was killed, so no process waits for CMD's result.
+    front_is_gone: bool,
     /// Whether the message about processes that cannot be ended was printed.
     survivors_reported: bool,
     /// The deferred keeper, and when it starts. It watches over the hold if CMD runs for long.
@@ -79,7 +79,7 @@ impl<'a> Supervisor<'a> {
             confirmation: None,
             term_sent: false,
             lock,
-            is_alone: false,
+            front_is_gone: false,
             survivors_reported: false,
             deferred_keeper: None,
         }
@@ -114,8 +114,8 @@ impl<'a> Supervisor<'a> {
             if let Some(signal) = self.waiter.wait(next)? {
                 self.signal(signal);
             }
-            if self.is_alone {
-                return self.abandoned();
+            if self.front_is_gone {
+                return self.end_without_front();
             }
         }
     }
@@ -137,7 +137,7 @@ impl<'a> Supervisor<'a> {
 
     /// The front was killed. The hold is kept and renewed until CMD's tree has ended. Then the release lets the next
     /// claim be granted.
-    fn abandoned(&mut self) -> Result<End, Errno> {
+    fn end_without_front(&mut self) -> Result<End, Errno> {
         loop {
             self.end_by(Signal::SIGKILL);
             let _ = self.child.change();
@@ -198,7 +198,8 @@ impl<'a> Supervisor<'a> {
             return;
         }
         let (lock, named) = (&self.lock, tree::named(&survivors));
-        let what = if self.is_alone { "leasehold was killed, and the lock stays held:" } else { "lost, but" };
+        let what =
+            if self.front_is_gone { "leasehold was killed, and the lock stays held:" } else { "lost, but" };
         print_message(&format!(
             "{lock}: {what} this user may not end processes of another user that run under it: {named}: \
              end them as root"
@@ -209,7 +210,7 @@ impl<'a> Supervisor<'a> {
         match signal {
             Signal::SIGCHLD => {}
             Signal::SIGCONT => self.resume(),
-            Signal::SIGKILL => self.is_alone = true,
+            Signal::SIGKILL => self.front_is_gone = true,
             Signal::SIGTERM => {
                 let _ = self.child.send(signal);
                 if self.confirmation.is_none() && self.enforcer.stopped_by().is_none() {

@@ -165,13 +165,13 @@ pub(crate) fn line(message: &str) -> Vec<u8> {
     format!("leasehold: {}\n", safe(message)).into_bytes()
 }
 
-/// Whether a terminal acts on the character: control characters, and those that change the direction of text.
+/// Whether a terminal interprets the character: control characters, and those that change the direction of text.
 pub(crate) fn is_acted_on(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text from others with every character that a terminal acts on replaced.
+/// Foreign text, with an escape for every character that a terminal interprets.
 pub(crate) fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {

@@ -17,7 +17,7 @@ use nix::{
     unistd::{Pid, Uid, User, getpid},
 };
 
-/// A process that goes on although it was to end.
+/// A process that runs on because this user may not signal it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Survivor {
     pid: i32,

@@ -58,8 +58,8 @@ impl Locks {
     /// - `mysql://[user[:password]@]host[:port]/database`
     /// - `sqlite:///path/to/file.db` or `sqlite:file.db`
     ///
-    /// Each may have options in its query; those of databases mean the same as to the databases' own clients. The
-    /// first request connects to a server, not this function.
+    /// Each may have options in its query; those of databases have the same meaning as in the databases' own clients.
+    /// This function does not connect to a server; the first request does.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in; the

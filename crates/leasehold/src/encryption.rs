@@ -153,7 +153,7 @@ mod tests {
     fn settings(names: &Names, query: &str) -> String {
         let mut url = Url::parse(&format!("db://h/d?{query}")).unwrap();
         let encryption = encryption(&mut url, &Connect::default(), names).unwrap();
-        url.no_more().unwrap();
+        url.check_all_taken().unwrap();
         let text = match encryption {
             None => return "nothing".to_owned(),
             Some(Encryption::Off) => return "off".to_owned(),

@@ -110,7 +110,7 @@ pub(crate) fn password(url: &mut Url, connect: &Connect) -> Result<Option<leaseh
 #[cfg(feature = "memory")]
 fn open_memory(url: &Url) -> Result<Opened, Error> {
     use leasehold_core::memory::{MemoryEngine, MemoryStore};
-    url.no_more()?;
+    url.check_all_taken()?;
     let name = crate::url::decode(&url.rest)?;
     let store = MemoryStore::named(&name, &leasehold_core::Env::system());
     Ok(Opened { engine: Arc::new(MemoryEngine::new(store)), handle: EngineHandle::Nothing })
@@ -118,7 +118,7 @@ fn open_memory(url: &Url) -> Result<Opened, Error> {
 
 #[cfg(all(feature = "file", target_os = "linux"))]
 fn open_file(url: &Url) -> Result<Opened, Error> {
-    url.no_more()?;
+    url.check_all_taken()?;
     let rest = crate::url::decode(&url.rest)?;
     // By RFC 8089 the directory may follow the scheme directly, or the name of this host.
     let path = rest.strip_prefix("//localhost").filter(|path| path.starts_with('/'));
@@ -159,7 +159,7 @@ fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if url.scheme == "etcds" {
         config = encrypted!(url, connect, config, tls => config.tls(tls));
     }
-    url.no_more()?;
+    url.check_all_taken()?;
     let etcd = Arc::new(EtcdEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&etcd) as _, handle: EngineHandle::Etcd(etcd) })
 }
@@ -193,7 +193,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if url.scheme == "zookeepers" {
         config = encrypted!(url, connect, config, tls => config.tls(tls));
     }
-    url.no_more()?;
+    url.check_all_taken()?;
     let zookeeper = Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&zookeeper) as _, handle: EngineHandle::Zookeeper(zookeeper) })
 }

@@ -68,7 +68,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         config = sentinels(url, config)?;
     }
     config = with_encryption(url, connect, config, sentinel)?;
-    url.no_more()?;
+    url.check_all_taken()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&redis) as _, handle: EngineHandle::Redis(redis) })
 }
@@ -88,7 +88,7 @@ fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
     }
 }
 
-/// Encrypts connections as the scheme says; those to Sentinels as well, unless an option says otherwise.
+/// Encrypts connections according to the scheme; those to Sentinels as well, unless `sentinel_tls` is set.
 fn with_encryption(
     url: &mut Url,
     connect: &Connect,

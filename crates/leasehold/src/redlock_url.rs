@@ -36,7 +36,7 @@ pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, E
     if config.wants_tls() {
         config = encrypted!(url, connect, config, tls => config.tls(&tls));
     }
-    url.no_more()?;
+    url.check_all_taken()?;
     let engine = Arc::new(RedlockEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine, handle: EngineHandle::Nothing })
 }

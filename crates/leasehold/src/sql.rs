@@ -37,7 +37,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
             ));
         }
         let (server, own) = postgres(&mut listen, connect)?;
-        listen.no_more()?;
+        listen.check_all_taken()?;
         config = config.listen(server.encryption(own.unwrap_or(encryption)));
     }
     if let Some(password) = crate::open::password(url, connect)? {
@@ -53,7 +53,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
         config = config.table_owner(&role);
     }
     leases(url)?;
-    url.no_more()?;
+    url.check_all_taken()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
 
@@ -66,7 +66,7 @@ fn postgres(
     use leasehold_sql::postgres::{Config, PARAMETERS};
     let given: Vec<_> = PARAMETERS.iter().filter_map(|&name| Some((name, url.take(name)?))).collect();
     if !given.is_empty() {
-        url.sure()?;
+        url.check_unambiguous()?;
     }
     Ok((Config::with_parameters(&url.rest, &given)?, encryption(url, connect, &LIBPQ)?))
 }
@@ -86,7 +86,7 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     charset(url)?;
     let wanted = encryption(url, connect, &MYSQL)?;
     config = config.encryption(wanted.map_or_else(|| preferred(connect), Ok)?);
-    url.no_more()?;
+    url.check_all_taken()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
     use leasehold_sql::sqlite::{SCHEMA, engine};
     leases(url)?;
     let mode = url.take("mode");
-    url.no_more()?;
+    url.check_all_taken()?;
     let path = crate::url::decode(&url.rest)?;
     let path = path.strip_prefix("//").unwrap_or(&path);
     if path.is_empty() || path == ":memory:" || mode.as_deref() == Some("memory") {

@@ -70,7 +70,7 @@ impl Url {
 
     /// An error if the apparent options may be the end of a password.
     #[cfg(feature = "postgres")]
-    pub(crate) fn sure(&self) -> Result<(), Error> {
+    pub(crate) fn check_unambiguous(&self) -> Result<(), Error> {
         if self.doubtful { Err(doubt()) } else { Ok(()) }
     }
 
@@ -108,7 +108,7 @@ impl Url {
         )),
         expect(dead_code, reason = "no engine takes options")
     )]
-    pub(crate) fn no_more(&self) -> Result<(), Error> {
+    pub(crate) fn check_all_taken(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.first() else { return Ok(()) };
         if self.doubtful {
             return Err(doubt());

@@ -30,7 +30,7 @@ pub enum TlsError {
 }
 
 /// Sorts an error of a handshake.
-pub(crate) fn sort(error: io::Error) -> TlsError {
+pub(crate) fn classify(error: io::Error) -> TlsError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {IS_PLAIN}")),
         Some(_) => TlsError::Wrong(in_words(&error.to_string())),

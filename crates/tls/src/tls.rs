@@ -19,8 +19,8 @@ use tokio_rustls::{
 };
 
 use crate::{
-    error::{TlsError, sort},
-    verify::{Partly, Verify},
+    error::{TlsError, classify},
+    verify::{PartialVerifier, Verify},
 };
 
 /// The TLS configuration of a connection. Files are read at each connection, so that they can be replaced.
@@ -103,7 +103,7 @@ impl Tls {
         let config = self.config(protocols).map_err(TlsError::Wrong)?;
         let name =
             ServerName::try_from(host.to_owned()).map_err(|error| TlsError::Wrong(error.to_string()))?;
-        TlsConnector::from(config).connect(name, stream).await.map_err(sort)
+        TlsConnector::from(config).connect(name, stream).await.map_err(classify)
     }
 
     fn config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, String> {
@@ -126,7 +126,9 @@ impl Tls {
             builder.with_root_certificates(self.trusted()?)
         } else {
             let trusted = (self.verify == Verify::Authority).then(|| self.trusted()).transpose()?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Partly::of(trusted, provider)?))
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(PartialVerifier::of(trusted, provider)?))
         };
         let Some((certificate, key)) = &self.identity else {
             return Ok(builder.with_no_client_auth());

@@ -37,10 +37,10 @@ fn without_a_quorum_no_lock_is_granted_and_nothing_is_left() {
         watch.assert_within(Duration::from_secs(12), "the command gave up");
     }
     let alone = format!("etcd://127.0.0.1:{}", cluster.ports()[left]);
-    for look in [&["show", "held"][..], &["list"], &["show", "--json", "held"]] {
-        let looked = finish(leasehold(&[&["--url", &alone], look].concat()));
-        assert_eq!((code(&looked), stdout(&looked).as_str()), (69, ""), "{looked:?}");
-        assert!(one_line(&looked).contains("the member has no leader: is a quorum up?"), "{looked:?}");
+    for args in [&["show", "held"][..], &["list"], &["show", "--json", "held"]] {
+        let output = finish(leasehold(&[&["--url", &alone], args].concat()));
+        assert_eq!((code(&output), stdout(&output).as_str()), (69, ""), "{output:?}");
+        assert!(one_line(&output).contains("the member has no leader: is a quorum up?"), "{output:?}");
     }
     others.iter().for_each(|node| cluster.restart(*node));
     let _ = cluster.leader();

@@ -33,7 +33,7 @@ fn scattered(running: &mut Running) -> Vec<i32> {
 }
 
 /// A script that exits with 3 if one of them runs.
-fn look(pids: &[i32]) -> String {
+fn check_script(pids: &[i32]) -> String {
     let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
     format!(
         "for pid in {}; do if grep -qs '^State:.[^ZX]' /proc/$pid/status; then exit 3; fi; done",
@@ -78,7 +78,10 @@ fn when_both_are_killed_the_next_run_ends_their_tree() {
     kill_both(holder);
     assert!(pids.iter().all(|pid| is_running(*pid)), "no process has ended them yet");
     // A run of any name ends them, because they run without a lock.
-    assert_eq!(code(&finish(group.leasehold(&dir, &["run", "y", "--", "sh", "-c", &look(&pids)]))), 0);
+    assert_eq!(
+        code(&finish(group.leasehold(&dir, &["run", "y", "--", "sh", "-c", &check_script(&pids)]))),
+        0
+    );
     assert!(group.below().is_empty());
 }
 
@@ -91,7 +94,8 @@ fn when_both_are_killed_a_file_waiter_or_try_ends_their_tree() {
         let pids = scattered(&mut holder);
         kill_both(holder);
         let options: Vec<_> = ["run", wait].into_iter().chain(patience).collect();
-        let next = group.leasehold(&dir, &[&options[..], &["x", "--", "sh", "-c", &look(&pids)]].concat());
+        let next =
+            group.leasehold(&dir, &[&options[..], &["x", "--", "sh", "-c", &check_script(&pids)]].concat());
         let output = finish(next);
         assert_eq!(code(&output), 0, "{wait}: {output:?}");
         assert!(group.below().is_empty());
@@ -120,7 +124,7 @@ fn root_processes_end_whichever_process_is_killed() {
     let nobody = Nobody::new(&dir, &group);
     // With -o no inherited descriptor holds the lock.
     let start = || Running::start(nobody.leasehold(&["run", "-o", "x", "--", "sh", "-c", BECOME]));
-    let next = |root: i32| finish(nobody.leasehold(&["run", "x", "--", "sh", "-c", &look(&[root])]));
+    let next = |root: i32| finish(nobody.leasehold(&["run", "x", "--", "sh", "-c", &check_script(&[root])]));
 
     let mut front = start();
     let root = front.number();

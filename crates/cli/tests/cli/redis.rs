@@ -42,8 +42,8 @@ fn a_user_without_info_rights_sees_the_rest() {
     let shown = fixture.call(&["show", "job"]);
     assert_eq!(code(&shown), 0, "{shown:?}");
     assert!(stdout(&shown).contains("redis (guarantee not known)") && stdout(&shown).contains("first"));
-    for look in [["show", "--json", "job"], ["list", "--json", "job"]] {
-        let output = fixture.call(&look);
+    for args in [["show", "--json", "job"], ["list", "--json", "job"]] {
+        let output = fixture.call(&args);
         assert_eq!(code(&output), 0, "{output:?}");
         assert!(one_line(&output).contains("the guarantee is not known: redis engine"), "{output:?}");
         let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -89,15 +89,15 @@ fn foreign_data_is_shown_cut_and_escaped() {
         redis.call('SET', KEYS[1], text)
         redis.call('SET', 'lock:\226\128\174evil', 'x')";
     fixture.server.command(&["EVAL", write, "1", "lock:big"]);
-    for look in [&["list"][..], &["list", "--json"], &["show", "big"], &["show", "--json", "big"]] {
-        let output = fixture.call(look);
+    for args in [&["list"][..], &["list", "--json"], &["show", "big"], &["show", "--json", "big"]] {
+        let output = fixture.call(args);
         assert_eq!(code(&output), 0, "{output:?}");
         let message = stdout(&output);
         let acted_on = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
-        assert!(!message.contains(acted_on) && message.len() < 4096, "{look:?}: {message:?}");
-        assert!(message.contains("big") && (look[0] == "show" || message.contains("first")), "{message}");
+        assert!(!message.contains(acted_on) && message.len() < 4096, "{args:?}: {message:?}");
+        assert!(message.contains("big") && (args[0] == "show" || message.contains("first")), "{message}");
         // The table of `list` does not contain it.
-        if look.len() > 1 {
+        if args.len() > 1 {
             assert!(message.contains("]0;evil") && message.contains("xxx…"), "{message}");
         }
     }

@@ -154,9 +154,9 @@ fn a_missing_server_is_69_and_a_wrong_url_78() {
         assert!(message.contains(word) && !message.contains("hunter2"), "{url}: {message}");
     }
     let dir = Dir::new();
-    let notes = dir.file("notes", &"what somebody wrote\n".repeat(100), 0o600);
+    let notes = dir.file("notes", &"text of another program\n".repeat(100), 0o600);
     let output = finish(bare(&["--url", &format!("sqlite://{}", notes.display()), "list"]));
     assert_eq!(code(&output), 78, "{output:?}");
     assert!(one_line(&output).contains("not a database"), "{output:?}");
-    assert!(std::fs::read_to_string(notes).unwrap().starts_with("what somebody wrote"));
+    assert!(std::fs::read_to_string(notes).unwrap().starts_with("text of another program"));
 }

@@ -16,7 +16,7 @@ use crate::start::{LEASEHOLD, program};
 /// The time limit of every wait: far longer than needed, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory that is removed with the test.
+/// A directory that is removed at the end of the test.
 pub(crate) struct Dir(PathBuf);
 
 impl Dir {

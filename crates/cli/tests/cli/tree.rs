@@ -45,7 +45,7 @@ impl Scattered {
     }
 
     /// A script that exits with 3 if one of them exists, even as a zombie.
-    fn look(&self) -> String {
+    fn check_script(&self) -> String {
         let pids: Vec<_> = self.pids.iter().map(ToString::to_string).collect();
         format!("for pid in {}; do if kill -0 $pid 2>/dev/null; then exit 3; fi; done", pids.join(" "))
     }
@@ -81,8 +81,8 @@ fn waits(shown: &[u8]) -> bool {
 fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
     let mut holder = Running::start(leasehold(&["run", "--ttl", "1h", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
-    let look = scattered.look();
-    let next = Running::start(leasehold(&["run", "--wait", "30m", "x", "--", "sh", "-c", &look]));
+    let check_script = scattered.check_script();
+    let next = Running::start(leasehold(&["run", "--wait", "30m", "x", "--", "sh", "-c", &check_script]));
     until("a waiter", || waits(&finish(leasehold(&["show", "--json", "x"])).stdout));
     holder.signal(Signal::SIGKILL);
     // Long before the ttl of the first hold ends, and after the last of its processes has ended.
@@ -239,7 +239,7 @@ fn signals_aimed_at_leasehold_do_not_reach_the_guardian() {
     // As `timeout -s KILL` does.
     nix::sys::signal::killpg(group, Signal::SIGKILL).unwrap();
     drop(holder.wait());
-    assert_eq!(dir.code(&["run", "x", "--", "sh", "-c", &scattered.look()]), 0);
+    assert_eq!(dir.code(&["run", "x", "--", "sh", "-c", &scattered.check_script()]), 0);
 }
 
 /// As in a container: a process namespace of its own, no right to create a cgroup, no other process to reap children.
