@@ -90,7 +90,7 @@ fn wrong_urls_are_78() {
         ("postgres:h/d", "postgres://user@host:5432/database"),
         ("postgres://u:hunter2@h:port/d", "postgres://user@host:5432/database"),
         ("postgres://h/d?sslmode=on", "disable, prefer, require, verify-ca and verify-full are known"),
-        ("postgres://h/d?sslmode=require&tls=on", "more than once"),
+        ("postgres://h/d?sslmode=require&tls=on", "more than one option"),
         ("postgres://h/d?sslmode=disable&ca=/x", "leave one out"),
         ("postgres://h/d?sslrootcert=system&sslmode=require", "verify-full"),
         ("postgres://h/d?sslcert=/x", "belong together"),
