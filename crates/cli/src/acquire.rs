@@ -77,11 +77,11 @@ fn confirmed(
         let mut ended_by = None;
         let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
         let left = until.map_or(CONFIRM_WITHIN, |until| until.saturating_sub(now()));
-        let said = waiter.block_on(guard.confirm(), Some(left), stop).map_err(waiting_failed)?;
+        let answer = waiter.block_on(guard.confirm(), Some(left), stop).map_err(waiting_failed)?;
         if let Some(signal) = ended_by {
             return Err(interrupted(plan, locks, signal));
         }
-        let trouble = match said {
+        let trouble = match answer {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
             // The kinds of error for an outage. This run has waited for its grant, so it does not give it up because of
@@ -225,9 +225,12 @@ fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Fa
     let error = error.to_string();
     let held = match look.map_err(waiting_failed)? {
         Some(Ok(view)) => text::held_by(&view),
-        _ => Some(format!("{BY_ANOTHER}: `leasehold show {}` tells by whom", text::word(plan.name.as_str()))),
+        _ => Some(format!(
+            "{BY_ANOTHER}: `leasehold show {}` shows the holder",
+            text::word(plan.name.as_str())
+        )),
     };
-    let held = held.unwrap_or_else(|| format!("{BY_ANOTHER}: nobody holds it any more"));
+    let held = held.unwrap_or_else(|| "it was held by another and is free now".to_owned());
     // Names the holder instead of "another".
     let what = error.strip_suffix(BY_ANOTHER).unwrap_or(&error);
     Ok(Failure::new(plan.conflict, format!("{what}{held}")))

@@ -10,7 +10,8 @@ use crate::help;
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, subcommand_required = true, arg_required_else_help = false)]
 pub(crate) struct Args {
-    /// The engine that stores the locks: file:, file:///dir, redis://host, redis+sentinel://h1,h2/NAME, etcd://host, postgres://host/db, ...
+    /// The engine that stores the locks: file:, file:///dir, redis://host, redis+sentinel://h1,h2/NAME, etcd://host,
+    /// postgres://host/db, ...
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) url: Option<String>,
     /// Fail (78) when no URL is given, instead of using file:
@@ -29,24 +30,24 @@ pub(crate) enum Command {
     List(List),
     /// Show who holds a name and who waits for it
     Show(Show),
-    /// End a hold on purpose
+    /// End a hold of another process
     #[command(after_help = help::BREAK)]
     Break(Break),
-    /// Print the SQL that makes the tables of a postgres, mysql or sqlite URL
+    /// Print the SQL that creates the tables of a postgres, mysql or sqlite URL
     Schema,
-    /// Print the completions of a shell
+    /// Print completions for a shell
     Completions(Completions),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// How long to wait for the lock; for ever by default
+    /// How long to wait for the lock; without a limit by default
     #[arg(short, long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
-    /// The lease time
+    /// How long a lease lasts without a renewal
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
     pub(crate) ttl: Duration,
     /// Do not renew the lease: it ends after its ttl
@@ -55,16 +56,16 @@ pub(crate) struct Run {
     /// End CMD, and the hold, after this time at the latest
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
-    /// Share the lock with others that share it
+    /// Take the lock in shared mode: only exclusive holders are excluded
     #[arg(short, long, conflicts_with_all = ["permits", "limit"])]
     pub(crate) shared: bool,
     /// Take COUNT of the permits that --limit allows; 1 by default
     #[arg(long, value_name = "COUNT", requires = "limit")]
     pub(crate) permits: Option<u32>,
-    /// How many permits there are, the same for all users of NAME
+    /// The total number of permits, the same for all users of NAME
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u32>,
-    /// After CMD exits 0, keep NAME taken until then, from the grant
+    /// If CMD exits 0, NAME stays taken until this time after the grant
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost
@@ -73,16 +74,16 @@ pub(crate) struct Run {
     /// Exit with N instead of 75 when the lock is not acquired
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::TAKEN)]
     pub(crate) conflict_exit_code: u8,
-    /// When CMD of another run under the same hold starts this one
+    /// What to do when an outer run already holds NAME
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Nested::Fail)]
     pub(crate) nested: Nested,
     /// How this holder is shown to others; user@host:pid by default
     #[arg(long, value_name = "TEXT")]
     pub(crate) owner: Option<String>,
-    /// Say nothing when the lock is not acquired
+    /// Print no message when the lock is not acquired
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Say what happens; twice and three times: also what the library does
+    /// Print each step; -vv and -vvv also print the library's log
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
     pub(crate) verbose: u8,
     /// Leave LEASEHOLD_URL and LEASEHOLD_URL_FILE in the environment of CMD
@@ -102,18 +103,18 @@ pub(crate) struct Run {
 /// What `--nested` does about a name that an ancestor of this process holds already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Nested {
-    /// Say so (64) instead of waiting for oneself for ever
+    /// Fail (64), because the wait would never end
     Fail,
-    /// Run CMD under that hold
+    /// Run CMD under the hold of the outer run
     Ok,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
-    /// Only names that begin with this
+    /// List only names that begin with this
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -123,7 +124,7 @@ pub(crate) struct Show {
     /// The name to look at
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// A JSON object
+    /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -136,7 +137,7 @@ pub(crate) struct Break {
     /// The token of the hold, as `leasehold show` prints it
     #[arg(long, value_name = "T")]
     pub(crate) token: u64,
-    /// Do not wait for the holder's lease: then only a fence protects the resource
+    /// Do not wait until the holder's lease has ended: then only a fence protects the resource
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -37,13 +37,13 @@ impl Group {
     pub(crate) fn own() -> Result<Self, String> {
         let read =
             |file: &str| File::open(file).and_then(text_of).map_err(|error| format!("{file}: {error}"));
-        let path = place(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
-            .ok_or("there is no cgroup v2 of this process in sight")?;
+        let path = group_directory(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
+            .ok_or("there is no mount that shows the cgroup v2 of this process")?;
         let failed = |error| format!("{}: {error}", path.display());
         let group = Self::open(&path).map_err(failed)?;
         // In a container that shows part of its host, another mount may hide the group's own directory.
         if !group.processes().map_err(failed)?.contains(&getpid().as_raw()) {
-            return Err(format!("{} is another one than that of this process", path.display()));
+            return Err(format!("{} is not the cgroup of this process", path.display()));
         }
         Ok(group)
     }
@@ -183,20 +183,21 @@ fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
 }
 
 /// The directory of a process's group, from the process's `mountinfo` and `cgroup` files. A line of `mountinfo` names
-/// the part of the hierarchy that the mount shows (`ID PARENT DEVICE ROOT PLACE OPTIONS ... - TYPE SOURCE OPTIONS`).
+/// the part of the hierarchy that the mount shows (ROOT), and its directory:
+/// `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS`.
 /// The group of version 2 is the line without a controller (`0::PATH`).
-fn place(mounts: &str, groups: &str) -> Option<PathBuf> {
+fn group_directory(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|mount| {
         let (mount, system) = mount.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
-        let (root, place) = (fields.next()?, fields.next()?);
+        let (root, mount_point) = (fields.next()?, fields.next()?);
         let below = group.strip_prefix(root).ok().filter(|_| system.starts_with("cgroup2 "))?;
         // A group outside of this process's namespace begins with `/..` and is not in the mount.
         below
             .components()
             .all(|part| matches!(part, Component::Normal(_)))
-            .then(|| Path::new(place).join(below))
+            .then(|| Path::new(mount_point).join(below))
     })
 }
 
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_a_group_is_below_the_mount_that_shows_it() {
+    fn the_group_directory_is_found_in_mountinfo() {
         const HYBRID: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
             32 31 0:29 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu\n\
             41 31 0:41 / /sys/fs/cgroup/unified rw shared:1 - cgroup2 cgroup2 rw\n";
@@ -226,7 +227,7 @@ mod tests {
             ("", "", None),
             ("nonsense", "0::/", None),
         ] {
-            assert_eq!(place(mounts, groups).as_deref(), found.map(Path::new), "{mounts} {groups}");
+            assert_eq!(group_directory(mounts, groups).as_deref(), found.map(Path::new), "{mounts} {groups}");
         }
     }
 
@@ -262,9 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_killed_whole_also_by_an_old_kernel() {
+    fn kill_ends_all_processes_of_a_group() {
         let inner = Inner::new("kill");
-        assert!(inner.group.remove().is_err(), "what is in it keeps it");
+        assert!(inner.group.remove().is_err(), "a group with processes is not removed");
         inner.group.kill().unwrap();
         inner.assert_killed();
         let inner = Inner::new("each");

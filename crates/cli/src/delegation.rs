@@ -23,7 +23,7 @@ pub(crate) fn check(group: &Path) -> Result<(), String> {
     }
     match limit(group) {
         Some(limit) => {
-            Err(format!("{shown}/{limit} is set, and many programs look for it in their own group"))
+            Err(format!("{shown}/{limit} is set, and many programs read it only in their own group"))
         }
         None => Ok(()),
     }
@@ -45,8 +45,8 @@ fn is_delegated(group: &Path) -> bool {
 /// The first limit that is set on a group.
 fn limit(group: &Path) -> Option<&'static str> {
     LIMITS.into_iter().find(|limit| {
-        let said = fs::read_to_string(group.join(limit));
-        said.is_ok_and(|said| said.split_ascii_whitespace().next() != Some(UNLIMITED))
+        let content = fs::read_to_string(group.join(limit));
+        content.is_ok_and(|content| content.split_ascii_whitespace().next() != Some(UNLIMITED))
     })
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use crate::cgroup::Group;
 
     #[test]
-    fn the_nearest_unit_decides() {
+    fn the_nearest_systemd_unit_decides_delegation() {
         let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
         let dir = own.path().join(format!("lh-unit-{}-delegation", std::process::id()));
         let user = dir.join("user.slice/user@7.service");
@@ -70,24 +70,27 @@ mod tests {
         assert!(!is_delegated(&dir) && !is_delegated(&user));
         mark(&user);
         assert!(is_delegated(&user) && is_delegated(&user.join("x")));
-        assert!(!is_delegated(&job) && !is_delegated(&inner), "it is for the systemd of that user");
+        assert!(
+            !is_delegated(&job) && !is_delegated(&inner),
+            "the delegation is to the systemd of that user"
+        );
         mark(&job);
         assert!(is_delegated(&job) && is_delegated(&inner));
         made.remove().unwrap();
     }
 
     #[test]
-    fn a_limit_is_read() {
+    fn a_set_limit_is_found() {
         let dir = std::env::temp_dir().join(format!("lh-unit-{}-limits", std::process::id()));
         fs::create_dir(&dir).unwrap();
         assert_eq!(limit(&dir), None, "no controller");
-        for (file, said, found) in [
+        for (file, content, found) in [
             ("memory.max", "max\n", None),
             ("cpu.max", "max 100000\n", None),
             ("cpu.max", "50000 100000\n", Some("cpu.max")),
             ("memory.max", "1073741824\n", Some("memory.max")),
         ] {
-            fs::write(dir.join(file), said).unwrap();
+            fs::write(dir.join(file), content).unwrap();
             assert_eq!(limit(&dir), found);
         }
         fs::remove_dir_all(dir).unwrap();

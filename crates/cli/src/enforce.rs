@@ -20,14 +20,14 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Enforcer {
     grace: Duration,
-    /// When CMD gets TERM and when it gets KILL, as last known while the hold stood. `None`: no time ends the hold.
+    /// When CMD gets TERM and KILL, as last computed while the hold was valid. `None`: no time ends the hold.
     limits: Option<Limits>,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    tell_at: Duration,
+    term_at: Duration,
     kill_at: Duration,
 }
 
@@ -56,9 +56,9 @@ impl Enforcer {
                     return None;
                 };
                 let limits =
-                    Limits { tell_at: now.saturating_add(stop.tell), kill_at: now.saturating_add(stop.kill) };
+                    Limits { term_at: now.saturating_add(stop.tell), kill_at: now.saturating_add(stop.kill) };
                 self.limits = Some(limits);
-                (limits.tell_at <= now).then(|| self.stop(now, limits.kill_at, stop.loss))
+                (limits.term_at <= now).then(|| self.stop(now, limits.kill_at, stop.loss))
             }
             Stage::Terminated { kill_at, loss } if now >= kill_at => {
                 self.stage = Stage::Killed { loss };
@@ -72,7 +72,7 @@ impl Enforcer {
     pub(crate) fn sleep(&self, now: Duration) -> Option<Duration> {
         let until = |at: Duration| at.saturating_sub(now).min(LOOK_AGAIN);
         match self.stage {
-            Stage::Held => self.limits.map(|limits| until(limits.tell_at)),
+            Stage::Held => self.limits.map(|limits| until(limits.term_at)),
             Stage::Terminated { kill_at, .. } => Some(until(kill_at)),
             Stage::Killed { .. } => None,
         }
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_renewal_cmd_is_told_before_the_deadline_and_killed_at_it() {
+    fn cmd_gets_term_before_the_deadline_and_kill_at_it() {
         let mut enforcer = Enforcer::new(secs(5));
         assert_eq!(enforcer.step(secs(100), left(30), None), None);
-        assert_eq!(enforcer.sleep(secs(100)), Some(secs(1)), "it looks again every second");
+        assert_eq!(enforcer.sleep(secs(100)), Some(secs(1)), "it checks again every second");
         assert_eq!(enforcer.step(secs(124), left(6), None), None);
         assert_eq!(enforcer.stopped_by(), None);
         assert_eq!(enforcer.step(secs(125), left(5), None), Some(Order::Terminate));
-        assert_eq!(enforcer.step(secs(126), left(4), None), None, "told once");
+        assert_eq!(enforcer.step(secs(126), left(4), None), None, "TERM is sent once");
         assert_eq!(enforcer.stopped_by(), Some(Loss::Lapsed));
         assert_eq!(enforcer.step(secs(129), left(30), None), None);
         assert_eq!(
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reported_loss_gives_the_smaller_of_grace_and_what_was_left() {
+    fn a_loss_leaves_the_grace_up_to_the_deadline() {
         for (time, kill) in [(20, 105), (7, 105)] {
             let mut enforcer = Enforcer::new(secs(5));
             enforcer.step(secs(100), left(time), None);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lapsed_lease_kills_at_once() {
+    fn a_lapsed_lease_kills_cmd_at_once() {
         let mut enforcer = Enforcer::new(secs(5));
         enforcer.step(secs(100), left(30), None);
         // The machine was suspended past the deadline.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_cannot_lapse_has_a_whole_grace_after_a_loss() {
+    fn a_hold_without_a_deadline_gets_the_full_grace() {
         let mut enforcer = Enforcer::new(secs(5));
         assert_eq!(enforcer.step(secs(100), None, None), None);
         assert_eq!(enforcer.sleep(secs(100)), None);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn cmd_is_told_of_the_end_of_max_hold_before_it_comes() {
+    fn cmd_gets_term_before_max_hold_ends() {
         let mut enforcer = Enforcer::new(secs(5));
         let stop = |left| Some(Stop::new(left, secs(9), secs(5), Loss::MaxHold));
         assert_eq!(enforcer.step(secs(100), stop(secs(9)), None), None);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn no_grace_is_a_kill_at_once_and_a_huge_one_does_not_overflow() {
+    fn a_zero_grace_kills_at_once_and_a_huge_one_does_not_overflow() {
         assert_eq!(Enforcer::new(secs(0)).step(secs(1), None, Some(Loss::Replaced)), Some(Order::Kill));
         let mut enforcer = Enforcer::new(secs(u64::MAX));
         assert_eq!(enforcer.step(secs(1), None, Some(Loss::Replaced)), Some(Order::Terminate));

@@ -63,9 +63,10 @@ fn entry(url: &str) -> Option<&'static Engine> {
 
 fn not_built_in(feature: &str) -> String {
     format!(
-        "this build has no {feature} engine; in a clone of leasehold, `cargo build --release -p leasehold-cli` builds all \
-         engines, and `cargo build --release -p leasehold-cli --no-default-features --features file,{feature},tls` adds \
-         {feature} alone"
+        "this build has no {feature} engine; in a clone of leasehold, \
+         `cargo build --release -p leasehold-cli` builds all engines, and \
+         `cargo build --release -p leasehold-cli --no-default-features --features file,{feature},tls` \
+         adds {feature} alone"
     )
 }
 
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_in_this_build_or_its_command_is_told() {
+    fn a_missing_engine_names_the_command_that_builds_it() {
         for Engine { schemes, feature, is_built_in: is_there, .. } in &ENGINES {
             for scheme in *schemes {
                 let answer = built_in(&format!("{scheme}://user:secret@host"));
@@ -85,11 +86,11 @@ mod tests {
             assert!(message.contains("`cargo build --release -p leasehold-cli`"), "{message}");
             assert!(message.contains(&format!("--features file,{feature},tls`")), "{message}");
         }
-        assert!(built_in("nonsense://x").is_ok(), "where URLs are read, this is refused");
+        assert!(built_in("nonsense://x").is_ok(), "the parser of URLs refuses this");
     }
 
     #[test]
-    fn an_engine_is_called_as_its_locks_call_it() {
+    fn engine_names_match_those_of_the_locks() {
         for url in [
             "file:",
             "rediss://h",

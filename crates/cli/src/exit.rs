@@ -36,7 +36,7 @@ pub(crate) fn by_signal(signal: Signal) -> u8 {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// One line: what happened, to which name and engine, what to do. `None`: nothing is printed.
+    /// One line: the event, the name and engine, the action to take. `None`: nothing is printed.
     pub(crate) message: Option<String>,
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_error_has_the_code_of_the_table() {
+    fn every_error_kind_has_its_exit_code() {
         for (kind, code) in [
             (ErrorKind::Taken, 75),
             (ErrorKind::TimedOut, 75),

@@ -34,23 +34,23 @@ use crate::{
     plan::Run,
     signals::Signals,
     spawn::fork,
-    text::say,
+    text::print_message,
     tree,
     waiter::Waiter,
 };
 
 /// How often the front checks whether the tree has ended. The end of a child wakes it earlier.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// First byte of the guardian's message when the front is to become CMD. The claim of the hold follows.
+/// First byte of the guardian's message when the front is to become CMD. The id of the holding claim follows.
 const BECOME: u8 = b'b';
 /// First byte of the guardian's message when it holds the lock. The claim follows, up to a line feed. Everything else
 /// that the guardian writes is the path of CMD's control group, which begins with a slash.
 const HOLDS: u8 = b'h';
 /// The most bytes that are read from the guardian: no path is longer.
-const SAID: u64 = 4096;
+const MAX_MESSAGES: u64 = 4096;
 
 /// Which of the two processes this one is.
-pub(crate) enum Half {
+pub(crate) enum Role {
     Front(Front),
     Guardian(Partner, Waiter),
 }
@@ -59,19 +59,19 @@ pub(crate) enum Half {
 pub(crate) struct Front {
     guardian: Pid,
     waiter: Waiter,
-    line: UnixStream,
+    socket: UnixStream,
 }
 
 /// The guardian's end of the socket to the front. The other end is closed when the front is gone.
 pub(crate) struct Partner {
-    line: UnixStream,
+    socket: UnixStream,
     pid: Pid,
     /// The process group of the front, which a shell puts into the foreground.
     group: Pid,
 }
 
 /// The result of the front's wait.
-pub(crate) enum Came {
+pub(crate) enum Outcome {
     Code(u8),
     /// The front is to become CMD, under the hold of this claim.
     Become(String),
@@ -81,15 +81,15 @@ pub(crate) enum Came {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn split(signals: Signals) -> io::Result<Half> {
+pub(crate) fn split(signals: Signals) -> io::Result<Role> {
     let (near, far) = UnixStream::pair()?;
     near.set_nonblocking(true)?;
-    let partner = Partner { pid: getpid(), group: getpgrp(), line: far };
-    let theirs = Waiter::new(signals.again()?, Some(partner.line.as_fd().try_clone_to_owned()?))?;
+    let partner = Partner { pid: getpid(), group: getpgrp(), socket: far };
+    let theirs = Waiter::new(signals.again()?, Some(partner.socket.as_fd().try_clone_to_owned()?))?;
     let ours = Waiter::new(signals, None)?;
     tree::adopt()?;
     if let Some(guardian) = fork()? {
-        return Ok(Half::Front(Front { guardian, waiter: ours, line: near }));
+        return Ok(Role::Front(Front { guardian, waiter: ours, socket: near }));
     }
     // An open copy of the near end would hide the end of the front.
     drop((near, ours));
@@ -100,7 +100,7 @@ pub(crate) fn split(signals: Signals) -> io::Result<Half> {
     tree::adopt()?;
     // A stopped guardian does not notice that the socket is closed, so the death of the front continues it.
     set_pdeathsig(Signal::SIGCONT)?;
-    Ok(Half::Guardian(partner, theirs))
+    Ok(Role::Guardian(partner, theirs))
 }
 
 impl Partner {
@@ -117,32 +117,32 @@ impl Partner {
         self.group
     }
 
-    /// Tells the front to become CMD once this process has ended.
+    /// Requests that the front becomes CMD once this process has ended.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn hand_over(&self, claim: &str) -> io::Result<()> {
-        (&self.line).write_all(&[&[BECOME], claim.as_bytes()].concat())
+    pub(crate) fn send_become(&self, claim: &str) -> io::Result<()> {
+        (&self.socket).write_all(&[&[BECOME], claim.as_bytes()].concat())
     }
 
-    /// Tells the front which claim holds the lock, so that the front can end the hold if this process is killed.
+    /// Sends the claim that holds the lock to the front, so that the front can end the hold if this process is killed.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn holds(&self, claim: &str) -> io::Result<()> {
-        self.say(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
+    pub(crate) fn send_hold(&self, claim: &str) -> io::Result<()> {
+        self.send(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
     }
 
-    /// Tells the front which control group to end if this process is killed.
+    /// Sends the path of the control group to the front, which ends the group if this process is killed.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn tell(&self, leaf: &Path) -> io::Result<()> {
-        self.say(leaf.as_os_str().as_bytes())
+    pub(crate) fn send_leaf(&self, leaf: &Path) -> io::Result<()> {
+        self.send(leaf.as_os_str().as_bytes())
     }
 
-    fn say(&self, words: &[u8]) -> io::Result<()> {
-        match (&self.line).write_all(words) {
+    fn send(&self, words: &[u8]) -> io::Result<()> {
+        match (&self.socket).write_all(words) {
             // The front was killed: the caller notices that next.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             done => done,
@@ -152,15 +152,17 @@ impl Partner {
 
 impl Front {
     /// Waits until the guardian has ended.
-    pub(crate) fn see_through(&self, plan: &Run) -> Result<Came, Failure> {
+    pub(crate) fn wait_for_end(&self, plan: &Run) -> Result<Outcome, Failure> {
         let failed = |errno: Errno| Failure::new(exit::BUG, format!("cannot wait for events: {errno}"));
         loop {
             match tree::reap().map_err(failed)? {
                 Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
                     // The system reports the low eight bits of the code.
-                    return Ok(match self.said().split_first() {
-                        Some((&BECOME, claim)) => Came::Become(String::from_utf8_lossy(claim).into_owned()),
-                        _ => Came::Code(code as u8),
+                    return Ok(match self.messages().split_first() {
+                        Some((&BECOME, claim)) => {
+                            Outcome::Become(String::from_utf8_lossy(claim).into_owned())
+                        }
+                        _ => Outcome::Code(code as u8),
                     });
                 }
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.guardian => {
@@ -174,21 +176,21 @@ impl Front {
             }
             match self.waiter.wait(None).map_err(failed)? {
                 None | Some(Signal::SIGCHLD) => {}
-                Some(signal) => self.pass_on(signal),
+                Some(signal) => self.forward(signal),
             }
         }
     }
 
     /// All bytes that the guardian has written. Called when the guardian is gone.
-    fn said(&self) -> Vec<u8> {
-        let mut said = Vec::new();
+    fn messages(&self) -> Vec<u8> {
+        let mut messages = Vec::new();
         // Bytes that were read before an error stay in the buffer.
-        let _ = (&self.line).take(SAID).read_to_end(&mut said);
-        said
+        let _ = (&self.socket).take(MAX_MESSAGES).read_to_end(&mut messages);
+        messages
     }
 
     /// Passes a signal on to the guardian. A guardian that has ended needs none, so errors are ignored.
-    fn pass_on(&self, signal: Signal) {
+    fn forward(&self, signal: Signal) {
         let _ = kill(self.guardian, signal);
     }
 
@@ -202,19 +204,20 @@ impl Front {
             _ => {}
         }
         // This process was continued, or never stopped because no process could have continued it.
-        self.pass_on(Signal::SIGCONT);
+        self.forward(Signal::SIGCONT);
         Ok(())
     }
 
-    /// The guardian was killed, and nobody renews the lock any more: ends CMD's tree and the hold.
+    /// Ends CMD's tree and the hold after the guardian was killed, because the hold is not renewed any more.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
-        let said = self.said();
-        let (claim, leaf) = held(&said);
+        let messages = self.messages();
+        let (claim, leaf) = parse_messages(&messages);
         let (lock, by) = (plan.lock(), by.as_str());
         let is_gone = self.end_tree(&lock, leaf);
         let Some(claim) = claim else {
             let message = format!(
-                "{lock}: {by} ended the process that waited for it: its place in line, or what it was just granted, ends with its lease"
+                "{lock}: {by} ended the process that waited for it: \
+                     its queue entry, or a hold that it was just granted, ends with its lease"
             );
             return Failure::new(exit::BUG, message);
         };
@@ -241,8 +244,9 @@ impl Front {
                 let survivors = tree::survivors();
                 if !survivors.is_empty() {
                     let named = tree::named(&survivors);
-                    say(&format!(
-                        "{lock}: this user may not end what ran under it as another user: process {named}: end it as root"
+                    print_message(&format!(
+                        "{lock}: this user may not end processes of another user that ran under it: {named}: \
+                         end them as root"
                     ));
                     is_all = false;
                     break;
@@ -251,15 +255,15 @@ impl Front {
             // If waiting for events fails, the loop only checks more often.
             let _ = self.waiter.wait(Some(LOOK_FOR_TREE));
         }
-        // Fails, and leaves the group, when a process in it goes on.
+        // Fails, and leaves the group, while a process in it runs.
         let _ = leaf.map(|leaf| leaf.remove());
         is_all
     }
 }
 
-/// Parses what the guardian has written: the claim that holds the lock, and the path of CMD's control group.
-fn held(said: &[u8]) -> (Option<String>, &[u8]) {
-    let Some(rest) = said.strip_prefix(&[HOLDS]) else { return (None, said) };
+/// Parses the messages of the guardian: the claim that holds the lock, and the path of CMD's control group.
+fn parse_messages(messages: &[u8]) -> (Option<String>, &[u8]) {
+    let Some(rest) = messages.strip_prefix(&[HOLDS]) else { return (None, messages) };
     // A line that was cut off is ignored.
     let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return (None, &[]) };
     (Some(String::from_utf8_lossy(&rest[..end]).into_owned()), &rest[end + 1..])
@@ -270,11 +274,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_guardian_has_said_is_read_also_where_it_was_cut_off() {
+    fn guardian_messages_are_parsed_even_if_cut_off() {
         let claim = || Some("00ff".to_owned());
-        assert_eq!(held(b"h00ff\n/sys/fs/cgroup/a\nb"), (claim(), &b"/sys/fs/cgroup/a\nb"[..]));
-        assert_eq!(held(b"h00ff\n"), (claim(), &b""[..]));
-        assert_eq!(held(b"h00"), (None, &b""[..]));
-        assert_eq!(held(b""), (None, &b""[..]));
+        assert_eq!(parse_messages(b"h00ff\n/sys/fs/cgroup/a\nb"), (claim(), &b"/sys/fs/cgroup/a\nb"[..]));
+        assert_eq!(parse_messages(b"h00ff\n"), (claim(), &b""[..]));
+        assert_eq!(parse_messages(b"h00"), (None, &b""[..]));
+        assert_eq!(parse_messages(b""), (None, &b""[..]));
     }
 }

@@ -5,10 +5,10 @@ use std::{fmt::Write, time::Duration};
 use leasehold::{Finding, HolderView, WaiterView};
 use serde_json::Value;
 
-use crate::{cmd::show::Seen, text::is_acted_on};
+use crate::{cmd::show::ShownName, text::is_acted_on};
 
 /// One name as a JSON object with a line feed.
-pub(crate) fn line(seen: &Seen<'_>) -> String {
+pub(crate) fn line(seen: &ShownName<'_>) -> String {
     let view = seen.view;
     let fields = [
         ("name", text(view.name.as_str())),
@@ -16,8 +16,8 @@ pub(crate) fn line(seen: &Seen<'_>) -> String {
         ("key", text(&view.key)),
         ("mode", view.mode.map_or_else(null, |mode| text(mode.word()))),
         ("limit", number(view.mode.and_then(leasehold::Mode::limit))),
-        ("guarantee", seen.judged.level().as_deref().map_or_else(null, text)),
-        ("findings", seen.judged.findings().map_or_else(null, |all| array(all.iter().map(finding)))),
+        ("guarantee", seen.guarantee.level().as_deref().map_or_else(null, text)),
+        ("findings", seen.guarantee.findings().map_or_else(null, |all| array(all.iter().map(finding)))),
         ("lineage", view.lineage.map_or_else(null, |lineage| text(&lineage.to_string()))),
         ("holders", array(view.holders.iter().map(holder))),
         ("waiters", array(view.waiters.iter().map(waiter))),
@@ -93,11 +93,11 @@ mod tests {
     use leasehold::{Guarantee, Level, Mode, Name, View};
 
     use super::*;
-    use crate::cmd::show::Judged;
+    use crate::cmd::show::GuaranteeResult;
 
     fn line_of(view: &View) -> String {
-        let judged = Judged(Ok(Guarantee::new(Level::Exact, &[])));
-        line(&Seen { engine: "file", judged: &judged, view })
+        let guarantee = GuaranteeResult(Ok(Guarantee::new(Level::Exact, &[])));
+        line(&ShownName { engine: "file", guarantee: &guarantee, view })
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_and_waiters_are_whole_and_no_control_character_comes_through() {
+    fn json_has_all_fields_and_no_control_characters() {
         let mut view = View::free(Name::new("n").unwrap(), "k".into());
         view.mode = Some(Mode::Permits { count: 2, limit: 3 });
         view.holders.push(HolderView {

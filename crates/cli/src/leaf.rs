@@ -25,7 +25,7 @@ use crate::{cgroup::Group, delegation, spawn::Entrance, waiter::now};
 const IN_USE: u32 = 0o711;
 /// The mode of a leaf whose processes no run ends, because CMD has ended by itself: the mode of any other group.
 const LEFT: u32 = 0o755;
-/// How often a leaf is created anew when another process found it before it was locked.
+/// How often a leaf is created again when another process locked it first.
 const ATTEMPTS: u32 = 8;
 
 /// The leaf of this process's run.
@@ -70,10 +70,7 @@ impl Leaf {
             }
             let _ = fs::remove_dir(&path);
         }
-        Err(format!(
-            "{}: each new control group there is taken by another program at once",
-            home.path().display()
-        ))
+        Err(format!("{}: another program locks each new control group there", home.path().display()))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -104,11 +101,11 @@ impl Leaf {
         if !self.group.is_populated() {
             return if self.group.remove().is_ok() { Left::Nothing } else { Left::Stays };
         }
-        let heirs = self.group.processes().unwrap_or_default();
-        if heirs.is_empty() && !self.group.below().is_empty() {
+        let leftovers = self.group.processes().unwrap_or_default();
+        if leftovers.is_empty() && !self.group.below().is_empty() {
             return Left::Stays;
         }
-        let moved = heirs.into_iter().map(|pid| self.home.take(pid));
+        let moved = leftovers.into_iter().map(|pid| self.home.take(pid));
         // A process that has ended need not be moved.
         let is_barred = |error: &io::Error| error.raw_os_error() != Some(Errno::ESRCH as i32);
         if moved.filter_map(Result::err).any(|error| is_barred(&error)) { Left::Stays } else { Left::Some }
@@ -124,7 +121,7 @@ impl Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // A leaf in which a process goes on stays.
+        // A leaf with a running process stays.
         if !self.is_removed.get() {
             let _ = self.group.remove();
         }
@@ -172,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leaf_is_known_by_its_name() {
+    fn a_leaf_is_recognized_by_its_name() {
         assert!(is_name(&name(Pid::from_raw(4711))));
         for other in
             ["leasehold", "leasehold-1", "leasehold-x-1", "leasehold-1-", "leasehold-1-1.service", "a"]

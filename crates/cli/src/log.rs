@@ -53,7 +53,7 @@ fn start() -> Option<SyncSender<Order>> {
     let work = move || {
         for order in taken {
             match order {
-                // If this fails, there is nobody to report it to.
+                // A failure cannot be reported, because standard error is the output for reports.
                 Order::Write(bytes) => drop(io::stderr().write_all(&bytes)),
                 Order::Flush(done) => drop(done.send(())),
             }
@@ -81,17 +81,20 @@ pub(crate) fn listen(verbose: u8) {
     let targets = match targets(std::env::var("RUST_LOG").ok(), verbose) {
         Ok(Some(targets)) => targets,
         Ok(None) => return,
-        Err(why) => return text::say(&why),
+        Err(why) => return text::print_message(&why),
     };
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines);
     // Fails only when a subscriber is set already.
     let _ = tracing_subscriber::registry().with(layer).with(targets).try_init();
 }
 
-fn targets(said: Option<String>, verbose: u8) -> Result<Option<Targets>, String> {
-    match (said.filter(|said| !said.is_empty()), verbose) {
-        (Some(said), _) => said.parse().map(Some).map_err(|error| {
-            format!("RUST_LOG is ignored, because it cannot be parsed ({error}): write it like info or leasehold=debug,redis=trace")
+fn targets(variable: Option<String>, verbose: u8) -> Result<Option<Targets>, String> {
+    match (variable.filter(|variable| !variable.is_empty()), verbose) {
+        (Some(variable), _) => variable.parse().map(Some).map_err(|error| {
+            format!(
+                "RUST_LOG is ignored, because it cannot be parsed ({error}): \
+                 write it like info or leasehold=debug,redis=trace"
+            )
         }),
         (None, 0 | 1) => Ok(None),
         (None, 2) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::DEBUG))),
@@ -137,9 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rust_log_wins_over_v() {
-        let read = |said: Option<&str>, verbose| {
-            targets(said.map(str::to_owned), verbose)
+    fn rust_log_overrides_v() {
+        let read = |variable: Option<&str>, verbose| {
+            targets(variable.map(str::to_owned), verbose)
                 .map(|targets| targets.map(|targets| targets.to_string()))
         };
         assert_eq!(read(None, 1).unwrap(), None);

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let code = match done {
         Ok(code) => code,
         Err(Failure { code, message }) => {
-            message.iter().for_each(|message| text::say(message));
+            message.iter().for_each(|message| text::print_message(message));
             code
         }
     };

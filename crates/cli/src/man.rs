@@ -6,7 +6,7 @@ use clap_mangen::Man;
 
 use crate::{args::Args, help};
 
-const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
+const PAGE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
 
 /// Sections of the page that are too long for `--help`.
 const ENVIRONMENT: &str = "\
@@ -16,8 +16,8 @@ LEASEHOLD_URL
 The URL of the engine, unless \\-\\-url is given.
 .TP
 LEASEHOLD_URL_FILE
-A file whose first line is the URL, unless one of the above is given. Nobody but its owner may read it (mode 0600), for the URL may
-hold a password.
+A file with the URL on one line, unless one of the above is given. Only its owner may read it (mode 0600), because the URL
+may contain a password.
 .TP
 RUST_LOG
 Which events of the library are written to standard error, like info or leasehold=debug,redis=trace.
@@ -27,21 +27,21 @@ LEASEHOLD_NAME, LEASEHOLD_CLAIM
 The name, and the id of the hold, as in show.
 .TP
 LEASEHOLD_TOKEN, LEASEHOLD_LINEAGE
-The fencing token, and the run of numbers that it belongs to: in another one the numbers begin anew.
+The fencing token, and its lineage: tokens of different lineages cannot be compared.
 .TP
 LEASEHOLD_OUTER
-The holds of the runs above this one, a line each, the nearest first: claim, token, lineage, name. A run of one of these names is
-refused (64), for it would wait for itself.
+The holds of the outer runs, one per line, the nearest first: claim, token, lineage, name. A run of one of these names is
+refused (64), because it would wait for itself.
 .TP
 LEASEHOLD_NO_URL
-Is 1 where the URL was removed from the environment of CMD: leasehold within CMD then refuses to take another engine by default.
+Is 1 if the URL was removed from the environment of CMD. A leasehold inside CMD then refuses to use the default engine.
 .SH FILES
 .TP
 /etc/leasehold/url
-The URL for all users of the machine, unless one is given otherwise.
+The URL for all users of the machine, unless another is given.
 .TP
 /var/lib/leasehold, ~/.local/state/leasehold
-The lock files of file:, of root and of other users. The home is that of the user database.
+The lock files of file: for root and for other users. The home directory is that of the user database.
 ";
 
 /// Compares the page with its file. With `WRITE_MAN` in the environment the file is written instead.
@@ -60,10 +60,10 @@ fn the_manual_page_is_current() {
         assert!(page.contains(words), "{words}");
     }
     if std::env::var_os("WRITE_MAN").is_some() {
-        std::fs::write(KEPT, &page).unwrap();
+        std::fs::write(PAGE_FILE, &page).unwrap();
     }
-    let kept = std::fs::read_to_string(KEPT).unwrap();
-    assert!(kept == page, "run: WRITE_MAN=1 cargo test -p leasehold-cli manual_page");
+    let written = std::fs::read_to_string(PAGE_FILE).unwrap();
+    assert!(written == page, "run: WRITE_MAN=1 cargo test -p leasehold-cli manual_page");
 }
 
 /// All commands on one page.
@@ -108,20 +108,20 @@ fn section(command: &clap::Command) -> std::io::Result<String> {
     }
     let text = String::from_utf8_lossy(&text);
     let text = text.replace(".SH DESCRIPTION\n", "").replace(".SH EXTRA", ".SS NOTES");
-    Ok(keep_tables(&text.replace(".SH OPTIONS", ".SS OPTIONS")))
+    Ok(preserve_tables(&text.replace(".SH OPTIONS", ".SS OPTIONS")))
 }
 
 /// Indented lines keep their breaks; the others are filled.
-fn keep_tables(text: &str) -> String {
-    let mut kept = String::new();
+fn preserve_tables(text: &str) -> String {
+    let mut output = String::new();
     let mut table = false;
     for line in text.lines() {
         if line.starts_with("  ") != table {
             table = !table;
-            kept += if table { ".nf\n" } else { ".fi\n" };
+            output += if table { ".nf\n" } else { ".fi\n" };
         }
-        kept += line;
-        kept.push('\n');
+        output += line;
+        output.push('\n');
     }
-    if table { kept + ".fi\n" } else { kept }
+    if table { output + ".fi\n" } else { output }
 }

@@ -75,9 +75,9 @@ impl Hold {
     }
 }
 
-/// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, a hold of an ancestor on the same
-/// name. Otherwise such a hold is an error if it leaves no room for another, because the wait would never end. `until`
-/// is when the wait for the lock has to end.
+/// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, the hold of an outer run on the
+/// same name. Without that option such a hold is an error if it excludes the new one, because the wait would never end.
+/// `until` is when the wait for the lock has to end.
 pub(crate) fn nested(
     plan: &Run,
     locks: &Locks,
@@ -88,8 +88,8 @@ pub(crate) fn nested(
     if above.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
         return Ok(None);
     }
-    // Another engine or prefix may have the same name, so only the hold itself tells. A user who may not look at locks
-    // waits as usual.
+    // Another engine or prefix may have the same name, so the claim has to be compared. A user without the right to
+    // look at locks waits as usual.
     let within = until.map_or(LOOK_WITHIN, |until| LOOK_WITHIN.min(until.saturating_sub(now()) / 2));
     let seen = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
     let Some(Ok(view)) = seen.map_err(waiting_failed)? else { return Ok(None) };
@@ -102,8 +102,8 @@ pub(crate) fn nested(
             Err(Failure::new(
                 exit::USAGE,
                 format!(
-                    "{lock}: held already by a process that this one descends from (its environment says so): waiting would never \
-                     end: say --nested ok to run {} under that hold",
+                    "{lock}: already held by an outer `leasehold run` (according to the environment): \
+                     waiting would never end: use --nested ok to run {} under that hold",
                     plan.program.display()
                 ),
             ))
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_survives_the_way_through_the_environment() {
+    fn a_hold_is_parsed_from_its_environment_line() {
         let hold = Hold {
             name: "a name: of words".to_owned(),
             claim: "07".to_owned(),

@@ -10,8 +10,8 @@ use crate::{plan::Run, signals::ends_wait, waiter::Waiter};
 /// The time limit for it. Without an answer the name is free when the lease runs out.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Frees the hold of `claim`. Returns whether that is certain. It opens a connection of its own, because the guardian's
-/// ended with the guardian.
+/// Frees the hold of `claim`. Returns whether the name is certainly free. It opens a connection of its own,
+/// because that of the guardian has ended.
 pub(crate) fn free(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
     // The kernel has released a lock of the file engine with its process.
     if plan.url.starts_with("file:") {

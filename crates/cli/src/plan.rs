@@ -1,4 +1,4 @@
-//! The resolved command line: all that is to be done, with every default filled in.
+//! The resolved command line: all settings, with their defaults.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_manual() {
+    fn the_defaults_match_the_manual() {
         let plan = plan("leasehold run x -- true -n").unwrap();
         assert_eq!((plan.want, plan.wait), (Want::Exclusive, Wait::Forever));
         assert_eq!((plan.ttl, plan.grace), (Duration::from_secs(30), Duration::from_secs(5)));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn options_become_what_they_mean() {
+    fn options_are_resolved() {
         let wait = |line| plan(line).unwrap().wait;
         assert_eq!(wait("leasehold run -n x -- true"), Wait::Not);
         assert_eq!(wait("leasehold run -w 0s x -- true"), Wait::Not);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_64() {
+    fn wrong_arguments_are_refused_with_64() {
         let long = format!("leasehold run {} -- true", "n".repeat(513));
         let owner = format!("leasehold run --owner {} x -- true", "o".repeat(129));
         for line in [

@@ -50,7 +50,7 @@ impl<'a> Waiting<'a> {
                 let Poll::Ready(seen) = waiter.poll(look.as_mut()) else { return None };
                 self.look = None;
                 self.at = Some(now().saturating_add(AGAIN));
-                self.say(seen);
+                self.print(seen);
             }
             let left = self.at?.saturating_sub(now());
             if !left.is_zero() {
@@ -60,10 +60,10 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    fn say(&self, seen: Result<View, Error>) {
+    fn print(&self, seen: Result<View, Error>) {
         log::line(&match seen {
             Ok(view) => {
-                let held = held_by(&view).unwrap_or_else(|| "nobody holds it now".to_owned());
+                let held = held_by(&view).unwrap_or_else(|| "it has no holder at the moment".to_owned());
                 format!("{}: waiting: {held}", lock(self.plan, self.locks))
             }
             Err(error) => format!("waiting: {error}"),
@@ -87,30 +87,35 @@ impl<'a> Steps<'a> {
     pub(crate) fn granted(&mut self, locks: &Locks, guard: &Guard) {
         self.granted = now();
         let (waited, token) = (age(self.granted.saturating_sub(self.begun)), guard.token());
-        self.say(locks, &format!("granted after {waited}, token {token}"));
+        self.print(locks, &format!("granted after {waited}, token {token}"));
     }
 
     /// CMD was started: prints the process, and what will end it with all its descendants.
     pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
         let guardian = getpid();
-        self.say(locks, &match child.leaf() {
-            Ok(leaf) => format!("CMD runs in cgroup {}, guardian {guardian}", leaf.path().display()),
-            Err(why) if geteuid().is_root() => format!(
-                "CMD has no cgroup of its own ({why}), guardian {guardian}: if that and {front} are killed at once, what CMD has started goes on"
-            ),
-            Err(why) => format!(
-                "CMD has no cgroup of its own ({why}), guardian {guardian}: processes that become another user cannot be ended"
-            ),
-        });
+        self.print(
+            locks,
+            &match child.leaf() {
+                Ok(leaf) => format!("CMD runs in cgroup {}, guardian {guardian}", leaf.path().display()),
+                Err(why) if geteuid().is_root() => format!(
+                    "CMD has no cgroup of its own ({why}), guardian {guardian}: \
+                 if that process and {front} are both killed, the processes that CMD started continue"
+                ),
+                Err(why) => format!(
+                    "CMD has no cgroup of its own ({why}), guardian {guardian}: \
+                 processes that become another user cannot be ended"
+                ),
+            },
+        );
     }
 
     /// CMD has ended, and the lock was released.
     pub(crate) fn ended(&self, locks: &Locks) {
         let (waited, held) = (self.granted.saturating_sub(self.begun), now().saturating_sub(self.granted));
-        self.say(locks, &format!("released: waited {}, held {}", age(waited), age(held)));
+        self.print(locks, &format!("released: waited {}, held {}", age(waited), age(held)));
     }
 
-    fn say(&self, locks: &Locks, what: &str) {
+    fn print(&self, locks: &Locks, what: &str) {
         if self.plan.verbose > 0 {
             log::line(&format!("{}: {what}", lock(self.plan, locks)));
         }

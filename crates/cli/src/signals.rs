@@ -11,7 +11,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::spawn::Found;
+use crate::spawn::InitialMask;
 
 /// The signals that are passed on to CMD.
 const FORWARDED: [Signal; 8] = [
@@ -29,7 +29,7 @@ const FORWARDED: [Signal; 8] = [
 pub(crate) struct Signals {
     fd: SignalFd,
     taken: SigSet,
-    found: Found,
+    initial_mask: InitialMask,
 }
 
 impl Signals {
@@ -50,8 +50,8 @@ impl Signals {
         let mut blocked = taken;
         // Lets a process in the background take the terminal back.
         blocked.add(Signal::SIGTTOU);
-        let found = crate::spawn::take_signals(&blocked)?;
-        Self::read(taken, found)
+        let initial_mask = crate::spawn::take_signals(&blocked)?;
+        Self::read(taken, initial_mask)
     }
 
     /// The same signals for a forked process, through a descriptor of its own.
@@ -59,17 +59,17 @@ impl Signals {
     /// # Errors
     /// The operating system's, when it has no descriptor left.
     pub(crate) fn again(&self) -> Result<Self, Errno> {
-        Self::read(self.taken, self.found)
+        Self::read(self.taken, self.initial_mask)
     }
 
-    fn read(taken: SigSet, found: Found) -> Result<Self, Errno> {
+    fn read(taken: SigSet, initial_mask: InitialMask) -> Result<Self, Errno> {
         let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { fd, taken, found })
+        Ok(Self { fd, taken, initial_mask })
     }
 
     /// The signal mask with which CMD is to start.
-    pub(crate) const fn found(&self) -> Found {
-        self.found
+    pub(crate) const fn initial_mask(&self) -> InitialMask {
+        self.initial_mask
     }
 
     /// The next pending signal, if any.
@@ -107,9 +107,9 @@ impl Signals {
     }
 }
 
-fn stop(whom: Pid) -> Result<(), Errno> {
+fn stop(process: Pid) -> Result<(), Errno> {
     let stop = SigSet::from(Signal::SIGTSTP);
-    kill(whom, Signal::SIGTSTP)?;
+    kill(process, Signal::SIGTSTP)?;
     // The signal is blocked, so it takes effect when it is unblocked here.
     stop.thread_unblock()?;
     stop.thread_block()

@@ -17,8 +17,8 @@ use crate::exit::{CONFIG, DENIED, Failure};
 /// The variable that contains the URL, and the variable with the path of a file that contains it.
 pub(crate) const VARIABLE: &str = "LEASEHOLD_URL";
 pub(crate) const FILE: &str = "LEASEHOLD_URL_FILE";
-/// The variable that tells a `leasehold` within CMD that the two were removed. Without it, that `leasehold` would
-/// silently lock in `file:`.
+/// The variable that is set when the two are removed from the environment of CMD. Without it, a `leasehold` inside CMD
+/// would silently lock in `file:`.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_NO_URL";
 /// The file for a whole machine.
 pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
@@ -50,7 +50,7 @@ impl Sources<'_> {
         let scheme = url.split(':').next().unwrap_or_default();
         if scheme.eq_ignore_ascii_case("memory") {
             return Err(config(
-                "the memory engine lives within one process and would exclude nobody: use file: or another engine",
+                "the memory engine excludes only tasks of one process: use file: or another engine",
             ));
         }
         Ok(url)
@@ -61,7 +61,7 @@ impl Sources<'_> {
             return checked(&url, "--url");
         }
         if let Some(url) = self.variable {
-            let url = url.into_string().map_err(|_| config("LEASEHOLD_URL is no UTF-8"))?;
+            let url = url.into_string().map_err(|_| config("LEASEHOLD_URL is not UTF-8"))?;
             return checked(&url, "LEASEHOLD_URL");
         }
         if let Some(path) = self.file {
@@ -72,7 +72,8 @@ impl Sources<'_> {
         }
         if self.withheld {
             return Err(config(
-                "no URL is given, and the `leasehold run` that started this keeps its own: give --url, or that run --pass-url",
+                "no URL is given, and the outer `leasehold run` does not pass its own on: \
+                 give --url here, or --pass-url to the outer run",
             ));
         }
         match open(self.system) {
@@ -88,7 +89,8 @@ impl Sources<'_> {
         if self.required {
             let system = self.system.display();
             return Err(config(format!(
-                "no URL is given, and --require-url wants one: give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
+                "no URL is given, and --require-url needs one: \
+                 give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
             )));
         }
         Ok(DEFAULT.to_owned())
@@ -114,31 +116,34 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Reads the file if only its user and root could have written it.
-fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String, Failure> {
+fn read(file: File, what: &str, (forbidden, chmod): (u32, &str)) -> Result<String, Failure> {
     let stat = file.metadata().map_err(|error| unreadable(what, &error))?;
     if !stat.is_file() {
         return Err(config(format!("{what} is no regular file")));
     }
     let mode = stat.mode() & 0o777;
     if mode & forbidden != 0 {
-        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod {mend} it")));
+        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod {chmod} it")));
     }
     if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
-        return Err(config(format!("{what} belongs to user {}: it is to be yours or root's", stat.uid())));
+        return Err(config(format!(
+            "{what} belongs to user {}: it must belong to you or to root",
+            stat.uid()
+        )));
     }
-    // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret behind.
+    // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it is to hold one URL")));
+        return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it must contain one URL")));
     }
     uncommented(&text, what)
 }
 
 /// The only line that is not a comment.
 fn uncommented(text: &str, what: &str) -> Result<String, Failure> {
-    let said = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    checked(&said.collect::<Vec<_>>().join("\n"), what)
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    checked(&lines.collect::<Vec<_>>().join("\n"), what)
 }
 
 fn checked(url: &str, what: &str) -> Result<String, Failure> {
@@ -149,7 +154,7 @@ fn checked(url: &str, what: &str) -> Result<String, Failure> {
         return Err(config(format!("{what} is empty: write a URL like file: into it, or remove it")));
     }
     if url.contains(char::is_control) {
-        return Err(config(format!("{what} holds a control character, or more than one line")));
+        return Err(config(format!("{what} contains a control character, or more than one line")));
     }
     Ok(url.to_owned())
 }
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_url_must_be_there() {
+    fn a_required_url_must_be_given() {
         let missing = Path::new("/nonexistent/url");
         assert!(message(Sources { required: true, ..none(missing) }, CONFIG).contains("--require-url"));
         let given = Sources { flag: Some("file:".into()), required: true, ..none(missing) };
@@ -238,21 +243,21 @@ mod tests {
     }
 
     #[test]
-    fn a_url_file_must_be_private_and_there() {
+    fn a_url_file_must_exist_and_be_private() {
         let dir = Dir::new("private");
         for mode in [0o640, 0o604, 0o660] {
             let open = file(dir.path(), "open", "redis://:canary@h", mode);
-            let said =
+            let message =
                 message(Sources { file: Some(open.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
-            assert!(said.contains("chmod 600") && !said.contains("canary"), "{said}");
+            assert!(message.contains("chmod 600") && !message.contains("canary"), "{message}");
         }
         let gone = dir.path().join("gone");
-        let said = message(Sources { file: Some(gone.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
-        assert!(said.contains("gone"), "{said}");
+        let message = message(Sources { file: Some(gone.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
+        assert!(message.contains("gone"), "{message}");
     }
 
     #[test]
-    fn a_file_that_somebody_else_could_write_is_refused_and_a_pipe_is_not_waited_for() {
+    fn a_file_writable_by_others_is_refused_and_a_pipe_does_not_block() {
         let dir = Dir::new("writable");
         for mode in [0o664, 0o646, 0o666] {
             let system = file(dir.path(), "system", "redis://h", mode);
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_of_a_url_file_is_read_from_random_bytes() {
+    fn url_files_are_read_from_random_bytes() {
         let samples =
             ["# ours\n\nredis://me:hunter2@h\n# end", "\r\n\tetcd://a,b\u{85}", "\u{feff}file:", "#\0\n"];
         leasehold_testkit::fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), |bytes| {
@@ -305,17 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_without_showing_it() {
+    fn a_malformed_url_is_refused_without_showing_it() {
         let missing = Path::new("/nonexistent/url");
         for (flag, word) in [
             ("", "empty"),
             ("  \n", "empty"),
             ("redis://:canary@h\nredis://x", "line"),
-            ("memory:", "exclude nobody"),
-            ("MEMORY:x", "exclude nobody"),
+            ("memory:", "tasks of one process"),
+            ("MEMORY:x", "tasks of one process"),
         ] {
-            let said = message(Sources { flag: Some(flag.into()), ..none(missing) }, CONFIG);
-            assert!(said.contains(word) && !said.contains("canary"), "{flag:?}: {said}");
+            let message = message(Sources { flag: Some(flag.into()), ..none(missing) }, CONFIG);
+            assert!(message.contains(word) && !message.contains("canary"), "{flag:?}: {message}");
         }
         let dir = Dir::new("wrong");
         let long = file(dir.path(), "long", &"x".repeat(70_000), 0o600);

@@ -38,7 +38,7 @@ use crate::{exit, source::withhold};
 
 /// The signal mask with which this process was started. CMD starts with the same.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct InitialMask {
     mask: SigSet,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Spawn<'a> {
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Whether the variables with the engine's URL stay in the environment.
     pub(crate) pass_url: bool,
-    pub(crate) found: Found,
+    pub(crate) initial_mask: InitialMask,
     /// The descriptor of the lock file, which CMD keeps open.
     pub(crate) lock: Option<OwnedFd>,
     /// The terminal in whose foreground CMD is to run.
@@ -72,7 +72,7 @@ pub(crate) struct Entrance<'a> {
 pub(crate) struct Spawned {
     pub(crate) pid: Pid,
     /// Why CMD is not in its control group. `None`: it is.
-    pub(crate) barred: Option<Errno>,
+    pub(crate) move_error: Option<Errno>,
 }
 
 /// Whether this process ignores a signal.
@@ -91,13 +91,13 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn take_signals(blocked: &SigSet) -> Result<Found, Errno> {
+pub(crate) fn take_signals(blocked: &SigSet) -> Result<InitialMask, Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // The parent of this process may have ignored SIGCHLD; then the kernel would keep no ended child to wait for.
     // SAFETY: installing the default action runs no code of ours.
     unsafe { sigaction(Signal::SIGCHLD, &default)? };
     let mask = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-    Ok(Found { mask })
+    Ok(InitialMask { mask })
 }
 
 /// Forks this process. Returns the id of the new process in the old one, and `None` in the new one. Only a process with
@@ -123,11 +123,11 @@ pub(crate) fn become_cmd(
     arguments: &[OsString],
     variables: Vec<(&'static str, String)>,
     pass_url: bool,
-    found: Found,
+    initial_mask: InitialMask,
 ) -> io::Error {
     let mut command = command(program, arguments, pass_url);
     command.envs(variables);
-    match found.mask.thread_set_mask() {
+    match initial_mask.mask.thread_set_mask() {
         Ok(()) => command.exec(),
         Err(errno) => errno.into(),
     }
@@ -148,32 +148,32 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
 /// # Errors
 /// Why CMD cannot be executed.
 pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<Spawned> {
-    let Spawn { program, arguments, variables, pass_url, found, lock, terminal, entrance } = what;
+    let Spawn { program, arguments, variables, pass_url, initial_mask, lock, terminal, entrance } = what;
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
-    let ready = Ready { parent: getpid(), found, lock, terminal };
+    let setup = ChildSetup { parent: getpid(), initial_mask, lock, terminal };
     // On a kernel before 5.7, or under a filter of system calls that does not know this one, CMD moves into the group
     // instead.
     if let Some(entrance) = &entrance
-        && let Ok(pid) = born_in(entrance.group, &ready, &Image::of(&command)?)?
+        && let Ok(pid) = spawn_in_group(entrance.group, &setup, &Image::of(&command)?)?
     {
-        return Ok(Spawned { pid, barred: None });
+        return Ok(Spawned { pid, move_error: None });
     }
-    moved(command, ready, entrance)
+    spawn_then_move(command, setup, entrance)
 }
 
 /// The settings that CMD's process applies to itself between fork and exec.
-struct Ready {
+struct ChildSetup {
     parent: Pid,
-    found: Found,
+    initial_mask: InitialMask,
     lock: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
 }
 
-impl Ready {
+impl ChildSetup {
     /// Applies the settings in the new process. Between fork and exec only async-signal-safe calls are made (prctl,
     /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl), nothing is allocated or locked, and errors are plain numbers.
-    fn make(&self) -> Result<(), Errno> {
+    fn apply(&self) -> Result<(), Errno> {
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != self.parent {
             // The parent died before prctl was called, so no death signal will come.
@@ -189,7 +189,7 @@ impl Ready {
         if let Some(lock) = &self.lock {
             fcntl(lock.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
-        self.found.mask.thread_set_mask()
+        self.initial_mask.mask.thread_set_mask()
     }
 }
 
@@ -235,7 +235,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 ///
 /// # Errors
 /// Why the program cannot be executed.
-fn born_in(group: &File, ready: &Ready, image: &Image) -> io::Result<Result<Pid, Errno>> {
+fn spawn_in_group(group: &File, setup: &ChildSetup, image: &Image) -> io::Result<Result<Pid, Errno>> {
     /// `CLONE_INTO_CGROUP`. The `libc` crate has it as a number of 32 bits.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
     /// The number of fields of `clone_args`, 64 bits each. The constants below are the fields in use.
@@ -256,7 +256,7 @@ fn born_in(group: &File, ready: &Ready, image: &Image) -> io::Result<Result<Pid,
     match new {
         -1 => return Ok(Err(Errno::last())),
         0 => {
-            let why = become_program(ready, &arguments, &variables);
+            let why = become_program(setup, &arguments, &variables);
             let _ = write(&failed, &u64::from((why as i32).unsigned_abs()).to_ne_bytes());
             // SAFETY: `_exit` ends this process and runs no exit handlers of it.
             unsafe { libc::_exit(exit::NOT_FOUND.into()) }
@@ -278,12 +278,12 @@ fn born_in(group: &File, ready: &Ready, image: &Image) -> io::Result<Result<Pid,
 /// Runs in the new process, which has one thread and must not allocate. Returns only if the exec failed, with the
 /// reason.
 fn become_program(
-    ready: &Ready,
+    setup: &ChildSetup,
     arguments: &[*const libc::c_char],
     variables: &[*const libc::c_char],
 ) -> Errno {
     let own = Pid::from_raw(0);
-    if let Err(errno) = setpgid(own, own).and_then(|()| ready.make()) {
+    if let Err(errno) = setpgid(own, own).and_then(|()| setup.apply()) {
         return errno;
     }
     // SAFETY: the default action of a signal runs no code. Both lists and their strings live in the caller, and the
@@ -297,28 +297,32 @@ fn become_program(
 }
 
 /// Starts a program in a process that moves into its control group, if it has one and the move is possible.
-fn moved(mut command: Command, ready: Ready, entrance: Option<Entrance<'_>>) -> io::Result<Spawned> {
-    let barred = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-    let tell = barred.as_fd().try_clone_to_owned()?;
+fn spawn_then_move(
+    mut command: Command,
+    setup: ChildSetup,
+    entrance: Option<Entrance<'_>>,
+) -> io::Result<Spawned> {
+    let move_error = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let report = move_error.as_fd().try_clone_to_owned()?;
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
-        // Moves into the control group before anything else. If that fails, `tell` reports it, and CMD starts all the
-        // same.
+        // Moves into the control group before anything else. If that fails, `report` has the error, and CMD starts all
+        // the same.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
-            write(&tell, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
+            write(&report, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }
-        Ok(ready.make()?)
+        Ok(setup.apply()?)
     };
     command.process_group(0);
-    // SAFETY: `prepare` calls only async-signal-safe functions: see `Ready`; so is write.
+    // SAFETY: `prepare` calls only async-signal-safe functions: see `ChildSetup`; so is write.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
-    let barred = match barred.read() {
+    let move_error = match move_error.read() {
         Ok(errno) => Some(Errno::from_raw(errno as i32)),
         Err(Errno::EAGAIN) => None,
         Err(errno) => return Err(errno.into()),
     };
-    Ok(Spawned { pid: Pid::from_raw(child.id() as i32), barred })
+    Ok(Spawned { pid: Pid::from_raw(child.id() as i32), move_error })
 }
 
 #[cfg(test)]
@@ -330,45 +334,46 @@ mod tests {
 
     /// Starts a CMD that prints the control groups it is in. Returns its output, and why it is not in the wanted group.
     fn start(group: &Group, entrance: Entrance<'_>) -> (String, Option<Errno>) {
-        let said = std::env::temp_dir().join(format!("lh-unit-{}-spawn", std::process::id()));
-        let script = format!("cat /proc/self/cgroup >{}; exit $(($$ == $(ps -o pgid= $$)))", said.display());
+        let output_file = std::env::temp_dir().join(format!("lh-unit-{}-spawn", std::process::id()));
+        let script =
+            format!("cat /proc/self/cgroup >{}; exit $(($$ == $(ps -o pgid= $$)))", output_file.display());
         let what = Spawn {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             variables: Vec::new(),
             pass_url: false,
-            found: Found { mask: SigSet::empty() },
+            initial_mask: InitialMask { mask: SigSet::empty() },
             lock: None,
             terminal: None,
             entrance: Some(entrance),
         };
-        let Spawned { pid, barred } = spawn(what).unwrap();
+        let Spawned { pid, move_error } = spawn(what).unwrap();
         assert_eq!(waitpid(pid, None), Ok(WaitStatus::Exited(pid, 1)), "it leads its process group");
         while group.is_populated() {
             std::thread::yield_now();
         }
-        let groups = std::fs::read_to_string(&said).unwrap();
-        std::fs::remove_file(said).unwrap();
-        (groups, barred)
+        let groups = std::fs::read_to_string(&output_file).unwrap();
+        std::fs::remove_file(output_file).unwrap();
+        (groups, move_error)
     }
 
     #[test]
-    fn cmd_is_born_in_its_group_or_moves_there_or_starts_without() {
+    fn cmd_starts_in_its_group_or_moves_there_or_runs_outside() {
         let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
         let name = format!("lh-unit-{}-born", std::process::id());
         let path = own.path().join(&name);
         std::fs::create_dir(&path).unwrap();
         let group = Group::open(&path).unwrap();
         let none = File::open("/").unwrap();
-        let (born, moved) = (group.dir(), group.entrance().unwrap());
+        let (dir, processes) = (group.dir(), group.entrance().unwrap());
         for (entrance, is_there) in [
-            (Entrance { group: born, processes: &none }, true),
-            (Entrance { group: &none, processes: &moved }, true),
+            (Entrance { group: dir, processes: &none }, true),
+            (Entrance { group: &none, processes: &processes }, true),
             (Entrance { group: &none, processes: &none }, false),
         ] {
-            let (groups, barred) = start(&group, entrance);
+            let (groups, move_error) = start(&group, entrance);
             assert_eq!(groups.lines().any(|line| line.ends_with(&format!("/{name}"))), is_there, "{groups}");
-            assert_eq!(barred.is_none(), is_there, "{barred:?}");
+            assert_eq!(move_error.is_none(), is_there, "{move_error:?}");
         }
         group.remove().unwrap();
     }

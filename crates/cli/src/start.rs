@@ -86,12 +86,12 @@ pub(crate) fn start(
     let failed = |error: std::io::Error| not_started(plan, error);
     let mut leaf = leaf(plan, locks, waiter, partner)?;
     let terminal = Terminal::find(partner.group());
-    let Spawned { pid, barred } = spawn(Spawn {
+    let Spawned { pid, move_error } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
         variables: Hold::of(&plan.name, guard).variables(),
         pass_url: plan.pass_url,
-        found: waiter.signals().found(),
+        initial_mask: waiter.signals().initial_mask(),
         lock: if plan.pass_descriptor { descriptor(locks, guard).map_err(failed)? } else { None },
         terminal: match &terminal {
             Some(terminal) => terminal.for_start().map_err(failed)?,
@@ -104,8 +104,8 @@ pub(crate) fn start(
         wait_for_all();
         failed(error)
     })?;
-    if let (Some(errno), Ok(barred)) = (barred, &leaf) {
-        leaf = Err(format!("{}: it may not move there: {errno}", barred.path().display()));
+    if let (Some(errno), Ok(move_error)) = (move_error, &leaf) {
+        leaf = Err(format!("{}: CMD could not move there: {errno}", move_error.path().display()));
     }
     Ok(Child::new(pid, terminal, leaf))
 }
@@ -127,7 +127,7 @@ fn leaf(
     }
     let leaf = Leaf::make(home, partner.pid());
     if let Ok(leaf) = &leaf {
-        partner.tell(leaf.path()).map_err(|error| Failure::system("cannot start CMD", error))?;
+        partner.send_leaf(leaf.path()).map_err(|error| Failure::system("cannot start CMD", error))?;
     }
     Ok(leaf)
 }

@@ -12,36 +12,36 @@ use crate::{
     exit,
     plan::Run,
     terminal::Taken,
-    text::say,
+    text::print_message,
     tree,
     waiter::{Waiter, now},
 };
 
-/// How often the end of CMD's tree is looked for after CMD itself has ended and the lock is lost. The end of a child
+/// How often the loop checks whether CMD's tree has ended, after CMD has ended and the lock is lost. The end of a child
 /// wakes the loop, but not the end of a child that another process traces.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// How long it is looked for after KILL was sent. The kernel needs some time for processes that have much memory or
+/// How long the loop checks after KILL was sent. The kernel needs some time for processes that have much memory or
 /// wait for a disk.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// How often and how long the loop checks whether the processes that CMD left behind have moved out of CMD's control
 /// group.
-const LOOK_FOR_HEIRS: Duration = Duration::from_millis(1);
+const LOOK_FOR_LEFTOVERS: Duration = Duration::from_millis(1);
 const MOVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// When a deferred keeper starts: before the first check of the hold is due.
-const KEEPER_BEGINS: Duration = Duration::from_millis(200);
+const KEEPER_STARTS_AFTER: Duration = Duration::from_millis(200);
 
 /// The result of the supervision.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// CMD ended, and the lock was not lost until then. `left_processes`: processes that CMD started still run.
-    Kept { code: u8, left_processes: bool },
+    Held { code: u8, left_processes: bool },
     /// CMD was ended because the lock was lost or about to be lost.
     Lost { loss: Loss, code: u8 },
 }
 
-/// A request to the engine that asks whether the hold still stands.
-type Asked<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+/// A request to the engine that confirms the hold.
+type Confirmation<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
 /// Supervises one CMD under one guard.
 pub(crate) struct Supervisor<'a> {
@@ -52,18 +52,18 @@ pub(crate) struct Supervisor<'a> {
     enforcer: Enforcer,
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
     loss: Option<Loss>,
-    /// A confirmation that is under way because TERM came in: an operator may have broken the hold.
-    asked: Option<Asked<'a>>,
+    /// A confirmation that is in flight because TERM came in: an operator may have broken the hold.
+    confirmation: Option<Confirmation<'a>>,
     /// The TERM that came in was passed on to CMD, so that a loss found by the confirmation needs no second one.
-    told: bool,
+    term_sent: bool,
     /// The engine and the name, for messages.
     lock: String,
-    /// The front was killed: no process waits for CMD's result any more.
-    is_alone: bool,
+    /// The front was killed, so no process waits for CMD's result.
+    front_is_gone: bool,
     /// Whether the message about processes that cannot be ended was printed.
-    complained: bool,
+    survivors_reported: bool,
     /// The deferred keeper, and when it starts. It watches over the hold if CMD runs for long.
-    late: Option<(Keeper, Duration)>,
+    deferred_keeper: Option<(Keeper, Duration)>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -76,23 +76,23 @@ impl<'a> Supervisor<'a> {
             enforcer: Enforcer::new(plan.grace),
             lost: Box::pin(guard.lost()),
             loss: None,
-            asked: None,
-            told: false,
+            confirmation: None,
+            term_sent: false,
             lock,
-            is_alone: false,
-            complained: false,
-            late: None,
+            front_is_gone: false,
+            survivors_reported: false,
+            deferred_keeper: None,
         }
     }
 
     /// Sets the deferred keeper, which starts when CMD has run for a moment.
-    pub(crate) fn with_late(mut self, keeper: Option<Keeper>) -> Self {
-        self.late = keeper.map(|keeper| (keeper, now() + KEEPER_BEGINS));
+    pub(crate) fn with_deferred_keeper(mut self, keeper: Option<Keeper>) -> Self {
+        self.deferred_keeper = keeper.map(|keeper| (keeper, now() + KEEPER_STARTS_AFTER));
         self
     }
 
     /// Runs until CMD has ended; after a loss, until its whole process tree has ended.
-    pub(crate) fn see_through(mut self) -> Result<End, Errno> {
+    pub(crate) fn wait_for_end(mut self) -> Result<End, Errno> {
         let end = self.watch();
         if end.is_err() {
             // CMD must not run on without a process that watches over the lock.
@@ -110,39 +110,39 @@ impl<'a> Supervisor<'a> {
                 Some(Change::Stopped(by)) => self.stopped(by)?,
                 None => {}
             }
-            let next = [self.enforcer.sleep(now()), self.begin_keeper()].into_iter().flatten().min();
+            let next = [self.enforcer.sleep(now()), self.start_keeper()].into_iter().flatten().min();
             if let Some(signal) = self.waiter.wait(next)? {
                 self.signal(signal);
             }
-            if self.is_alone {
-                return self.abandoned();
+            if self.front_is_gone {
+                return self.end_without_front();
             }
         }
     }
 
     /// Starts the deferred keeper when its time has come. Returns the time until then.
-    fn begin_keeper(&mut self) -> Option<Duration> {
-        let (keeper, at) = self.late.as_mut()?;
+    fn start_keeper(&mut self) -> Option<Duration> {
+        let (keeper, at) = self.deferred_keeper.as_mut()?;
         let now = now();
         if now < *at {
             return Some(*at - now);
         }
         // A system that cannot start a thread now may be able to a little later.
-        *at = now + KEEPER_BEGINS;
+        *at = now + KEEPER_STARTS_AFTER;
         if keeper.begin().is_ok() {
-            self.late = None;
+            self.deferred_keeper = None;
         }
-        self.late.is_some().then_some(KEEPER_BEGINS)
+        self.deferred_keeper.is_some().then_some(KEEPER_STARTS_AFTER)
     }
 
-    /// The front was killed. The hold stands, and is renewed, until CMD's tree has ended. Then the release lets the
-    /// next claim be granted.
-    fn abandoned(&mut self) -> Result<End, Errno> {
+    /// The front was killed. The hold is kept and renewed until CMD's tree has ended. Then the release lets the next
+    /// claim be granted.
+    fn end_without_front(&mut self) -> Result<End, Errno> {
         loop {
             self.end_by(Signal::SIGKILL);
             let _ = self.child.change();
             if !self.child.left_any() {
-                return Ok(End::Kept { code: exit::by_signal(Signal::SIGKILL), left_processes: false });
+                return Ok(End::Held { code: exit::by_signal(Signal::SIGKILL), left_processes: false });
             }
             self.waiter.wait(Some(LOOK_FOR_TREE))?;
         }
@@ -155,8 +155,8 @@ impl<'a> Supervisor<'a> {
         {
             self.loss = Some(loss);
         }
-        if let Some(asked) = &mut self.asked
-            && self.waiter.poll(asked.as_mut()).is_ready()
+        if let Some(confirmation) = &mut self.confirmation
+            && self.waiter.poll(confirmation.as_mut()).is_ready()
         {
             // A confirmation that finds a loss reports it to the guard first, so the loss can be polled now if it was
             // not before.
@@ -165,15 +165,15 @@ impl<'a> Supervisor<'a> {
             {
                 self.loss = Some(loss);
             }
-            self.asked = None;
-            self.told = self.told && self.loss.is_some();
+            self.confirmation = None;
+            self.term_sent = self.term_sent && self.loss.is_some();
         }
     }
 
     fn enforce(&mut self) {
         match self.enforcer.step(now(), self.guard.stop(self.grace), self.loss) {
             Some(Order::Terminate) => {
-                if !std::mem::take(&mut self.told) {
+                if !std::mem::take(&mut self.term_sent) {
                     self.end_by(Signal::SIGTERM);
                 }
                 // A stopped process does not handle TERM until it continues.
@@ -186,22 +186,23 @@ impl<'a> Supervisor<'a> {
 
     fn end_by(&mut self, signal: Signal) {
         if self.child.send_to_all(signal).is_err() {
-            self.complain();
+            self.report_survivors();
         }
     }
 
     /// Prints that some of CMD's processes run on without the lock, because they became another user, as those of
     /// `sudo` do.
-    fn complain(&mut self) {
+    fn report_survivors(&mut self) {
         let survivors = tree::survivors();
-        if survivors.is_empty() || std::mem::replace(&mut self.complained, true) {
+        if survivors.is_empty() || std::mem::replace(&mut self.survivors_reported, true) {
             return;
         }
         let (lock, named) = (&self.lock, tree::named(&survivors));
         let what =
-            if self.is_alone { "leasehold was killed, and the lock is kept, for" } else { "lost, but" };
-        say(&format!(
-            "{lock}: {what} this user may not end what runs under it as another user: process {named}: end it as root"
+            if self.front_is_gone { "leasehold was killed, and the lock stays held:" } else { "lost, but" };
+        print_message(&format!(
+            "{lock}: {what} this user may not end processes of another user that run under it: {named}: \
+             end them as root"
         ));
     }
 
@@ -209,13 +210,13 @@ impl<'a> Supervisor<'a> {
         match signal {
             Signal::SIGCHLD => {}
             Signal::SIGCONT => self.resume(),
-            Signal::SIGKILL => self.is_alone = true,
+            Signal::SIGKILL => self.front_is_gone = true,
             Signal::SIGTERM => {
                 let _ = self.child.send(signal);
-                if self.asked.is_none() && self.enforcer.stopped_by().is_none() {
+                if self.confirmation.is_none() && self.enforcer.stopped_by().is_none() {
                     let guard = self.guard;
-                    self.asked = Some(Box::pin(guard.confirm()));
-                    self.told = true;
+                    self.confirmation = Some(Box::pin(guard.confirm()));
+                    self.term_sent = true;
                 }
             }
             signal => {
@@ -247,9 +248,9 @@ impl<'a> Supervisor<'a> {
 
     /// Continues CMD, unless the lock was lost while it was stopped: then the next round of the loop ends it.
     fn resume(&self) {
-        // `check()` does not fit here: CMD under a hold that is in doubt and still stands would stay stopped.
-        let lasts = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
-        if lasts || self.enforcer.stopped_by().is_some() {
+        // `check()` does not fit here: CMD would stay stopped while the hold is in doubt but not lost.
+        let is_valid = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
+        if is_valid || self.enforcer.stopped_by().is_some() {
             self.child.resume();
         }
     }
@@ -263,7 +264,7 @@ impl<'a> Supervisor<'a> {
         let Some(loss) = self.enforcer.stopped_by() else {
             let left_processes = self.child.left_any();
             self.dismiss()?;
-            return Ok(End::Kept { code, left_processes });
+            return Ok(End::Held { code, left_processes });
         };
         while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.left_any()) {
             let left = kill_at.saturating_sub(now());
@@ -272,15 +273,15 @@ impl<'a> Supervisor<'a> {
             }
             self.enforce();
         }
-        self.mark_dead()?;
+        self.wait_for_killed()?;
         Ok(End::Lost { loss, code })
     }
 
-    /// Lets go of the processes that CMD left behind.
+    /// Moves the processes that CMD left behind out of the control group, and spares them.
     fn dismiss(&mut self) -> Result<(), Errno> {
         let end = now() + MOVE_WITHIN;
         while !self.child.dismiss() && now() < end {
-            if let Some(signal) = self.waiter.wait(Some(LOOK_FOR_HEIRS))? {
+            if let Some(signal) = self.waiter.wait(Some(LOOK_FOR_LEFTOVERS))? {
                 self.signal(signal);
             }
         }
@@ -289,16 +290,16 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Waits until killed processes have ended, and prints those that cannot be ended.
-    fn mark_dead(&mut self) -> Result<(), Errno> {
+    fn wait_for_killed(&mut self) -> Result<(), Errno> {
         let end = now() + END_WITHIN;
         while self.child.left_any() {
             self.end_by(Signal::SIGKILL);
-            if self.complained {
+            if self.survivors_reported {
                 return Ok(());
             }
             if now() >= end {
-                say(&format!(
-                    "{}: lost, but what runs under it does not end: does it wait for a disk?",
+                print_message(&format!(
+                    "{}: lost, but processes of CMD do not end: do they wait for a disk?",
                     self.lock
                 ));
                 return Ok(());

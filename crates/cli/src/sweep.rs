@@ -9,13 +9,13 @@ use crate::{
     cgroup::Group,
     leaf::{LeafState, state},
     log,
-    text::say,
+    text::print_message,
     waiter::{Waiter, now},
 };
 
-/// How often the end of killed processes is looked for.
+/// How often the sweep checks whether killed processes have ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// How long it is looked for. A process that waits for a disk ends late or never, and does nothing until then.
+/// How long it checks. A process that waits for a disk ends late or never, and does nothing until then.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// Ends the processes in groups without an owner, below `home`. Returns when they have ended, or a signal that came
@@ -35,8 +35,8 @@ pub(crate) fn sweep(
         orphans.retain(|orphan| !is_over(orphan));
         let Some(orphan) = orphans.first() else { break };
         if now() >= end {
-            say(&format!(
-                "processes that an earlier run has left in {} do not end: do they wait for a disk?",
+            print_message(&format!(
+                "processes that an earlier run left in {} do not end: do they wait for a disk?",
                 orphan.path().display()
             ));
             break;
@@ -59,7 +59,7 @@ fn orphans(home: &Group, verbose: bool) -> Vec<Group> {
     collect(home, &mut orphans);
     for orphan in orphans.iter().filter(|orphan| verbose && orphan.is_populated()) {
         log::line(&format!(
-            "an earlier run was killed, and what it has left is now: {}",
+            "an earlier run was killed: its processes are being ended in {}",
             orphan.path().display()
         ));
     }

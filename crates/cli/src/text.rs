@@ -4,10 +4,10 @@ use std::{fmt::Write, io::Write as _, time::Duration};
 
 use leasehold::{HolderView, View, WaiterView};
 
-use crate::cmd::show::Seen;
+use crate::cmd::show::ShownName;
 
-/// The word for the owner of a name that is held by nobody until a time (`--at-least`).
-const KEPT: &str = "kept";
+/// The owner of the hold that blocks a name for its minimum hold time (`--at-least`).
+const MIN_HOLD_OWNER: &str = "kept";
 
 /// The names in aligned columns.
 pub(crate) fn list(views: &[View]) -> String {
@@ -22,8 +22,8 @@ fn row(view: &View) -> Vec<String> {
     let first = view.holders.first();
     let more = view.holders.len().saturating_sub(1);
     let holder = match first {
-        Some(holder) if more > 0 => format!("{} and {more} more", who(holder)),
-        Some(holder) => who(holder),
+        Some(holder) if more > 0 => format!("{} and {more} more", holder_name(holder)),
+        Some(holder) => holder_name(holder),
         None => "-".into(),
     };
     let (mode, holder) = match &view.problem {
@@ -41,20 +41,21 @@ fn row(view: &View) -> Vec<String> {
 }
 
 /// One name, one fact per line.
-pub(crate) fn show(seen: &Seen<'_>) -> String {
+pub(crate) fn show(seen: &ShownName<'_>) -> String {
     let view = seen.view;
     let line = |what: &str, value: String| vec![what.to_owned(), value];
-    let level = seen.judged.level().unwrap_or_else(|| "guarantee not known".to_owned());
+    let level = seen.guarantee.level().unwrap_or_else(|| "guarantee not known".to_owned());
     let mut facts = vec![
         line("name", safe(view.name.as_str())),
         line("engine", format!("{} ({level})", seen.engine)),
         line("key", safe(&view.key)),
         line("mode", view.mode.map_or_else(|| "free".into(), mode)),
     ];
-    match &seen.judged.0 {
-        Ok(judged) => {
-            facts.extend(judged.findings.iter().map(|finding| line("finding", safe(&finding.to_string()))));
-            facts.extend(judged.notes.iter().map(|note| line("note", safe(note))));
+    match &seen.guarantee.0 {
+        Ok(guarantee) => {
+            facts
+                .extend(guarantee.findings.iter().map(|finding| line("finding", safe(&finding.to_string()))));
+            facts.extend(guarantee.notes.iter().map(|note| line("note", safe(note))));
         }
         Err(why) => facts.push(line("note", safe(why))),
     }
@@ -74,7 +75,7 @@ pub(crate) fn show(seen: &Seen<'_>) -> String {
 
 fn holder(holder: &HolderView) -> Vec<String> {
     vec![
-        who(holder),
+        holder_name(holder),
         or_dash(holder.token),
         or_dash(holder.held.map(age)),
         match holder.remaining {
@@ -90,7 +91,7 @@ fn waiter(waiter: &WaiterView) -> Vec<String> {
     vec![safe(&waiter.owner), or_dash(waiter.waiting.map(age)), safe(&waiter.id)]
 }
 
-fn who(holder: &HolderView) -> String {
+fn holder_name(holder: &HolderView) -> String {
     let owner = safe(&holder.owner);
     if holder.foreign { format!("{owner} (foreign)") } else { owner }
 }
@@ -98,14 +99,18 @@ fn who(holder: &HolderView) -> String {
 /// The holders of a name in half a line, if there are any: "held by me@host:7 for 1m05s, 24s left, and 2 more".
 pub(crate) fn held_by(view: &View) -> Option<String> {
     let (first, others) = view.holders.split_first()?;
-    let is_kept = first.owner == KEPT && !first.foreign;
-    let mut said = if is_kept { "kept by --at-least".to_owned() } else { format!("held by {}", who(first)) };
-    let _ = first.held.map_or(Ok(()), |held| write!(said, " for {}", age(held)));
-    let _ = first.remaining.map_or(Ok(()), |left| write!(said, ", {} left", age(left)));
+    let is_min_hold = first.owner == MIN_HOLD_OWNER && !first.foreign;
+    let mut summary = if is_min_hold {
+        "blocked by --at-least".to_owned()
+    } else {
+        format!("held by {}", holder_name(first))
+    };
+    let _ = first.held.map_or(Ok(()), |held| write!(summary, " for {}", age(held)));
+    let _ = first.remaining.map_or(Ok(()), |left| write!(summary, ", {} left", age(left)));
     if !others.is_empty() {
-        let _ = write!(said, ", and {} more", others.len());
+        let _ = write!(summary, ", and {} more", others.len());
     }
-    Some(said)
+    Some(summary)
 }
 
 fn mode(mode: leasehold::Mode) -> String {
@@ -150,8 +155,8 @@ fn columns(rows: Vec<Vec<String>>) -> String {
 }
 
 /// Writes one line to standard error.
-pub(crate) fn say(message: &str) {
-    // One write call, so that lines of several processes do not mix. If it fails, there is nobody to report it to.
+pub(crate) fn print_message(message: &str) {
+    // One write call, so that lines of several processes do not mix. A failure cannot be reported.
     let _ = std::io::stderr().write_all(&line(message));
 }
 
@@ -160,13 +165,13 @@ pub(crate) fn line(message: &str) -> Vec<u8> {
     format!("leasehold: {}\n", safe(message)).into_bytes()
 }
 
-/// Whether a terminal acts on the character: control characters, and those that change the direction of text.
+/// Whether a terminal interprets the character: control characters, and those that change the direction of text.
 pub(crate) fn is_acted_on(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text from others with every character that a terminal acts on replaced.
+/// Foreign text, with an escape for every character that a terminal interprets.
 pub(crate) fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {
@@ -195,7 +200,7 @@ mod tests {
     use leasehold::{Guarantee, Level, Mode, Name};
 
     use super::*;
-    use crate::cmd::show::Judged;
+    use crate::cmd::show::GuaranteeResult;
 
     fn view() -> View {
         let mut view = View::free(Name::new("night").unwrap(), "/d/night.lock".into());
@@ -218,10 +223,10 @@ mod tests {
     }
 
     #[test]
-    fn a_held_name_is_shown_whole_and_safe() {
+    fn a_held_name_is_shown_with_escaped_text() {
         let view = view();
-        let judged = Judged(Ok(Guarantee::new(Level::Exact, &["one host\u{1b}"])));
-        let text = show(&Seen { engine: "file", judged: &judged, view: &view });
+        let guarantee = GuaranteeResult(Ok(Guarantee::new(Level::Exact, &["one host\u{1b}"])));
+        let text = show(&ShownName { engine: "file", guarantee: &guarantee, view: &view });
         assert_eq!(
             text,
             "name    night\nengine  file (exact)\nkey     /d/night.lock\nmode    exclusive\n\
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_a_holder_holds_is_told_as_far_as_it_is_known() {
+    fn the_remaining_time_is_shown_if_known() {
         let mut holder = view().holders.remove(0);
         let mut shown = |remaining, of_session| {
             (holder.remaining, holder.of_session) = (remaining, of_session);
@@ -245,17 +250,17 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_name_is_not_said_to_be_held() {
+    fn a_minimum_hold_is_not_shown_as_held() {
         let mut view = view();
         view.holders[0].owner = "kept".into();
         view.holders[0].remaining = Some(Duration::from_secs(29));
-        assert_eq!(held_by(&view).unwrap(), "kept by --at-least for 1h02m, 29s left");
+        assert_eq!(held_by(&view).unwrap(), "blocked by --at-least for 1h02m, 29s left");
         view.holders[0].foreign = true;
         assert!(held_by(&view).unwrap().starts_with("held by kept (foreign)"));
     }
 
     #[test]
-    fn a_list_is_aligned_and_empty_without_names() {
+    fn a_list_is_aligned_or_empty() {
         let free = View::free(Name::new("a longer name").unwrap(), "k".into());
         assert_eq!(
             list(&[view(), free]),
@@ -273,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_word_of_a_shell() {
+    fn a_name_is_quoted_for_a_shell() {
         let shown = ["a/b", "two words", "it's", "-n", "$x"].map(word);
         assert_eq!(shown, ["a/b", "'two words'", r"'it'\''s'", "-- -n", "'$x'"]);
     }
 
     #[test]
-    fn text_that_turns_directions_is_escaped() {
+    fn text_direction_characters_are_escaped() {
         assert_eq!(safe("a\u{202e}b\u{85}c"), "a\\u{202e}b\\u{85}c");
         assert_eq!(safe("läuft ✓"), "läuft ✓");
     }

@@ -17,7 +17,7 @@ use nix::{
     unistd::{Pid, Uid, User, getpid},
 };
 
-/// A process that goes on although it was to end.
+/// A process that runs on because this user may not signal it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Survivor {
     pid: i32,
@@ -73,14 +73,14 @@ pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
     signal_left(signal, Pid::from_raw(0))
 }
 
-/// Sends a signal to every direct child outside of the process group `told`, which got the signal already.
+/// Sends a signal to every direct child outside of the process group `signalled`, which got the signal already.
 ///
 /// # Errors
 /// `EPERM` when one of them may not be signalled by this user.
-pub(crate) fn signal_left(signal: Signal, told: Pid) -> Result<(), Errno> {
+pub(crate) fn signal_left(signal: Signal, signalled: Pid) -> Result<(), Errno> {
     let own = getpid().as_raw();
     let mut result = Ok(());
-    for (pid, _) in processes(|stat| stat.parent == own && stat.group != told.as_raw()) {
+    for (pid, _) in processes(|stat| stat.parent == own && stat.group != signalled.as_raw()) {
         if kill(Pid::from_raw(pid), signal) == Err(Errno::EPERM) {
             result = Err(Errno::EPERM);
         }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_kernel_is_read() {
+    fn a_stat_line_is_parsed() {
         let read = Stat { program: "a (b) c".into(), parent: 7, group: 40 };
         assert_eq!(running("42 (a (b) c) S 7 40 40 0 -1"), Some(read));
         assert_eq!(running("42 (a) Z 7 40 40 0 -1"), None, "it has ended");

@@ -18,12 +18,12 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
-/// Clap's complaint and its tips on one line, without the usage.
+/// The error of clap and its tips on one line, without the usage.
 fn one_line(text: &str) -> String {
-    let said = text.split("\nUsage:").next().unwrap_or_default();
-    let said = said.split("\nFor more information").next().unwrap_or_default();
+    let message = text.split("\nUsage:").next().unwrap_or_default();
+    let message = message.split("\nFor more information").next().unwrap_or_default();
     let mut line = String::new();
-    for word in said.trim_start_matches("error:").split_whitespace() {
+    for word in message.trim_start_matches("error:").split_whitespace() {
         match word {
             "tip:" => line.push(';'),
             // A URL in a wrong place may contain a password.
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
     use crate::args::Args;
 
-    fn said(line: &[&str]) -> String {
+    fn message(line: &[&str]) -> String {
         let failure = failure(Args::try_parse_from(line).unwrap_err());
         assert_eq!(failure.code, exit::USAGE, "{line:?}");
         failure.message.unwrap()
     }
 
     #[test]
-    fn complaints_are_one_line_with_a_hint() {
+    fn usage_errors_are_one_line_with_a_hint() {
         for (line, words) in [
             (&["leasehold"][..], "requires a subcommand"),
             (&["leasehold", "run", "x"], "were not provided"),
@@ -58,20 +58,20 @@ mod tests {
             (&["leasehold", "break", "x"], "--token"),
             (&["leasehold", "run", "a\nb\n", "x", "--", "true"], "unexpected"),
         ] {
-            let said = said(line);
-            assert!(said.contains(words) && said.ends_with("(see --help)"), "{line:?}: {said}");
-            assert!(!said.contains('\n') && !said.contains("Usage"), "{line:?}: {said}");
+            let message = message(line);
+            assert!(message.contains(words) && message.ends_with("(see --help)"), "{line:?}: {message}");
+            assert!(!message.contains('\n') && !message.contains("Usage"), "{line:?}: {message}");
         }
     }
 
     #[test]
-    fn a_url_in_the_wrong_place_is_not_repeated() {
+    fn a_misplaced_url_is_not_shown() {
         for line in [
             &["leasehold", "redis://:canary@h/", "run", "x", "--", "true"][..],
             &["leasehold", "--ulr=redis://:canary@h/", "run", "x"],
             &["leasehold", "run", "x", "redis://:canary@h/", "--", "true"],
         ] {
-            assert!(!said(line).contains("canary"), "{line:?}: {}", said(line));
+            assert!(!message(line).contains("canary"), "{line:?}: {}", message(line));
         }
     }
 }

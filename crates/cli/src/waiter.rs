@@ -1,4 +1,4 @@
-//! The event loop under everything that waits: signals, futures and time, on the one thread of this command.
+//! The event loop of every wait: for signals, futures and time, on the single thread of this command.
 
 use std::{
     cell::Cell,
@@ -26,9 +26,9 @@ pub(crate) struct Waiter {
     signals: Signals,
     eventfd: Arc<EventFdWaker>,
     waker: Waker,
-    /// Readable when the process that this one works for is gone.
+    /// Readable when the partner process (the front) has ended.
     partner: Option<OwnedFd>,
-    is_alone: Cell<bool>,
+    partner_is_gone: Cell<bool>,
 }
 
 /// Wakes the loop from another thread.
@@ -51,7 +51,7 @@ impl Waiter {
         let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let eventfd = Arc::new(EventFdWaker(fd));
         let waker = Waker::from(Arc::clone(&eventfd));
-        Ok(Self { signals, eventfd, waker, partner, is_alone: Cell::new(false) })
+        Ok(Self { signals, eventfd, waker, partner, partner_is_gone: Cell::new(false) })
     }
 
     pub(crate) const fn signals(&self) -> &Signals {
@@ -64,13 +64,12 @@ impl Waiter {
     }
 
     /// Sleeps until a signal comes in, and returns it; or until a future can make progress or `limit` has passed, or a
-    /// little earlier, and returns `None`. When the process that this one works for is gone, that is reported once, as
-    /// SIGKILL.
+    /// little earlier, and returns `None`. The end of the partner process is reported once, as SIGKILL.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
-        let partner = self.partner.as_ref().filter(|_| !self.is_alone.get());
+        let partner = self.partner.as_ref().filter(|_| !self.partner_is_gone.get());
         let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds = vec![event(self.signals.as_fd()), event(self.eventfd.0.as_fd())];
         fds.extend(partner.map(|partner| event(partner.as_fd())));
@@ -79,7 +78,7 @@ impl Waiter {
             Err(errno) => return Err(errno),
         }
         if fds.get(2).is_some_and(|partner| partner.any() == Some(true)) {
-            self.is_alone.set(true);
+            self.partner_is_gone.set(true);
             return Ok(Some(Signal::SIGKILL));
         }
         match self.eventfd.0.read() {

@@ -5,7 +5,7 @@ use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 use leasehold_core::{Error, Keeper, Observe, Password};
 
 use crate::{
-    open::{Own, open},
+    open::{EngineHandle, open},
     url::Url,
 };
 
@@ -25,7 +25,7 @@ pub struct Locks {
         )),
         expect(dead_code, reason = "no engine has more than the verbs")
     )]
-    own: Own,
+    handle: EngineHandle,
 }
 
 /// Options for connecting, beside those in the URL.
@@ -58,8 +58,8 @@ impl Locks {
     /// - `mysql://[user[:password]@]host[:port]/database`
     /// - `sqlite:///path/to/file.db` or `sqlite:file.db`
     ///
-    /// Each may have options in its query; those of databases mean the same as to the databases' own clients. The
-    /// first request connects to a server, not this function.
+    /// Each may have options in its query; those of databases have the same meaning as in the databases' own clients.
+    /// This function does not connect to a server; the first request does.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in; the
@@ -75,8 +75,8 @@ impl Locks {
     /// Any error of the operating system, when it has no descriptor left.
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
-        match &self.own {
-            Own::File(file) => file.descriptor(guard.id()),
+        match &self.handle {
+            EngineHandle::File(file) => file.descriptor(guard.id()),
             _ => Ok(None),
         }
     }
@@ -86,7 +86,7 @@ impl Locks {
     #[cfg(feature = "redis")]
     #[must_use]
     pub fn redis_fence(&self, resource: &str) -> Option<crate::RedisFence> {
-        let Own::Redis(redis) = &self.own else { return None };
+        let EngineHandle::Redis(redis) = &self.handle else { return None };
         let fence = leasehold_redis::Fence::new(Arc::clone(redis), resource);
         Some(crate::RedisFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
     }
@@ -96,7 +96,7 @@ impl Locks {
     #[cfg(feature = "etcd")]
     #[must_use]
     pub fn etcd_fence(&self, resource: &str) -> Option<crate::EtcdFence> {
-        let Own::Etcd(etcd) = &self.own else { return None };
+        let EngineHandle::Etcd(etcd) = &self.handle else { return None };
         let fence = leasehold_etcd::Fence::new(etcd, resource);
         Some(crate::EtcdFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
     }
@@ -106,7 +106,7 @@ impl Locks {
     #[cfg(feature = "etcd")]
     #[must_use]
     pub fn etcd_compare(&self, guard: &leasehold_core::Guard) -> Option<leasehold_etcd::HeldBy> {
-        let Own::Etcd(etcd) = &self.own else { return None };
+        let EngineHandle::Etcd(etcd) = &self.handle else { return None };
         etcd.held_by(guard.id())
     }
 
@@ -115,7 +115,7 @@ impl Locks {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[must_use]
     pub fn sql_schema(&self) -> Option<&'static str> {
-        let Own::Sql { schema } = self.own else { return None };
+        let EngineHandle::Sql { schema } = self.handle else { return None };
         Some(schema)
     }
 
@@ -124,7 +124,7 @@ impl Locks {
     #[cfg(feature = "zookeeper")]
     #[must_use]
     pub fn zookeeper_check(&self, guard: &leasehold_core::Guard) -> Option<leasehold_zookeeper::HeldBy> {
-        let Own::Zookeeper(zookeeper) = &self.own else { return None };
+        let EngineHandle::Zookeeper(zookeeper) = &self.handle else { return None };
         zookeeper.held_by(guard.id())
     }
 }
@@ -204,7 +204,7 @@ impl Connect {
         if let Some(timeout) = self.connect_timeout {
             builder = builder.connect_timeout(timeout);
         }
-        Ok(Locks { core: builder.build(), own: opened.own })
+        Ok(Locks { core: builder.build(), handle: opened.handle })
     }
 }
 

@@ -11,7 +11,7 @@ use leasehold_core::Error;
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-    let wrong = |why: &str| Error::invalid(format!("{text:?} is no duration: {why}"));
+    let wrong = |why: &str| Error::invalid(format!("{text:?} is not a duration: {why}"));
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong(&format!("write {text}s")));
     }
@@ -23,15 +23,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, Error> {
         let (number, tail) = rest.split_at(digits);
         let letters = tail.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (unit, tail) = tail.split_at(letters);
-        let place = UNITS.iter().position(|(word, _)| *word == unit);
-        let (Ok(number), Some(place)) = (number.parse::<u64>(), place) else {
+        let index = UNITS.iter().position(|(word, _)| *word == unit);
+        let (Ok(number), Some(index)) = (number.parse::<u64>(), index) else {
             return Err(wrong("write it like 500ms, 30s, 5m or 1h30m"));
         };
-        if place < largest {
+        if index < largest {
             return Err(wrong("the units go from the largest to the smallest, each once"));
         }
-        largest = place + 1;
-        let part = number.checked_mul(UNITS[place].1).ok_or_else(|| wrong("it is too long"))?;
+        largest = index + 1;
+        let part = number.checked_mul(UNITS[index].1).ok_or_else(|| wrong("it is too long"))?;
         millis = millis.checked_add(part).ok_or_else(|| wrong("it is too long"))?;
         rest = tail;
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn usual_durations_are_parsed() {
         for (text, millis) in [
             ("500ms", 500),
             ("30s", 30_000),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_with_a_hint() {
+    fn other_text_is_refused_with_a_hint() {
         for (text, hint) in [
             ("10", "write 10s"),
             ("", "empty"),

@@ -62,11 +62,11 @@ pub(crate) fn encryption(
     if system {
         files[0] = None;
     }
-    let said = files.iter().any(Option::is_some);
+    let has_files = files.iter().any(Option::is_some);
     let mode = match asked {
         Some(Mode::Off) if ours => {
             return Err(Error::misconfigured(
-                "the URL option tls is off, or sslmode disable, but it is said how to encrypt: leave one out",
+                "the URL turns TLS off, by tls=off or sslmode=disable, and has options for it: leave one out",
             ));
         }
         Some(mode) if system && mode < Mode::Full => {
@@ -74,7 +74,7 @@ pub(crate) fn encryption(
         }
         Some(mode) => mode,
         None if ours || system => Mode::Full,
-        None if said => Mode::Preferred,
+        None if has_files => Mode::Preferred,
         None => return Ok(None),
     };
     let mode = if mode == Mode::Required && files[0].is_some() { Mode::Authority } else { mode };
@@ -101,7 +101,7 @@ fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
                 "the URL option {name} is unknown: disable, prefer, require, verify-ca and verify-full are known"
             ))
         }),
-        _ => Err(Error::misconfigured("the URL says more than once whether to encrypt: leave one")),
+        _ => Err(Error::misconfigured("the URL has more than one option that turns TLS on or off: leave one")),
     }
 }
 
@@ -150,11 +150,11 @@ mod tests {
     use super::*;
 
     /// The mode, the authorities and the identity, as text.
-    fn said(names: &Names, query: &str) -> String {
+    fn settings(names: &Names, query: &str) -> String {
         let mut url = Url::parse(&format!("db://h/d?{query}")).unwrap();
-        let said = encryption(&mut url, &Connect::default(), names).unwrap();
-        url.no_more().unwrap();
-        let said = match said {
+        let encryption = encryption(&mut url, &Connect::default(), names).unwrap();
+        url.check_all_taken().unwrap();
+        let text = match encryption {
             None => return "nothing".to_owned(),
             Some(Encryption::Off) => return "off".to_owned(),
             Some(Encryption::Preferred(tls)) => format!("preferred {tls:?}"),
@@ -162,11 +162,11 @@ mod tests {
         };
         ["Tls { roots: ", "identity: ", "verify: ", ", given: false }", "Some(", "\"", ")", "("]
             .iter()
-            .fold(said, |said, noise| said.replace(noise, ""))
+            .fold(text, |text, noise| text.replace(noise, ""))
     }
 
     #[test]
-    fn every_word_of_the_clients_is_understood() {
+    fn every_client_option_value_is_understood() {
         for (query, expected) in [
             ("", "nothing"),
             ("tls=on", "required None, None, Full"),
@@ -187,7 +187,7 @@ mod tests {
             ("sslmode=require&sslcert=c&sslkey=k", "required None, c, k, Nothing"),
             ("sslmode=verify-full&ca=r&cert=c&key=k", "required r, c, k, Full"),
         ] {
-            assert_eq!(said(&LIBPQ, query), expected, "{query}");
+            assert_eq!(settings(&LIBPQ, query), expected, "{query}");
         }
         for (query, expected) in [
             ("ssl-mode=DISABLED", "off"),
@@ -203,7 +203,7 @@ mod tests {
             ("ssl-mode=REQUIRED&ssl-cert=c&ssl-key=k", "required None, c, k, Nothing"),
             ("tls=on", "required None, None, Full"),
         ] {
-            assert_eq!(said(&MYSQL, query), expected, "{query}");
+            assert_eq!(settings(&MYSQL, query), expected, "{query}");
         }
     }
 }

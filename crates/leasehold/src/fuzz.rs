@@ -7,7 +7,7 @@ use crate::{connect::Connect, open::open, parse_duration, url::Url};
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let secret = "hunter2";
-    let shows = |said: String| assert!(!said.contains(secret), "an error shows a password: {said}");
+    let shows = |message: String| assert!(!message.contains(secret), "an error shows a password: {message}");
     let mut url = match Url::parse(text) {
         Ok(url) => url,
         Err(error) => return shows(format!("{error} {error:?}")),
@@ -15,15 +15,15 @@ pub fn url(bytes: &[u8]) {
     if !url.scheme.contains(secret) {
         shows(format!("{url:?}"));
     }
-    // These would create directories, keep a store under the given name, or read certificates.
+    // These would create directories, create a store under the given name, or read certificates.
     let touches = matches!(url.scheme.as_str(), "file" | "sqlite" | "memory") || text.contains("=/");
     if touches {
         return;
     }
     if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
     {
-        // Where the password is part of a login. Elsewhere the word is a name, which an error shows in small letters
-        // where it is a scheme.
+        // Only if the word is the password of a login. In other places it is a name, which an error may show; as a
+        // scheme in small letters.
         if text.contains(":hunter2@") && text.to_ascii_lowercase().matches(secret).count() == 1 {
             shows(format!("{error} {error:?}"));
         }

@@ -1,4 +1,4 @@
-//! Distributed locks that tell you when you lost them, over engines you already run.
+//! Distributed locks that report their loss, on engines that you already run.
 //!
 //! ```
 //! # #[cfg(feature = "memory")]

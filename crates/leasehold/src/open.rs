@@ -9,12 +9,12 @@ use crate::{connect::Connect, url::Url};
 /// An engine opened from a URL.
 pub(crate) struct Opened {
     pub(crate) engine: Arc<dyn Engine>,
-    pub(crate) own: Own,
+    pub(crate) handle: EngineHandle,
 }
 
 /// The engine itself, if it has more methods than the verbs.
 #[derive(Clone)]
-pub(crate) enum Own {
+pub(crate) enum EngineHandle {
     #[cfg_attr(
         not(any(feature = "memory", feature = "redis")),
         expect(dead_code, reason = "every other engine has more")
@@ -80,7 +80,9 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "sqlite" => compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
         // Only the scheme is shown: the rest may contain a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, \
+             rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, \
+             postgres, mysql and sqlite are known"
         ))),
     }
 }
@@ -94,10 +96,10 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     feature = "mysql"
 ))]
 pub(crate) fn password(url: &mut Url, connect: &Connect) -> Result<Option<leasehold_core::Password>, Error> {
-    let stands = url.rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
+    let in_url = url.rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
     let file = url.take("password_file").map(leasehold_core::Password::file);
     let given = connect.password.clone();
-    if [stands, file.is_some(), given.is_some()].into_iter().filter(|&is| is).count() > 1 {
+    if [in_url, file.is_some(), given.is_some()].into_iter().filter(|&is| is).count() > 1 {
         return Err(Error::misconfigured(
             "the password is given twice: in the URL, by its option password_file, or by Connect::password",
         ));
@@ -108,15 +110,15 @@ pub(crate) fn password(url: &mut Url, connect: &Connect) -> Result<Option<leaseh
 #[cfg(feature = "memory")]
 fn open_memory(url: &Url) -> Result<Opened, Error> {
     use leasehold_core::memory::{MemoryEngine, MemoryStore};
-    url.no_more()?;
+    url.check_all_taken()?;
     let name = crate::url::decode(&url.rest)?;
     let store = MemoryStore::named(&name, &leasehold_core::Env::system());
-    Ok(Opened { engine: Arc::new(MemoryEngine::new(store)), own: Own::Nothing })
+    Ok(Opened { engine: Arc::new(MemoryEngine::new(store)), handle: EngineHandle::Nothing })
 }
 
 #[cfg(all(feature = "file", target_os = "linux"))]
 fn open_file(url: &Url) -> Result<Opened, Error> {
-    url.no_more()?;
+    url.check_all_taken()?;
     let rest = crate::url::decode(&url.rest)?;
     // By RFC 8089 the directory may follow the scheme directly, or the name of this host.
     let path = rest.strip_prefix("//localhost").filter(|path| path.starts_with('/'));
@@ -131,7 +133,7 @@ fn open_file(url: &Url) -> Result<Opened, Error> {
         }
     };
     let file = Arc::new(leasehold_core::file::FileEngine::open(dir, leasehold_core::Env::system())?);
-    Ok(Opened { engine: Arc::clone(&file) as _, own: Own::File(file) })
+    Ok(Opened { engine: Arc::clone(&file) as _, handle: EngineHandle::File(file) })
 }
 
 #[cfg(all(feature = "file", not(target_os = "linux")))]
@@ -157,9 +159,9 @@ fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if url.scheme == "etcds" {
         config = encrypted!(url, connect, config, tls => config.tls(tls));
     }
-    url.no_more()?;
+    url.check_all_taken()?;
     let etcd = Arc::new(EtcdEngine::new(config, &leasehold_core::Env::system()));
-    Ok(Opened { engine: Arc::clone(&etcd) as _, own: Own::Etcd(etcd) })
+    Ok(Opened { engine: Arc::clone(&etcd) as _, handle: EngineHandle::Etcd(etcd) })
 }
 
 #[cfg(feature = "zookeeper")]
@@ -181,7 +183,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option layout is unknown: zookeeper knows mutex, as by default, and rw",
+                "the URL option layout is unknown: mutex (the default) and rw are known",
             ));
         }
     }
@@ -191,9 +193,9 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if url.scheme == "zookeepers" {
         config = encrypted!(url, connect, config, tls => config.tls(tls));
     }
-    url.no_more()?;
+    url.check_all_taken()?;
     let zookeeper = Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()));
-    Ok(Opened { engine: Arc::clone(&zookeeper) as _, own: Own::Zookeeper(zookeeper) })
+    Ok(Opened { engine: Arc::clone(&zookeeper) as _, handle: EngineHandle::Zookeeper(zookeeper) })
 }
 
 #[cfg(all(

@@ -53,7 +53,7 @@ impl RedisFence {
             fence.write(token.number, &commands).await
         };
         match self.locks.beside_engine(&self.resource, step).await? {
-            Guarded::Done(said) => Ok(said),
+            Guarded::Done(replies) => Ok(replies),
             Guarded::Overtaken(larger) => Err(overtaken(&self.resource, token, larger)),
         }
     }

@@ -7,7 +7,7 @@ use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers};
 
 use crate::{
     connect::Connect,
-    open::{Opened, Own, encrypted, password},
+    open::{EngineHandle, Opened, encrypted, password},
     url::Url,
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         // The value is not shown: it may be the end of a password with a `?` in it.
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option layout is unknown: redis knows redisson; without it locks are plain strings",
+                "the URL option layout is unknown: redisson is known; without it locks are plain strings",
             ));
         }
     }
@@ -45,7 +45,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         let wait = wait.parse().ok().filter(|&wait| wait <= MOST_REPLICAS);
         config = config.wait(wait.ok_or_else(|| {
             Error::misconfigured(format!(
-                "the URL option wait is no number of replicas up to {MOST_REPLICAS}"
+                "the URL option wait is not a number of replicas up to {MOST_REPLICAS}"
             ))
         })?);
     }
@@ -56,7 +56,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         config = config.map(AddressMap::parse(&map)?);
     }
     if let Some(db) = url.take("db") {
-        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is not a number"))?;
         if db != 0 && matches!(config.servers(), Servers::Cluster(_)) {
             return Err(Error::misconfigured(
                 "the URL option db names another database than 0, and a Redis Cluster has no other",
@@ -68,9 +68,9 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         config = sentinels(url, config)?;
     }
     config = with_encryption(url, connect, config, sentinel)?;
-    url.no_more()?;
+    url.check_all_taken()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
-    Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
+    Ok(Opened { engine: Arc::clone(&redis) as _, handle: EngineHandle::Redis(redis) })
 }
 
 /// The login at the Sentinels.
@@ -82,12 +82,13 @@ fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
         }
         (None, None) => Ok(config),
         (Some(_), None) => Err(Error::misconfigured(
-            "the URL option sentinel_user needs sentinel_password_file, the file that holds the password for the Sentinels",
+            "the URL option sentinel_user needs sentinel_password_file, \
+             the file that contains the password for the Sentinels",
         )),
     }
 }
 
-/// Encrypts connections as the scheme says; those to Sentinels as well, unless an option says otherwise.
+/// Encrypts connections according to the scheme; those to Sentinels as well, unless `sentinel_tls` is set.
 fn with_encryption(
     url: &mut Url,
     connect: &Connect,
@@ -117,7 +118,7 @@ mod tests {
     use crate::Locks;
 
     #[test]
-    fn the_options_of_each_way_are_read_and_those_of_another_are_refused() {
+    fn options_of_each_topology_are_read_and_others_refused() {
         for url in [
             "redis+sentinel://u:hunter2@a:1,b/mymaster/2?sentinel_user=w&sentinel_password_file=/p&map=a:1=b:2&wait=1&db=3",
             "rediss+sentinel://a/mymaster?sentinel_tls=off",
@@ -135,7 +136,7 @@ mod tests {
         ] {
             Locks::connect(url).unwrap();
         }
-        for (url, said) in [
+        for (url, expected) in [
             ("redis+sentinel://u:hunter2@a/mymaster?sentinel_user=w", "sentinel_password_file"),
             ("redis+sentinel://u:hunter2@a/mymaster?sentinel_tls=yes", "on and off"),
             ("redis+sentinel://u:hunter2@a/mymaster?map=x", "map of addresses"),
@@ -143,18 +144,18 @@ mod tests {
             ("redis+sentinel://u:hunter2@a/mymaster?wait=all", "wait"),
             ("redis+sentinel://u:hunter2@a/mymaster?wait=65", "wait"),
             ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
-            ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redis knows redisson"),
+            ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redisson is known"),
             ("redis://u:hunter2@a?layout=redisson&wake=prl", "different programs"),
             ("redis+sentinel://u:hunter2@a/mymaster?fence=on", "\"fence\" is unknown to redis+sentinel"),
             ("redis+sentinel://u:hunter2@a/mymaster?wake=gong", "prl, walrus and spring"),
-            ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is no number"),
+            ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is not a number"),
             ("redis+sentinel://u:hunter2@a/mymaster?password_file=/p", "given twice"),
             ("redis+cluster://u:hunter2@a?db=1", "a Redis Cluster has no other"),
-            ("redis+cluster://u:hunter2@a?db=x", "db is no number"),
+            ("redis+cluster://u:hunter2@a?db=x", "db is not a number"),
             ("redis+cluster://u:hunter2@a?wake=prl", "python-redis-lock does not run on a Redis Cluster"),
             ("redis+cluster://u:hunter2@a?wake=walrus", "walrus does not run on a Redis Cluster"),
             ("redis+cluster://u:hunter2@a?prefix=x&wake=spring", "the registry key and a colon"),
-            ("redis+cluster://u:hunter2@a?layout=", "layout is unknown: redis knows redisson"),
+            ("redis+cluster://u:hunter2@a?layout=", "layout is unknown: redisson is known"),
             ("redis+cluster://u:hunter2@a?list=all", "\"list\" is unknown to redis+cluster"),
             ("redis+cluster://u:hunter2@a?wait=-1", "wait"),
             ("redis+cluster://u:hunter2@a?map=a:1=", "map of addresses"),
@@ -166,7 +167,7 @@ mod tests {
         ] {
             let error = Locks::connect(url).err().unwrap();
             let text = error.to_string();
-            assert!(error.is_misconfigured() && text.contains(said), "{url}: {text}");
+            assert!(error.is_misconfigured() && text.contains(expected), "{url}: {text}");
             assert!(!text.contains("hunter2"), "{text}");
         }
     }

@@ -7,7 +7,7 @@ use leasehold_redis::{RedlockConfig, RedlockEngine};
 
 use crate::{
     connect::Connect,
-    open::{Opened, Own, encrypted},
+    open::{EngineHandle, Opened, encrypted},
     url::Url,
 };
 
@@ -24,7 +24,7 @@ pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, E
         config = config.each(|node| node.prefix(&prefix))?;
     }
     if let Some(db) = url.take("db") {
-        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is not a number"))?;
         config = config.each(|node| Ok(node.db(db)))?;
     }
     if let Some(timeout) = url.take_duration("node_timeout")? {
@@ -36,9 +36,9 @@ pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, E
     if config.wants_tls() {
         config = encrypted!(url, connect, config, tls => config.tls(&tls));
     }
-    url.no_more()?;
+    url.check_all_taken()?;
     let engine = Arc::new(RedlockEngine::new(config, &leasehold_core::Env::system()));
-    Ok(Opened { engine, own: Own::Nothing })
+    Ok(Opened { engine, handle: EngineHandle::Nothing })
 }
 
 #[cfg(all(test, feature = "tls"))]
@@ -46,7 +46,7 @@ mod tests {
     use crate::Locks;
 
     #[test]
-    fn options_are_read_and_what_is_no_redlock_is_refused() {
+    fn options_are_read_and_invalid_redlocks_refused() {
         for url in [
             "redlock://a:1,b,c",
             "redlock://u:hunter2@a,v:x@b/2,@c?prefix=x:&node_timeout=50ms&max_ttl=10m&connect_timeout=1s",
@@ -55,7 +55,7 @@ mod tests {
         ] {
             Locks::connect(url).unwrap();
         }
-        for (url, said) in [
+        for (url, expected) in [
             ("redlock://u:hunter2@a", "write redis://"),
             ("redlock://u:hunter2@a,b", "3 independent masters"),
             ("redlock://u:hunter2@a,b,c,d", "3 or 5"),
@@ -63,14 +63,14 @@ mod tests {
             ("redlock://u:hunter2@a,b,c?node_timeout=10s", "node_timeout is out of range"),
             ("redlock://u:hunter2@a,b,c?node_timeout=10", "node_timeout"),
             ("redlock://u:hunter2@a,b,c?max_ttl=500ms", "max_ttl is out of range"),
-            ("redlock://u:hunter2@a,b,c?db=x", "db is no number"),
+            ("redlock://u:hunter2@a,b,c?db=x", "db is not a number"),
             ("redlock://u:hunter2@a,b,c?ca=/ca.pem", "\"ca\" is unknown"),
             ("redlock://u:hunter2@a,b,c?wait=1", "\"wait\" is unknown"),
             ("redlock://rediss://u:hunter2@a,b,c?cert=/c", "cert and key belong together"),
         ] {
             let error = Locks::connect(url).err().unwrap();
             let text = error.to_string();
-            assert!(error.is_misconfigured() && text.contains(said), "{url}: {text}");
+            assert!(error.is_misconfigured() && text.contains(expected), "{url}: {text}");
             assert!(!text.contains("hunter2"), "{text}");
         }
     }

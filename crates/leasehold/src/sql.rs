@@ -18,7 +18,7 @@ use crate::{
     encryption::{encryption, preferred},
 };
 use crate::{
-    open::{Opened, Own},
+    open::{EngineHandle, Opened},
     url::Url,
 };
 
@@ -37,7 +37,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
             ));
         }
         let (server, own) = postgres(&mut listen, connect)?;
-        listen.no_more()?;
+        listen.check_all_taken()?;
         config = config.listen(server.encryption(own.unwrap_or(encryption)));
     }
     if let Some(password) = crate::open::password(url, connect)? {
@@ -53,7 +53,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
         config = config.table_owner(&role);
     }
     leases(url)?;
-    url.no_more()?;
+    url.check_all_taken()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
 
@@ -66,7 +66,7 @@ fn postgres(
     use leasehold_sql::postgres::{Config, PARAMETERS};
     let given: Vec<_> = PARAMETERS.iter().filter_map(|&name| Some((name, url.take(name)?))).collect();
     if !given.is_empty() {
-        url.sure()?;
+        url.check_unambiguous()?;
     }
     Ok((Config::with_parameters(&url.rest, &given)?, encryption(url, connect, &LIBPQ)?))
 }
@@ -84,9 +84,9 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     }
     leases(url)?;
     charset(url)?;
-    let said = encryption(url, connect, &MYSQL)?;
-    config = config.encryption(said.map_or_else(|| preferred(connect), Ok)?);
-    url.no_more()?;
+    let wanted = encryption(url, connect, &MYSQL)?;
+    config = config.encryption(wanted.map_or_else(|| preferred(connect), Ok)?);
+    url.check_all_taken()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
     use leasehold_sql::sqlite::{SCHEMA, engine};
     leases(url)?;
     let mode = url.take("mode");
-    url.no_more()?;
+    url.check_all_taken()?;
     let path = crate::url::decode(&url.rest)?;
     let path = path.strip_prefix("//").unwrap_or(&path);
     if path.is_empty() || path == ":memory:" || mode.as_deref() == Some("memory") {
@@ -111,11 +111,11 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
         Some("rw") if path.exists() => {}
         Some("rw") => {
             let path = path.display();
-            return Err(Error::misconfigured(format!("{path} does not exist: with mode=rwc it is made")));
+            return Err(Error::misconfigured(format!("{path} does not exist: mode=rwc creates it")));
         }
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option mode is unknown: a lock is written, so rwc, as by default, and rw are known",
+                "the URL option mode is unknown: a lock is written, so rwc (the default) and rw are known",
             ));
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
 }
 
 fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
-    Opened { engine: Arc::new(engine), own: Own::Sql { schema } }
+    Opened { engine: Arc::new(engine), handle: EngineHandle::Sql { schema } }
 }
 
 /// The option `charset`, which clients of other languages need. Only UTF-8 is accepted.
@@ -142,6 +142,6 @@ fn leases(url: &mut Url) -> Result<(), Error> {
     match url.take("hold").as_deref() {
         None | Some("lease") => Ok(()),
         // The value is not shown: it may be the end of a password with a `?` in it.
-        Some(_) => Err(Error::misconfigured("the URL option hold is unknown: lease is known, as by default")),
+        Some(_) => Err(Error::misconfigured("the URL option hold is unknown: lease (the default) is known")),
     }
 }

@@ -28,7 +28,7 @@ const ENCRYPTED: [&str; 9] = [
 /// Refuses `Connect::tls` for a URL whose connections are not encrypted.
 pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
     // Encrypted to the Sentinels only, or to some nodes.
-    let to_some = url.scheme == "redis+sentinel" && url.says("sentinel_tls", "on")
+    let to_some = url.scheme == "redis+sentinel" && url.has_value("sentinel_tls", "on")
         || url.scheme == "redlock" && url.rest.contains("rediss://");
     if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || to_some {
         return Ok(());
@@ -54,16 +54,16 @@ pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
     feature = "postgres",
     feature = "mysql"
 ))]
-pub(crate) fn from(said: [Option<String>; 3], connect: &Connect) -> Result<Tls, Error> {
+pub(crate) fn from(files: [Option<String>; 3], connect: &Connect) -> Result<Tls, Error> {
     if let Some(given) = &connect.tls {
-        if said.iter().any(Option::is_some) {
+        if files.iter().any(Option::is_some) {
             return Err(Error::misconfigured(
-                "Connect::tls stands in place of the URL options ca, cert and key: give one or the other",
+                "Connect::tls replaces the URL options ca, cert and key: give one or the other",
             ));
         }
         return Ok(given.clone());
     }
-    let [roots, certificate, key] = said;
+    let [roots, certificate, key] = files;
     let mut tls = Tls::system();
     if let Some(roots) = roots {
         tls = tls.roots(roots);

@@ -58,8 +58,8 @@ impl Url {
 
     /// Whether an option has this value.
     #[cfg(feature = "tls")]
-    pub(crate) fn says(&self, key: &str, value: &str) -> bool {
-        self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, said)| said == value)
+    pub(crate) fn has_value(&self, key: &str, value: &str) -> bool {
+        self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, given)| given == value)
     }
 
     /// Whether an option is given.
@@ -70,7 +70,7 @@ impl Url {
 
     /// An error if the apparent options may be the end of a password.
     #[cfg(feature = "postgres")]
-    pub(crate) fn sure(&self) -> Result<(), Error> {
+    pub(crate) fn check_unambiguous(&self) -> Result<(), Error> {
         if self.doubtful { Err(doubt()) } else { Ok(()) }
     }
 
@@ -108,13 +108,15 @@ impl Url {
         )),
         expect(dead_code, reason = "no engine takes options")
     )]
-    pub(crate) fn no_more(&self) -> Result<(), Error> {
+    pub(crate) fn check_all_taken(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.first() else { return Ok(()) };
         if self.doubtful {
             return Err(doubt());
         }
         let (scheme, known) = (&self.scheme, self.known.join(", "));
-        Err(Error::misconfigured(format!("the URL option {key:?} is unknown to {scheme}: it knows {known}")))
+        Err(Error::misconfigured(format!(
+            "the URL option {key:?} is unknown to {scheme}: known options are {known}"
+        )))
     }
 
     /// Adds a frequent cause to an error: unescaped special characters in the user or password.
@@ -142,7 +144,7 @@ impl Url {
 
 fn doubt() -> Error {
     Error::misconfigured(
-        "the URL has an @ behind its ?: write a ? in a password %3F, and an @ in an option %40",
+        "the URL has an @ after its ?: write ? in a password as %3F, and @ in an option as %40",
     )
 }
 
@@ -170,30 +172,30 @@ impl fmt::Debug for Url {
 #[cfg(all(test, feature = "redis", feature = "etcd"))]
 mod tests {
     #[test]
-    fn a_password_with_the_signs_of_a_url_is_explained() {
+    fn unescaped_characters_in_a_password_are_explained() {
         for scheme in ["redis", "etcd"] {
-            let told = |login: &str| {
+            let error_of = |login: &str| {
                 let connected = crate::Locks::connect(&format!("{scheme}://{login}@h.example"));
                 connected.err().map(|error| error.to_string()).unwrap_or_default()
             };
-            let refused = told("app:p@ss:/wd");
+            let refused = error_of("app:p@ss:/wd");
             assert!(refused.contains("write @ as %40") && !refused.contains("wd"), "{scheme}: {refused}");
-            assert!(!told("app:p%40ss%3A%2Fwd").contains("%40"), "{scheme}");
+            assert!(!error_of("app:p%40ss%3A%2Fwd").contains("%40"), "{scheme}");
         }
     }
 
     /// A `?` ends the apparent login for a URL parser, and a `#` for a browser.
     #[cfg(all(feature = "postgres", feature = "mysql"))]
     #[test]
-    fn a_password_with_the_sign_of_a_query_or_fragment_is_explained() {
+    fn an_unescaped_question_mark_or_hash_is_explained() {
         for scheme in ["redis", "postgres", "mysql"] {
-            let told = |login: &str| {
+            let error_of = |login: &str| {
                 let connected = crate::Locks::connect(&format!("{scheme}://{login}@h.example/1"));
                 connected.err().map(|error| error.to_string()).unwrap_or_default()
             };
-            let refused = told("app:p?zzw");
+            let refused = error_of("app:p?zzw");
             assert!(refused.contains("%3F") && !refused.contains("zzw"), "{scheme}: {refused}");
-            let refused = told("app:p#zzw");
+            let refused = error_of("app:p#zzw");
             assert!(refused.is_empty() || refused.contains("%23"), "{scheme}: {refused}");
             assert!(!refused.contains("zzw"), "{scheme}: {refused}");
         }

@@ -1,9 +1,9 @@
-//! Every engine has a scheme, and what is not compiled in names its feature.
+//! Every engine has a scheme. The error for an engine that is not compiled in names its feature.
 
 use leasehold::Locks;
 
 #[test]
-fn an_engine_is_there_or_says_which_feature_it_is() {
+fn a_missing_engine_names_its_feature() {
     for (url, feature, compiled_in) in [
         ("memory:", "memory", cfg!(feature = "memory")),
         ("redis://h", "redis", cfg!(feature = "redis")),
@@ -21,9 +21,12 @@ fn an_engine_is_there_or_says_which_feature_it_is() {
         match Locks::connect(url) {
             Ok(_) => assert!(compiled_in, "{url}"),
             Err(error) => {
-                let said = error.to_string();
-                assert!(error.is_misconfigured() && !compiled_in, "{url}: {said}");
-                assert!(said.contains(&format!("{feature:?}")) || said.contains("\"tls\""), "{url}: {said}");
+                let message = error.to_string();
+                assert!(error.is_misconfigured() && !compiled_in, "{url}: {message}");
+                assert!(
+                    message.contains(&format!("{feature:?}")) || message.contains("\"tls\""),
+                    "{url}: {message}"
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The password is changed on the server and in its file, and the client comes back with the new one.
+//! The password changes on the server and in its file, and the client reconnects with the new one.
 #![cfg(all(
     feature = "redis",
     feature = "etcd",
@@ -6,7 +6,7 @@
     feature = "postgres",
     feature = "mysql"
 ))]
-#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{
     fs,
@@ -23,10 +23,10 @@ use leasehold_testkit::server::{
     EtcdServer, MariadbServer, PostgresServer, Proxy, RedisServer, ZookeeperServer,
 };
 
-/// Not a measure of speed: for what never comes if it does not come soon.
+/// The time limit of every wait. It does not measure speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A file that is removed with its test.
+/// A password file that is removed at the end of the test.
 struct File(PathBuf);
 
 impl File {
@@ -47,8 +47,9 @@ fn acquire(locks: &Locks, name: &str) {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// With the old password until `change` has happened, and with the new one when that stands in the file.
-fn comes_back(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, change: impl FnOnce()) {
+/// The client works with the old password until `change` changes it on the server, is refused, and works again once the
+/// file has the new password.
+fn reconnects(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, change: impl FnOnce()) {
     let (proxy, file) = (Proxy::start(port), File::new(engine));
     let locks = Locks::connect(&url(proxy.port(), &file.0)).unwrap();
     acquire(&locks, "before");
@@ -56,7 +57,7 @@ fn comes_back(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, chang
     proxy.lose();
     let limit = Instant::now() + PATIENCE;
     loop {
-        // An old connection, and then an old password.
+        // First the old connection fails, then the old password.
         let error = match locks.mutex("between").blocking().try_acquire() {
             Err(error) => error,
             Ok(_) => panic!("{engine} takes the old password"),
@@ -80,17 +81,17 @@ fn comes_back(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, chang
 }
 
 #[test]
-fn a_redis_client_comes_back_with_the_new_password() {
+fn a_redis_client_reconnects_with_the_new_password() {
     let server = RedisServer::start(&["--requirepass", "hunter2-old"]);
     let url = |port, file: &Path| format!("redis://127.0.0.1:{port}?password_file={}", file.display());
-    comes_back("redis", server.port(), url, || {
+    reconnects("redis", server.port(), url, || {
         let operator = ["--no-auth-warning", "-a", "hunter2-old"];
         server.command(&[&operator[..], &["CONFIG", "SET", "requirepass", "hunter2-new"]].concat());
     });
 }
 
 #[test]
-fn an_etcd_client_comes_back_with_the_new_password() {
+fn an_etcd_client_reconnects_with_the_new_password() {
     let mut server = EtcdServer::start(&["--bcrypt-cost=4"]);
     server.ask_for_logins("correct-horse");
     let user = |password: &str| {
@@ -99,26 +100,26 @@ fn an_etcd_client_comes_back_with_the_new_password() {
     };
     user("hunter2-old");
     let url = |port, file: &Path| format!("etcd://locker@127.0.0.1:{port}?password_file={}", file.display());
-    comes_back("etcd", server.port(), url, || {
+    reconnects("etcd", server.port(), url, || {
         server.command(&["user", "delete", "locker"]);
         user("hunter2-new");
     });
 }
 
-/// A password there is who one is: what the old one made stays its own.
+/// In ZooKeeper the password is a part of the identity: nodes of the old password still belong to it.
 #[test]
-fn a_zookeeper_client_comes_back_with_the_new_password() {
+fn a_zookeeper_client_reconnects_with_the_new_password() {
     let server = ZookeeperServer::start(&[]);
     server.command_as_super("create /locks\naddauth digest locker:hunter2-old\nsetAcl /locks auth::cdrwa");
     let url =
         |port, file: &Path| format!("zookeeper://locker@127.0.0.1:{port}?password_file={}", file.display());
-    comes_back("zookeeper", server.port(), url, || {
+    reconnects("zookeeper", server.port(), url, || {
         server.command_as_super("addauth digest locker:hunter2-new\nsetAcl /locks auth::cdrwa");
     });
 }
 
 #[test]
-fn a_postgres_client_comes_back_with_the_new_password() {
+fn a_postgres_client_reconnects_with_the_new_password() {
     let server = PostgresServer::start(&[]);
     server.says("CREATE ROLE locker LOGIN SUPERUSER PASSWORD 'hunter2-old'");
     let rules = server.says("SHOW hba_file").remove(0);
@@ -128,19 +129,19 @@ fn a_postgres_client_comes_back_with_the_new_password() {
     let url = |port, file: &Path| {
         format!("postgres://locker@127.0.0.1:{port}/postgres?password_file={}", file.display())
     };
-    comes_back("postgres", server.port(), url, || {
+    reconnects("postgres", server.port(), url, || {
         server.says("ALTER ROLE locker PASSWORD 'hunter2-new'");
     });
 }
 
 #[test]
-fn a_mysql_client_comes_back_with_the_new_password() {
+fn a_mysql_client_reconnects_with_the_new_password() {
     let server = MariadbServer::start(&[]);
     server.says("CREATE USER locker@'%' IDENTIFIED BY 'hunter2-old'");
     server.says("GRANT ALL ON locks.* TO locker@'%'");
     let url =
         |port, file: &Path| format!("mysql://locker@127.0.0.1:{port}/locks?password_file={}", file.display());
-    comes_back("mysql", server.port(), url, || {
+    reconnects("mysql", server.port(), url, || {
         server.says("SET PASSWORD FOR locker@'%' = PASSWORD('hunter2-new')");
     });
 }
@@ -167,7 +168,7 @@ fn a_callback_is_asked_at_each_connection() {
 }
 
 #[test]
-fn two_passwords_are_one_too_many_and_some_urls_have_none() {
+fn two_passwords_are_refused_and_some_urls_have_none() {
     let refused = |connect: Connect, url: &str| {
         let error = connect.connect(url).unwrap_err();
         assert!(error.is_misconfigured() && !error.to_string().contains("hunter2"), "{url}: {error}");

@@ -1,5 +1,5 @@
-//! A server that takes connections and never says a word, as a host behind a firewall that drops what it gets: whatever is asked of it
-//! ends with the time for connecting, on every engine that has a server.
+//! A server that accepts connections and never answers, like a host behind a firewall that drops packets: every request
+//! ends after the connect timeout, on every engine with a server.
 #![cfg(all(
     feature = "redis",
     feature = "etcd",
@@ -15,12 +15,12 @@ use std::{net::TcpListener, time::Duration};
 use leasehold::{Connect, Error, Locks};
 use leasehold_testkit::stopwatch::Stopwatch;
 
-/// Far less than an attempt may take by default.
+/// Far less than the default limit of one attempt.
 const TIMEOUT: Duration = Duration::from_millis(600);
-/// Far less than that, too, for a machine whose processors others use.
+/// The latest end of a request: far less than the default, with a margin for a busy machine.
 const LATEST: Duration = Duration::from_millis(2500);
 
-/// Of each kind, with several servers where there may be some.
+/// A URL of each kind, with several servers where the engine allows it.
 const URLS: [&str; 9] = [
     "redis://127.0.0.1:1/",
     "rediss://127.0.0.1:1/",
@@ -33,7 +33,8 @@ const URLS: [&str; 9] = [
     "mysql://me@127.0.0.1:1/db",
 ];
 
-/// The kernel takes what comes, and nobody ever reads it. Each URL, with its ports put in, leads there.
+/// Listeners whose connections are accepted by the kernel and never read, and the URLs with the ports of these
+/// listeners.
 fn silent() -> (Vec<TcpListener>, Vec<String>) {
     let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let put = |url: &str| {
@@ -48,26 +49,29 @@ fn silent() -> (Vec<TcpListener>, Vec<String>) {
     (listeners, urls)
 }
 
-type Ask = fn(&Locks) -> Result<(), Error>;
+type Call = fn(&Locks) -> Result<(), Error>;
 
-/// Each of `asks` with its own client, all at once: most of the time they wait.
-fn assert_ends(locks: impl Fn(&str) -> Locks, asks: &[(&str, Ask)]) {
+/// Runs each of `calls` with a client of its own, all at once, because they mostly wait.
+fn assert_ends(locks: impl Fn(&str) -> Locks, calls: &[(&str, Call)]) {
     let (_listeners, urls) = silent();
     std::thread::scope(|scope| {
         for url in &urls {
-            for (what, ask) in asks {
+            for (what, call) in calls {
                 let locks = locks(url);
                 scope.spawn(move || {
                     let watch = Stopwatch::start();
-                    let error = ask(&locks).unwrap_err();
+                    let error = call(&locks).unwrap_err();
                     assert!(error.is_unreachable(), "{what} of {url}: {error}");
                     let words = error.to_string();
-                    // All servers together have the time.
+                    // All servers share the timeout.
                     let shares: &[_] = if url.contains(',') { &["200ms", "600ms"] } else { &["600ms"] };
                     let within = |share: &&str| words.contains(&format!("no answer within {share}"));
-                    let told = shares.iter().any(within) && words.contains("127.0.0.1");
-                    // On a busy machine the time for all is over before that of the last server is.
-                    assert!(told || words.contains("not connected within 600ms"), "{what} of {url}: {words}");
+                    let is_named = shares.iter().any(within) && words.contains("127.0.0.1");
+                    // On a busy machine the whole timeout ends before the share of the last server.
+                    assert!(
+                        is_named || words.contains("not connected within 600ms"),
+                        "{what} of {url}: {words}"
+                    );
                     watch.assert_within(LATEST, &format!("{what} of {url}"));
                 });
             }
@@ -76,7 +80,7 @@ fn assert_ends(locks: impl Fn(&str) -> Locks, asks: &[(&str, Ask)]) {
 }
 
 #[test]
-fn the_time_of_the_url_ends_whatever_is_asked() {
+fn the_url_timeout_ends_every_request() {
     let locks = |url: &str| {
         let separator = if url.contains('?') { '&' } else { '?' };
         Locks::connect(&format!("{url}{separator}connect_timeout=600ms")).unwrap()
@@ -93,14 +97,14 @@ fn the_time_of_the_url_ends_whatever_is_asked() {
 }
 
 #[test]
-fn the_time_of_the_program_does_where_the_url_has_none() {
+fn the_program_timeout_applies_without_a_url_timeout() {
     let locks = |url: &str| Connect::default().connect_timeout(TIMEOUT).connect(url).unwrap();
     assert_ends(locks, &[("acquire", |locks| locks.mutex("a").blocking().acquire().map(drop))]);
 }
 
-/// As it is refused where nobody listens.
+/// The connections are refused, because the listeners are closed.
 #[test]
-fn a_ping_tells_that_nobody_is_there() {
+fn a_ping_reports_a_missing_server() {
     let (listeners, urls) = silent();
     drop(listeners);
     for url in urls {
@@ -113,12 +117,12 @@ fn a_ping_tells_that_nobody_is_there() {
     }
     let url = format!("sqlite://{}", here.path().join("locks.db").display());
     Locks::connect(&url).unwrap().ping_blocking().unwrap();
-    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0, "nothing is made");
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0, "nothing is created");
 }
 
-/// The URL is the operator's, who knows the network.
+/// The operator, who knows the network, writes the URL.
 #[test]
-fn the_time_of_the_url_goes_before_that_of_the_program() {
+fn the_url_timeout_overrides_that_of_the_program() {
     let locks = |url: &str| {
         let program = Connect::default().connect_timeout(Duration::from_secs(60));
         program.connect(&format!("{url}?connect_timeout=600ms")).unwrap()

@@ -1,4 +1,4 @@
-//! Encryption by a configuration of the caller's, and by the options of a URL.
+//! TLS by a configuration of the caller, and by the options of a URL.
 #![cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "tls"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -13,10 +13,10 @@ use leasehold::{
 };
 use leasehold_testkit::server::{EtcdServer, RedisServer, ZookeeperServer};
 
-/// For what never comes if it does not come soon.
+/// The time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Shows the server its client's certificate, of the directory that it stands in, and trusts these authorities.
+/// Presents this client certificate, whose key is in the same directory, and trusts these authorities.
 fn tls(client: &Path, trusted: RootCertStore) -> Tls {
     let certificate = CertificateDer::from_pem_file(client).unwrap();
     let key = PrivateKeyDer::from_pem_file(client.with_extension("key")).unwrap();
@@ -32,7 +32,7 @@ fn lock(locks: &Locks) -> Result<(), Error> {
     locks.mutex("a").blocking().acquire()?.release_blocking()
 }
 
-/// Locks with the authority of these servers, and is refused without it.
+/// Checks that a lock is acquired if the authority is trusted, and refused otherwise.
 fn is_decided_by_the_configuration(url: &str, authority: &Path, client: &Path) {
     let mut trusted = RootCertStore::empty();
     trusted.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
@@ -42,14 +42,14 @@ fn is_decided_by_the_configuration(url: &str, authority: &Path, client: &Path) {
 }
 
 #[test]
-fn a_configuration_of_the_caller_decides_whom_redis_clients_trust() {
+fn redis_clients_use_the_configuration_of_the_caller() {
     let server = RedisServer::encrypted();
     let url = format!("rediss://localhost:{}", server.tls_port());
     is_decided_by_the_configuration(&url, &server.certificate("ca.pem"), &server.certificate("client.pem"));
 }
 
 #[test]
-fn a_configuration_of_the_caller_decides_whom_etcd_clients_trust() {
+fn etcd_clients_use_the_configuration_of_the_caller() {
     let server = EtcdServer::encrypted();
     is_decided_by_the_configuration(
         &server.url(),
@@ -59,7 +59,7 @@ fn a_configuration_of_the_caller_decides_whom_etcd_clients_trust() {
 }
 
 #[test]
-fn a_configuration_of_the_caller_decides_whom_zookeeper_clients_trust() {
+fn zookeeper_clients_use_the_configuration_of_the_caller() {
     let server = ZookeeperServer::encrypted();
     is_decided_by_the_configuration(
         &server.url(),
@@ -69,7 +69,7 @@ fn a_configuration_of_the_caller_decides_whom_zookeeper_clients_trust() {
 }
 
 #[test]
-fn zookeeper_clients_come_in_by_the_files_of_their_url() {
+fn zookeeper_accepts_the_files_of_the_url() {
     let server = ZookeeperServer::encrypted();
     let file = |name| server.certificate(name).display().to_string();
     let (ca, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
@@ -82,8 +82,8 @@ fn zookeeper_clients_come_in_by_the_files_of_their_url() {
 }
 
 #[test]
-fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
-    let (server, stranger) = (EtcdServer::encrypted(), EtcdServer::encrypted());
+fn etcd_accepts_only_the_files_of_the_url() {
+    let (server, other) = (EtcdServer::encrypted(), EtcdServer::encrypted());
     let url = |authority: &EtcdServer, client: Option<&EtcdServer>| {
         let file = |of: &EtcdServer, name| of.certificate(name).display().to_string();
         let identity =
@@ -94,23 +94,23 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
     lock(&Locks::connect(&right).unwrap()).unwrap();
     let elsewhere = right.replace("localhost", "127.0.0.1");
     for (url, words) in [
-        (url(&stranger, Some(&server)), "invalid peer certificate"),
+        (url(&other, Some(&server)), "invalid peer certificate"),
         (server.url(), "certificate"),
         (elsewhere, "not valid for name"),
         (url(&server, None), "by TLS: received fatal alert: BadCertificate"),
-        (url(&server, Some(&stranger)), "by TLS: received fatal alert: BadCertificate"),
+        (url(&server, Some(&other)), "by TLS: received fatal alert: BadCertificate"),
     ] {
         let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains(words), "{url}: {error}");
     }
     let plain = format!("etcd://localhost:{}?connect_timeout=500ms", server.port());
     let error = lock(&Locks::connect(&plain).unwrap()).unwrap_err();
-    assert!(error.is_unreachable(), "nothing is told in the clear: {error}");
+    assert!(error.is_unreachable(), "nothing is sent without encryption: {error}");
 }
 
-/// Of three nodes two are encrypted, and each has its own word on that in the URL.
+/// Two of three nodes are encrypted; the URL sets it for each node.
 #[test]
-fn nodes_of_a_redlock_are_encrypted_each_for_itself() {
+fn each_redlock_node_has_its_own_encryption() {
     let first = RedisServer::encrypted();
     let (second, plain) = (first.encrypted_alike(), RedisServer::start(&[]));
     let file = |name| first.certificate(name).display().to_string();
@@ -122,9 +122,9 @@ fn nodes_of_a_redlock_are_encrypted_each_for_itself() {
     };
     let lock = |url: &str| Locks::connect(url).unwrap().mutex("a").ttl(Duration::from_secs(1)).blocking();
     let right = url("rediss://", &format!("&ca={ca}&{own}"));
-    // Nodes that are new have no vote for some seconds.
+    // New nodes have no vote for some seconds.
     let guard = lock(&right).acquire_within(PATIENCE).unwrap();
-    // Those that did not decide have it a little later.
+    // The nodes outside of the deciding majority have the lock a little later.
     let limit = std::time::Instant::now() + PATIENCE;
     while [&first, &second, &plain].iter().any(|node| node.command(&["EXISTS", "lock:a"]) != ["1"]) {
         assert!(std::time::Instant::now() < limit, "a node was not reached");
@@ -140,32 +140,32 @@ fn nodes_of_a_redlock_are_encrypted_each_for_itself() {
     }
 }
 
-/// As after `openssl req -x509`, which makes authorities unless it is told otherwise.
+/// `openssl req -x509` creates such certificates by default.
 #[test]
-fn a_server_that_shows_an_authority_as_its_own_certificate_is_told_of() {
+fn an_authority_as_server_certificate_is_explained() {
     let server = RedisServer::encrypted_as_an_authority();
     let url =
         format!("rediss://localhost:{}?ca={}", server.tls_port(), server.certificate("ca.pem").display());
     let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();
-    let said = error.to_string();
-    assert!(error.is_misconfigured() && said.contains("CA:FALSE"), "{said}");
-    assert!(!said.contains("Other("), "in words: {said}");
+    let message = error.to_string();
+    assert!(error.is_misconfigured() && message.contains("CA:FALSE"), "{message}");
+    assert!(!message.contains("Other("), "the explanation replaces the name: {message}");
 }
 
 #[test]
-fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
+fn tls_on_the_wrong_port_is_explained() {
     let (redis, etcd, zookeeper) =
         (RedisServer::encrypted(), EtcdServer::encrypted(), ZookeeperServer::encrypted());
     let plain = (RedisServer::start(&[]), EtcdServer::start(&[]), ZookeeperServer::start(&[]));
     let port_of = |url: String| url.rsplit_once(':').unwrap().1.to_owned();
-    let asked = "does the server speak TLS on this port?";
+    let hint = "does the server speak TLS on this port?";
     for (url, words) in [
         (format!("redis://localhost:{}", redis.tls_port()), "write rediss://"),
         (format!("etcd://localhost:{}", port_of(etcd.url())), "write etcds://"),
         (format!("zookeeper://localhost:{}", port_of(zookeeper.url())), "write zookeepers://"),
-        (format!("rediss://localhost:{}", plain.0.port()), asked),
-        (plain.1.url().replace("etcd://", "etcds://"), asked),
-        (plain.2.url().replace("zookeeper://", "zookeepers://"), asked),
+        (format!("rediss://localhost:{}", plain.0.port()), hint),
+        (plain.1.url().replace("etcd://", "etcds://"), hint),
+        (plain.2.url().replace("zookeeper://", "zookeepers://"), hint),
     ] {
         let error = Locks::connect(&url).unwrap().mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.to_string().contains(words), "{url}: {error}");
@@ -173,7 +173,7 @@ fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
 }
 
 #[test]
-fn a_configuration_is_refused_beside_options_and_where_nothing_is_encrypted() {
+fn a_configuration_is_refused_with_options_or_without_encryption() {
     for (url, word) in [
         ("rediss://h?ca=/ca.pem", "ca, cert and key"),
         ("rediss://h?cert=/c.pem&key=/k.pem", "ca, cert and key"),

@@ -1,4 +1,4 @@
-//! What ZooKeeper alone has.
+//! Features of the ZooKeeper engine only.
 #![cfg(all(feature = "zookeeper", feature = "memory"))]
 
 use leasehold::{Locks, ZookeeperCheck};

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_that_of_the_signature() {
+    fn the_hash_matches_the_signature_algorithm() {
         for (prefix, rest, expected) in [
             (RSA, &[5][..], Some(&SHA256)),
             (RSA, &[11], Some(&SHA256)),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_none() {
+    fn an_invalid_certificate_has_no_hash() {
         let whole = certificate(&[RSA, &[11]].concat());
         for length in 0..whole.len() {
             assert_eq!(of_signature(&whole[..length]), None);

@@ -11,8 +11,8 @@ const IS_PLAIN: &str = "does the server speak TLS on this port?";
 const AUTHORITY: &str = "Other(OtherError(CaUsedAsEndEntity))";
 
 /// The explanation in place of that name.
-const IS_AUTHORITY: &str = "the server shows the certificate of an authority (CA:TRUE) as its own: give it one that this authority \
-    has signed, made with CA:FALSE";
+const IS_AUTHORITY: &str = "the server presents the certificate of an authority (CA:TRUE) as its own: \
+    give it a certificate with CA:FALSE, signed by this authority";
 
 /// How rustls begins the text of an alert from the other side.
 const ALERT: &str = "received fatal alert";
@@ -30,7 +30,7 @@ pub enum TlsError {
 }
 
 /// Sorts an error of a handshake.
-pub(crate) fn sort(error: io::Error) -> TlsError {
+pub(crate) fn classify(error: io::Error) -> TlsError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {IS_PLAIN}")),
         Some(_) => TlsError::Wrong(in_words(&error.to_string())),
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alert_is_known_by_its_text() {
+    fn an_alert_is_recognized_by_its_text() {
         assert!(is_alert(&Error::AlertReceived(AlertDescription::CertificateRequired).to_string()));
         assert!(!is_alert(&Error::DecryptError.to_string()));
     }

@@ -19,8 +19,8 @@ use tokio_rustls::{
 };
 
 use crate::{
-    error::{TlsError, sort},
-    verify::{Partly, Verify},
+    error::{TlsError, classify},
+    verify::{PartialVerifier, Verify},
 };
 
 /// The TLS configuration of a connection. Files are read at each connection, so that they can be replaced.
@@ -103,7 +103,7 @@ impl Tls {
         let config = self.config(protocols).map_err(TlsError::Wrong)?;
         let name =
             ServerName::try_from(host.to_owned()).map_err(|error| TlsError::Wrong(error.to_string()))?;
-        TlsConnector::from(config).connect(name, stream).await.map_err(sort)
+        TlsConnector::from(config).connect(name, stream).await.map_err(classify)
     }
 
     fn config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, String> {
@@ -126,7 +126,9 @@ impl Tls {
             builder.with_root_certificates(self.trusted()?)
         } else {
             let trusted = (self.verify == Verify::Authority).then(|| self.trusted()).transpose()?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Partly::of(trusted, provider)?))
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(PartialVerifier::of(trusted, provider)?))
         };
         let Some((certificate, key)) = &self.identity else {
             return Ok(builder.with_no_client_auth());
@@ -157,7 +159,7 @@ impl Tls {
             trusted.add(certificate).map_err(|error| unreadable(&error))?;
         }
         if trusted.is_empty() {
-            return Err(unreadable(&"it holds no certificate"));
+            return Err(unreadable(&"it contains no certificate"));
         }
         Ok(trusted)
     }
@@ -169,13 +171,14 @@ impl Tls {
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
     pub fn material(&self) -> Result<Material, TlsError> {
         if self.given.is_some() {
-            let words = "this engine takes files (ca, cert and key), not a configuration of the caller's";
+            let words =
+                "this engine accepts TLS files (ca, cert and key), but no TLS configuration of the caller";
             return Err(TlsError::Wrong(words.to_owned()));
         }
-        // Refuses here, in our words, everything for which the client library would refuse it.
+        // Checks everything here that the client library would refuse, for a clear error message.
         self.read().map_err(TlsError::Wrong)?;
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Another thread may have set one at this moment, which is just as good.
+            // Another thread may have set one at the same moment; either one will do.
             let _ = ring::default_provider().install_default();
         }
         let authorities = match &self.roots {
@@ -232,11 +235,11 @@ mod tests {
         assert_eq!(offered(&given(&["own"]), &[b"h2"]), [b"own"]);
         let without = given(&[]);
         assert_eq!(offered(&without, &[b"h2"]), [b"h2"]);
-        assert!(offered(&without, &[]).is_empty(), "what one connection offers stays with it");
+        assert!(offered(&without, &[]).is_empty(), "the protocols of one connection do not affect another");
     }
 
     /// The error of encrypting a stream to a server that sends only these bytes.
-    async fn met(tls: &Tls, said: Option<&[u8]>) -> TlsError {
+    async fn connect_error(tls: &Tls, reply: Option<&[u8]>) -> TlsError {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = async {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -244,22 +247,22 @@ mod tests {
         };
         let server = async {
             let (stream, _) = listener.accept().await.unwrap();
-            let said = said?;
+            let reply = reply?;
             stream.writable().await.unwrap();
-            assert_eq!(stream.try_write(said).unwrap(), said.len());
-            // Kept open: closing it here could overtake the bytes.
+            assert_eq!(stream.try_write(reply).unwrap(), reply.len());
+            // The stream stays open: closing it could overtake the bytes.
             Some(stream)
         };
         tokio::join!(client, server).0
     }
 
     #[tokio::test]
-    async fn only_a_broken_connection_may_be_better_the_next_time() {
-        let other = met(&given(&[]), Some(b"-ERR Protocol error\r\n")).await;
+    async fn only_a_broken_connection_is_retryable() {
+        let other = connect_error(&given(&[]), Some(b"-ERR Protocol error\r\n")).await;
         assert!(matches!(other, TlsError::Wrong(_)), "{other}");
-        let unreadable = met(&Tls::system().roots("/missing"), None).await;
+        let unreadable = connect_error(&Tls::system().roots("/missing"), None).await;
         assert!(matches!(&unreadable, TlsError::Wrong(why) if why.contains("/missing")), "{unreadable}");
-        let broken = met(&given(&[]), None).await;
+        let broken = connect_error(&given(&[]), None).await;
         assert!(matches!(broken, TlsError::Broken(_)), "{broken}");
     }
 }

@@ -26,13 +26,13 @@ pub enum Verify {
 
 /// A verifier that checks less than everything.
 #[derive(Debug)]
-pub(crate) struct Partly {
+pub(crate) struct PartialVerifier {
     /// `None`: nothing is verified.
     authority: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Partly {
+impl PartialVerifier {
     fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
         &self.provider.signature_verification_algorithms
     }
@@ -46,7 +46,7 @@ impl Partly {
     }
 }
 
-impl ServerCertVerifier for Partly {
+impl ServerCertVerifier for PartialVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,

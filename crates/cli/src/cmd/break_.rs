@@ -27,7 +27,7 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
             Ok(Broken::NotHeld) => {
                 let (engine, token) = (locks.profile().engine, args.token);
                 let message = format!(
-                    "{engine} lock {:?}: nothing is held under token {token}: `leasehold show {}` tells who holds it",
+                    "{engine} lock {:?}: nothing is held under token {token}: `leasehold show {}` shows the holder",
                     name.as_str(),
                     word(name.as_str())
                 );

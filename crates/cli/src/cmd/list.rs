@@ -2,7 +2,7 @@
 
 use super::{
     connect, print,
-    show::{Judged, Seen},
+    show::{GuaranteeResult, ShownName},
 };
 use crate::{args, exit::Failure, json, text};
 
@@ -13,9 +13,9 @@ pub(crate) fn list(args: &args::List, url: &str) -> Result<u8, Failure> {
     if !args.json {
         return print(&text::list(&views));
     }
-    let judged = Judged::of(&locks);
-    judged.say_why_not();
+    let guarantee = GuaranteeResult::of(&locks);
+    guarantee.print_why_unknown();
     let engine = locks.profile().engine;
-    let lines = views.iter().map(|view| json::line(&Seen { engine, judged: &judged, view }));
+    let lines = views.iter().map(|view| json::line(&ShownName { engine, guarantee: &guarantee, view }));
     print(&lines.collect::<String>())
 }

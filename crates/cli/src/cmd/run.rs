@@ -9,7 +9,7 @@ use crate::{
     acquire::{acquire_whole, limit},
     engines,
     exit::{self, Failure},
-    front::{Came, Half, Partner, split},
+    front::{Outcome, Partner, Role, split},
     log,
     nested::{Hold, nested},
     plan::Run,
@@ -24,25 +24,26 @@ use crate::{
 /// How long the end of a run waits for the engine's answer to the release. Without an answer the lock is free when its
 /// lease runs out.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
-/// With a ttl below this the lock file has to be checked sooner than a deferred keeper would check it.
-const KEEPER_MATTERS_FROM: Duration = Duration::from_secs(2);
-/// How long the end of a run waits for the answer whether an exact hold (of a process) still stands. Its engine answers
+/// The shortest ttl with a deferred keeper. With a shorter one the lock file has to be checked sooner.
+const KEEPER_DEFERRED_FROM: Duration = Duration::from_secs(2);
+/// How long the end of a run waits for the confirmation of a hold that ends with the process. Its engine answers
 /// without a server.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs CMD under the lock. Returns the exit code.
 pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     // Signals are blocked before the engine starts its threads, because threads inherit the mask.
-    let signals = Signals::take().map_err(|error| Failure::system("cannot take the signals", error))?;
-    let found = signals.found();
+    let signals = Signals::take().map_err(|error| Failure::system("cannot read signals", error))?;
+    let initial_mask = signals.initial_mask();
     match split(signals).map_err(|error| Failure::system("cannot start the guardian", error))? {
-        Half::Guardian(partner, waiter) => guard(&plan, &partner, &waiter),
-        Half::Front(front) => match front.see_through(&plan)? {
-            Came::Code(code) => Ok(code),
-            Came::Become(claim) => {
+        Role::Guardian(partner, waiter) => guard(&plan, &partner, &waiter),
+        Role::Front(front) => match front.wait_for_end(&plan)? {
+            Outcome::Code(code) => Ok(code),
+            Outcome::Become(claim) => {
                 let hold = Hold::above().into_iter().find(|hold| hold.claim == claim);
                 let variables = hold.map(Hold::variables).unwrap_or_default();
-                let error = become_cmd(&plan.program, &plan.arguments, variables, plan.pass_url, found);
+                let error =
+                    become_cmd(&plan.program, &plan.arguments, variables, plan.pass_url, initial_mask);
                 Err(not_started(&plan, error))
             }
         },
@@ -54,7 +55,7 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     log::listen(plan.verbose);
     let owner = plan.owner.clone().unwrap_or_else(|| partner.owner());
     let mut connect = Connect::default().owner(owner.label());
-    let keeper = late_keeper(plan);
+    let keeper = deferred_keeper(plan);
     if let Some(keeper) = &keeper {
         connect = connect.keeper(keeper.clone());
     }
@@ -65,17 +66,17 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     let mut steps = Steps::begin(plan);
     let until = limit(plan);
     if let Some(hold) = nested(plan, &locks, waiter, until)? {
-        partner.hand_over(&hold.claim).map_err(|error| Failure::system("cannot start CMD", error))?;
+        partner.send_become(&hold.claim).map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
     let guard = acquire_whole(plan, &locks, waiter, until)?;
-    partner.holds(&guard.id().to_string()).map_err(|error| Failure::system("cannot start CMD", error))?;
+    partner.send_hold(&guard.id().to_string()).map_err(|error| Failure::system("cannot start CMD", error))?;
     steps.granted(&locks, &guard);
     let child = start(plan, &locks, &guard, waiter, partner)?;
     steps.started(&locks, &child, partner.pid());
     let end = Supervisor::new(plan, lock(plan, &locks), &guard, waiter, child)
-        .with_late(keeper)
-        .see_through()
+        .with_deferred_keeper(keeper)
+        .wait_for_end()
         .map_err(waiting_failed)?;
     match end {
         End::Lost { loss, code } => {
@@ -83,7 +84,7 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
             drop(guard);
             Err(lost(plan, &locks, loss, trouble, code))
         }
-        End::Kept { code, left_processes } => {
+        End::Held { code, left_processes } => {
             let inherited = left_processes && inherits(plan, &locks, &guard);
             let code = release(plan, &locks, guard, waiter, code, inherited)?;
             if !inherited {
@@ -96,8 +97,8 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
 
 /// A deferred keeper for the file engine. A hold of that engine needs no keeper in its first moments, and many a CMD
 /// ends before that time: then no thread is started.
-fn late_keeper(plan: &Run) -> Option<Keeper> {
-    let is_soon_due = plan.max_hold.is_some() || plan.ttl < KEEPER_MATTERS_FROM;
+fn deferred_keeper(plan: &Run) -> Option<Keeper> {
+    let is_soon_due = plan.max_hold.is_some() || plan.ttl < KEEPER_DEFERRED_FROM;
     (engines::of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
 }
 
@@ -128,9 +129,9 @@ fn release(
     let trouble = guard.trouble();
     let released = match plan.at_least {
         Some(at_least) if code == exit::DONE && !locks.profile().can_keep => {
-            match keep(locks, guard, at_least, waiter).map_err(waiting_failed)? {
-                Kept::Cut(signal) => return Err(cut(plan, locks, signal, code)),
-                Kept::Said(released) => Ok(released),
+            match hold_for_at_least(locks, guard, at_least, waiter).map_err(waiting_failed)? {
+                MinHold::Interrupted(signal) => return Err(min_hold_interrupted(plan, locks, signal, code)),
+                MinHold::Released(released) => Ok(released),
             }
         }
         Some(at_least) if code == exit::DONE => {
@@ -150,7 +151,7 @@ fn release(
     // CMD did run to its end under the lock. If the name is not held for `--at-least`, then the option was not
     // fulfilled, and that is a failure.
     let (code, what) = match plan.at_least {
-        Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not kept for --at-least"),
+        Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not held for --at-least"),
         _ => (code, "not released"),
     };
     let lock = lock(plan, locks);
@@ -159,30 +160,35 @@ fn release(
 }
 
 /// The result of holding the name in this process until `--at-least` has passed.
-enum Kept {
+enum MinHold {
     /// The result of the release. `None`: no answer came in time.
-    Said(Option<Result<(), Error>>),
+    Released(Option<Result<(), Error>>),
     /// A signal came before the time had passed.
-    Cut(Signal),
+    Interrupted(Signal),
 }
 
-/// Holds the name in this process until `at_least` has passed since the grant, for engines that cannot keep it by
-/// themselves.
-fn keep(locks: &Locks, guard: Guard, at_least: Duration, waiter: &Waiter) -> Result<Kept, Errno> {
-    let mut kept = pin!(guard.release_at_least(at_least));
+/// Holds the name in this process until `at_least` has passed since the grant, for engines that cannot hold it
+/// after its process has ended.
+fn hold_for_at_least(
+    locks: &Locks,
+    guard: Guard,
+    at_least: Duration,
+    waiter: &Waiter,
+) -> Result<MinHold, Errno> {
+    let mut release_later = pin!(guard.release_at_least(at_least));
     let mut ended_by = None;
     let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
-    let released = waiter.block_on(kept.as_mut(), Some(at_least + RELEASE_WITHIN), stop)?;
-    let Some(signal) = ended_by else { return Ok(Kept::Said(released)) };
+    let released = waiter.block_on(release_later.as_mut(), Some(at_least + RELEASE_WITHIN), stop)?;
+    let Some(signal) = ended_by else { return Ok(MinHold::Released(released)) };
     waiter.block_on(locks.close(Duration::ZERO), Some(RELEASE_WITHIN), |_| false)?;
     // `close` makes the pending release go out now, and it is answered before this process ends.
-    waiter.block_on(kept, Some(RELEASE_WITHIN), |_| false)?;
-    Ok(Kept::Cut(signal))
+    waiter.block_on(release_later, Some(RELEASE_WITHIN), |_| false)?;
+    Ok(MinHold::Interrupted(signal))
 }
 
-fn cut(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> Failure {
+fn min_hold_interrupted(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> Failure {
     let (lock, signal) = (lock(plan, locks), signal.as_str());
-    Failure::new(code, format!("{lock}: not kept for --at-least: {signal} ended it before"))
+    Failure::new(code, format!("{lock}: not held for --at-least: {signal} ended it early"))
 }
 
 pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure {
@@ -198,16 +204,16 @@ pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure 
 fn lost(plan: &Run, locks: &Locks, loss: Loss, trouble: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock(plan, locks), plan.program.display());
     let why = match (loss, trouble) {
-        (Loss::Lapsed, _) if !plan.renew => "its lease ended, which --no-renew does not renew".to_owned(),
+        (Loss::Lapsed, _) if !plan.renew => {
+            "its lease ended and is not renewed because of --no-renew".to_owned()
+        }
         (Loss::MaxHold, _) => "--max-hold ended".to_owned(),
         (Loss::Lapsed, Some(trouble)) => format!("{loss}; the last one failed: {trouble}"),
         (loss, _) => loss.to_string(),
     };
     Failure::new(
         exit::LOST,
-        format!(
-            "{lock}: lost while {program} ran, which ended with {code}: {why}: check what it has left half-done"
-        ),
+        format!("{lock}: lost while {program} ran, which ended with {code}: {why}: check for half-done work"),
     )
 }
 

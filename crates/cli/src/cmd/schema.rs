@@ -10,7 +10,10 @@ pub(crate) fn schema(url: &str) -> Result<u8, Failure> {
         Some(schema) => print(schema),
         None => Err(Failure::new(
             exit::CONFIG,
-            format!("{} has no tables: a schema is of postgres, mysql and sqlite", locks.profile().engine),
+            format!(
+                "{} has no tables: only postgres, mysql and sqlite have a schema",
+                locks.profile().engine
+            ),
         )),
     }
 }

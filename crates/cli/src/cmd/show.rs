@@ -9,26 +9,26 @@ use crate::{args, exit::Failure, json, text};
 pub(crate) fn show(args: &args::Show, url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
     let view = locks.show_blocking(&args.name)?;
-    let judged = Judged::of(&locks);
-    let seen = Seen { engine: locks.profile().engine, judged: &judged, view: &view };
+    let guarantee = GuaranteeResult::of(&locks);
+    let seen = ShownName { engine: locks.profile().engine, guarantee: &guarantee, view: &view };
     if !args.json {
         return print(&text::show(&seen));
     }
-    judged.say_why_not();
+    guarantee.print_why_unknown();
     print(&json::line(&seen))
 }
 
 /// A name with all that is printed about it.
-pub(crate) struct Seen<'a> {
+pub(crate) struct ShownName<'a> {
     pub(crate) engine: &'static str,
-    pub(crate) judged: &'a Judged,
+    pub(crate) guarantee: &'a GuaranteeResult,
     pub(crate) view: &'a View,
 }
 
 /// The engine's guarantee, or the reason why it is not known.
-pub(crate) struct Judged(pub(crate) Result<Guarantee, String>);
+pub(crate) struct GuaranteeResult(pub(crate) Result<Guarantee, String>);
 
-impl Judged {
+impl GuaranteeResult {
     /// Asks the engine. A user who may read locks need not be allowed to read the server's settings; the rest is shown
     /// all the same.
     pub(crate) fn of(locks: &Locks) -> Self {
@@ -46,9 +46,9 @@ impl Judged {
     }
 
     /// Prints on stderr why the level is not known, because the JSON output has no field for that.
-    pub(crate) fn say_why_not(&self) {
+    pub(crate) fn print_why_unknown(&self) {
         if let Err(why) = &self.0 {
-            text::say(&format!("the guarantee is not known: {why}"));
+            text::print_message(&format!("the guarantee is not known: {why}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command on an etcd server: leases, losses, names, and programs that lock with etcd's own client.
+//! The command on an etcd server: leases, losses, names, and programs that lock with the client of etcd.
 
 use std::time::{Duration, Instant};
 
@@ -7,29 +7,30 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::{
-    alike,
+    shared,
     start::program,
     tools::{HOLD, Running, assert_until, code, until},
 };
 
-/// What a lease of `etcdctl lock` has left at the least: it is one of 10 s, kept alive every 3 s. With room for a busy machine.
-const KEPT_BY_ETCDCTL: Duration = Duration::from_secs(3);
+/// The least time that a lease of `etcdctl lock` has left: its ttl is 10 s and it is renewed every 3 s. With a margin
+/// for a busy machine.
+const ETCDCTL_LEASE_LEFT: Duration = Duration::from_secs(3);
 
-/// A server, and the command on it.
-pub(crate) type Site = crate::site::Site<EtcdServer>;
+/// A server, and the command that uses it.
+pub(crate) type Fixture = crate::fixture::Fixture<EtcdServer>;
 
-impl Site {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::start(&[])
     }
 
-    /// With more arguments of `etcd`.
+    /// Starts `etcd` with these arguments.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let server = EtcdServer::start(arguments);
         Self::at("etcd", server.url(), server)
     }
 
-    /// `etcdctl lock` of the same name. It prints its key when it holds, and lets go when it is interrupted.
+    /// `etcdctl lock` of the same name. It prints its key once it holds the lock, and releases it when interrupted.
     fn etcdctl_lock(&self) -> Running {
         let mut command = program("etcdctl");
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints=127.0.0.1:{}", self.server.port()));
@@ -40,97 +41,97 @@ impl Site {
 
 #[test]
 fn processes_exclude_each_other_and_are_shown() {
-    alike::processes_exclude_each_other_and_are_shown(&Site::new(), "/locks/job", "lease-bounded");
+    shared::processes_exclude_each_other_and_are_shown(&Fixture::new(), "/locks/job", "lease-bounded");
 }
 
 #[test]
 fn cmd_gets_the_create_revision_of_its_key() {
-    let site = Site::new();
-    let mut holder = site.holder(&[], "echo ready; echo $LEASEHOLD_TOKEN; read line; true");
+    let fixture = Fixture::new();
+    let mut holder = fixture.holder(&[], "echo ready; echo $LEASEHOLD_TOKEN; read line; true");
     let token: i64 = holder.line().parse().unwrap();
-    let said = site.server.command(&["get", "--prefix", "/locks/job/", "--write-out=json"]).concat();
-    let said: Value = serde_json::from_str(&said).unwrap();
-    let keys = said["kvs"].as_array().unwrap();
+    let reply = fixture.server.command(&["get", "--prefix", "/locks/job/", "--write-out=json"]).concat();
+    let reply: Value = serde_json::from_str(&reply).unwrap();
+    let keys = reply["kvs"].as_array().unwrap();
     assert_eq!((keys.len(), &keys[0]["create_revision"]), (1, &token.into()));
     assert_eq!(code(&holder.output()), 0);
 }
 
 #[test]
-fn any_name_is_locked_under_a_key_of_its_own() {
-    alike::any_name_is_locked(&Site::new(), "~s0");
+fn every_name_has_its_own_key() {
+    shared::any_name_can_be_locked(&Fixture::new(), "~s0");
 }
 
 #[test]
 fn a_broken_lock_ends_its_command_and_frees_the_name() {
-    alike::a_broken_lock_ends_its_command_and_frees_the_name(&Site::new(), &[]);
+    shared::a_broken_lock_ends_its_command_and_frees_the_name(&Fixture::new(), &[]);
 }
 
 #[test]
-fn etcdctl_stands_in_the_same_line() {
-    let site = Site::new();
-    let mut foreign = site.etcdctl_lock();
+fn etcdctl_shares_the_same_queue() {
+    let fixture = Fixture::new();
+    let mut foreign = fixture.etcdctl_lock();
     let key = foreign.line();
     assert!(key.starts_with("/locks/job/"), "{key}");
-    assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75);
-    let holding = site.show("job")["holders"][0].clone();
+    assert_eq!(fixture.code(&["run", "-n", "job", "--", "true"]), 75);
+    let holding = fixture.show("job")["holders"][0].clone();
     assert_eq!(holding["foreign"], true);
     assert_eq!(holding["id"], key["/locks/job/".len()..]);
-    let waiter = Running::start(site.leasehold(&["run", "job", "--", "sh", "-c", HOLD]));
-    until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
-    let mut last = site.etcdctl_lock();
-    until("another", || site.show("job")["waiters"].as_array().unwrap().len() == 2);
-    let standing = site.show("job")["waiters"].clone();
-    assert_eq!(standing[1]["owner"], "another program", "behind ours: {standing}");
+    let waiter = Running::start(fixture.leasehold(&["run", "job", "--", "sh", "-c", HOLD]));
+    until("a waiter", || fixture.show("job")["waiters"].as_array().unwrap().len() == 1);
+    let mut last = fixture.etcdctl_lock();
+    until("another", || fixture.show("job")["waiters"].as_array().unwrap().len() == 2);
+    let waiters = fixture.show("job")["waiters"].clone();
+    assert_eq!(waiters[1]["owner"], "another program", "behind ours: {waiters}");
     foreign.signal(Signal::SIGINT);
     drop(foreign.wait());
     let mut waiter = waiter;
     assert_eq!(waiter.line(), "ready");
-    assert_eq!(site.show("job")["waiters"].as_array().unwrap().len(), 1);
+    assert_eq!(fixture.show("job")["waiters"].as_array().unwrap().len(), 1);
     assert_eq!(code(&waiter.output()), 0);
-    assert!(last.line().starts_with("/locks/job/"), "then it is its turn");
+    assert!(last.line().starts_with("/locks/job/"), "then it is granted the lock");
 }
 
-/// Nothing tells such a program: without `--force` the name stays taken for what its lease had left.
+/// Such a program cannot be notified: without `--force` the name stays taken for the rest of its lease.
 #[test]
-fn etcdctl_is_broken_by_its_token() {
-    let site = Site::new();
-    let mut first = site.etcdctl_lock();
+fn a_lock_of_etcdctl_is_broken_by_its_token() {
+    let fixture = Fixture::new();
+    let mut first = fixture.etcdctl_lock();
     first.line();
-    let token = site.token();
-    assert_eq!(site.code(&["break", "job", "--token", &token, "--force"]), 0);
-    assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 0);
-    let mut second = site.etcdctl_lock();
+    let token = fixture.token();
+    assert_eq!(fixture.code(&["break", "job", "--token", &token, "--force"]), 0);
+    assert_eq!(fixture.code(&["run", "-n", "job", "--", "true"]), 0);
+    let mut second = fixture.etcdctl_lock();
     second.line();
-    let token = site.token();
+    let token = fixture.token();
     let begin = Instant::now();
-    assert_eq!(site.code(&["break", "job", "--token", &token]), 0);
-    let taken = site.code(&["run", "-n", "job", "--", "true"]) == 75;
-    assert_until(begin, KEPT_BY_ETCDCTL, taken, "it is taken");
-    let foreign = site.show("job")["holders"][0]["foreign"] == true;
-    assert_until(begin, KEPT_BY_ETCDCTL, foreign, "by another program");
-    assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
-    assert!(begin.elapsed() >= KEPT_BY_ETCDCTL, "{:?}", begin.elapsed());
+    assert_eq!(fixture.code(&["break", "job", "--token", &token]), 0);
+    let taken = fixture.code(&["run", "-n", "job", "--", "true"]) == 75;
+    assert_until(begin, ETCDCTL_LEASE_LEFT, taken, "it is taken");
+    let foreign = fixture.show("job")["holders"][0]["foreign"] == true;
+    assert_until(begin, ETCDCTL_LEASE_LEFT, foreign, "by another program");
+    assert_eq!(fixture.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
+    assert!(begin.elapsed() >= ETCDCTL_LEASE_LEFT, "{:?}", begin.elapsed());
     assert!(!second.has_ended());
 }
 
 #[test]
-fn a_lock_that_the_server_forgot_is_lost_with_76() {
-    alike::a_lost_lock_ends_its_command_with_76(&Site::new(), "3s", |server| {
+fn a_lock_deleted_on_the_server_is_lost_with_76() {
+    shared::a_lost_lock_ends_its_command_with_76(&Fixture::new(), "3s", |server| {
         server.command(&["del", "", "--from-key"]);
     });
 }
 
 #[test]
-fn when_the_server_is_killed_the_command_is_told_before_the_lease_ends_and_killed_by_then() {
+fn a_killed_server_ends_the_command_before_its_lease() {
     let (end, begin_again) = (EtcdServer::kill, EtcdServer::restart);
-    alike::without_a_server_the_command_is_told_and_killed(Site::new(), end, begin_again);
+    shared::a_missing_server_ends_the_command_by_term_and_kill(Fixture::new(), end, begin_again);
 }
 
 #[test]
-fn when_the_server_is_stopped_the_command_is_told_before_the_lease_ends_and_killed_by_then() {
-    let site = Site::new();
-    alike::without_a_server_the_command_is_told_and_killed(
-        site,
+fn a_stopped_server_ends_the_command_before_its_lease() {
+    let fixture = Fixture::new();
+    shared::a_missing_server_ends_the_command_by_term_and_kill(
+        fixture,
         |server| server.pause(),
         |server| server.resume(),
     );
@@ -138,5 +139,5 @@ fn when_the_server_is_stopped_the_command_is_told_before_the_lease_ends_and_kill
 
 #[test]
 fn the_lock_of_a_killed_holder_is_free_when_its_lease_has_run_out() {
-    alike::the_lock_of_a_killed_holder_is_free_after_its_ttl(&Site::new(), "3s");
+    shared::the_lock_of_a_killed_holder_is_free_after_its_ttl(&Fixture::new(), "3s");
 }

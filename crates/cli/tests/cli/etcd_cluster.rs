@@ -13,7 +13,7 @@ fn leasehold(url: &str, args: &[&str]) -> std::process::Command {
 }
 
 #[test]
-fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
+fn without_a_quorum_no_lock_is_granted_and_nothing_is_left() {
     let mut cluster = EtcdCluster::start();
     let url = cluster.url();
     let leasehold = |args: &[&str]| leasehold(&url, args);
@@ -26,7 +26,7 @@ fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
     let watch = Stopwatch::start();
     let ended = holder.wait();
     assert_eq!(code(&ended), 76, "{ended:?}");
-    watch.assert_within(Duration::from_secs(6), "the holder was told");
+    watch.assert_within(Duration::from_secs(6), "the command was ended");
     let watch = Stopwatch::start();
     let asking = [&["run", "job", "--", "true"][..], &["run", "-w", "3s", "job", "--", "true"]]
         .map(|args| Running::start(leasehold(args)));
@@ -34,13 +34,13 @@ fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
         let output = asking.output();
         assert_eq!(code(&output), 69, "{output:?}");
         assert!(one_line(&output).contains("job"), "{output:?}");
-        watch.assert_within(Duration::from_secs(12), "it was given up");
+        watch.assert_within(Duration::from_secs(12), "the command gave up");
     }
     let alone = format!("etcd://127.0.0.1:{}", cluster.ports()[left]);
-    for look in [&["show", "held"][..], &["list"], &["show", "--json", "held"]] {
-        let looked = finish(leasehold(&[&["--url", &alone], look].concat()));
-        assert_eq!((code(&looked), stdout(&looked).as_str()), (69, ""), "{looked:?}");
-        assert!(one_line(&looked).contains("the member has no leader: is a quorum up?"), "{looked:?}");
+    for args in [&["show", "held"][..], &["list"], &["show", "--json", "held"]] {
+        let output = finish(leasehold(&[&["--url", &alone], args].concat()));
+        assert_eq!((code(&output), stdout(&output).as_str()), (69, ""), "{output:?}");
+        assert!(one_line(&output).contains("the member has no leader: is a quorum up?"), "{output:?}");
     }
     others.iter().for_each(|node| cluster.restart(*node));
     let _ = cluster.leader();
@@ -51,20 +51,20 @@ fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
 }
 
 #[test]
-fn a_member_that_is_down_is_passed_over() {
+fn a_member_that_is_down_is_skipped() {
     let mut cluster = EtcdCluster::start();
     let down = (cluster.leader() + 1) % 3;
     cluster.kill(down);
-    // Which member a client begins with is left to chance.
+    // A client begins with a random member.
     for _ in 0..4 {
         let output = finish(leasehold(&cluster.url(), &["run", "-n", "job", "--", "sh", "-c", HOLD]));
         assert_eq!((code(&output), stdout(&output).as_str()), (0, "ready\n"), "{output:?}");
     }
 }
 
-/// Whichever of them it speaks to, and also when it is the leader.
+/// The paused member may be the one that the client is connected to, or the leader.
 #[test]
-fn a_holder_and_a_waiter_outlive_the_pause_of_any_one_member() {
+fn a_holder_and_a_waiter_survive_the_pause_of_any_member() {
     let mut cluster = EtcdCluster::start();
     let url = cluster.url();
     let mut holder = Running::start(leasehold(&url, &["run", "job", "--", "sh", "-c", HOLD]));
@@ -79,7 +79,7 @@ fn a_holder_and_a_waiter_outlive_the_pause_of_any_one_member() {
         let output = finish(leasehold(&url, &["run", "-w", "5m", "other", "--", "true"]));
         assert_eq!(code(&output), 0, "{output:?}");
         watch.assert_within(Duration::from_secs(8), "another name was granted");
-        until("it was silent for long", || watch.elapsed() > Duration::from_secs(4));
+        until("the member was paused for long", || watch.elapsed() > Duration::from_secs(4));
         assert!(!holder.has_ended(), "member {member}, {:?}: {:?}", watch.elapsed(), holder.output());
         cluster.resume(member);
         let _ = cluster.leader();

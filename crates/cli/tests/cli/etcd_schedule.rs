@@ -1,4 +1,4 @@
-//! One run per schedule, as a fleet has it in its cron: every node fires each tick, and one of them runs the job.
+//! One run per tick, as in the cron of a fleet: every node starts the job at each tick, and one of them runs it.
 
 use std::{
     fs,
@@ -9,19 +9,19 @@ use std::{
 use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::{
-    etcd::Site,
+    etcd::Fixture,
     etcd_limits::COARSE,
     tools::{Dir, Running, assert_until, code, until},
 };
 
 const NODES: usize = 5;
-/// With room for a busy machine: whoever runs a job holds until all others have found it taken.
+/// With a margin for a busy machine: the node that runs a job holds the name until all others have found it taken.
 const TTL: Duration = Duration::from_secs(5);
 const AT_LEAST: Duration = Duration::from_secs(3);
 
-/// Nodes that write down what they run.
+/// Nodes that log what they run.
 struct Fleet {
-    site: Site,
+    fixture: Fixture,
     dir: Dir,
 }
 
@@ -34,18 +34,18 @@ impl Fleet {
         fs::read_to_string(self.log()).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// What one node does at a tick.
+    /// The command of one node at a tick.
     fn fire(&self, job: &str) -> Running {
-        let mut command = self.site.leasehold(&["run", "-n", "-q"]);
+        let mut command = self.fixture.leasehold(&["run", "-n", "-q"]);
         command.args(["--ttl", "5s", "--at-least", "3s", "nightly", "--", "sh", "-c", job]);
         Running::start(command)
     }
 
-    /// All nodes fire, and all but one find that the job runs; that one, which runs it until its input ends.
+    /// All nodes start, and all but one find the name taken. Returns the one that runs the job until its input ends.
     fn fire_all(&self, tick: usize) -> Running {
         let job = format!("echo {tick} >>'{}'; read line; true", self.log().display());
         let mut nodes: Vec<Running> = (0..NODES).map(|_| self.fire(&job)).collect();
-        until("one runs and the others left it", || {
+        until("one node runs the job and the others have ended", || {
             nodes.iter_mut().map(Running::has_ended).filter(|ended| !ended).count() == 1
                 && self.runs().len() == tick
         });
@@ -55,17 +55,18 @@ impl Fleet {
         runner
     }
 
-    /// A node whose clock is far behind fires the same tick when the name is kept, which it is for `time` since `begin`.
+    /// A node whose clock is far behind starts the same tick late, while the name is still taken: until `time` after
+    /// `begin`.
     fn fire_late(&self, begin: Instant, time: Duration) {
         assert_until(begin, time, code(&self.fire("true").output()) == 75, "it does not run again");
     }
 
     fn until_free(&self) {
-        let keys = || self.site.server.command(&["get", "--prefix", "/locks/", "--keys-only"]);
+        let keys = || self.fixture.server.command(&["get", "--prefix", "/locks/", "--keys-only"]);
         until("the name is free", || keys().is_empty());
     }
 
-    /// A tick that all goes well with: one runs it, and the name stays taken for its time.
+    /// A tick without a fault: one node runs the job, and the name stays taken for `AT_LEAST`.
     fn pass(&self, tick: usize) {
         let begin = Instant::now();
         assert_eq!(code(&self.fire_all(tick).output()), 0);
@@ -76,13 +77,13 @@ impl Fleet {
         ended.assert_within(AT_LEAST + COARSE, "the name is free");
     }
 
-    /// A tick whose node dies while it runs the job: nobody keeps the name then but what is left of its lease.
+    /// A tick whose node dies while it runs the job: the name stays taken for the rest of the lease.
     fn pass_with_a_death(&self, tick: usize) {
         let mut runner = self.fire_all(tick);
         let (begin, died) = (Instant::now(), Stopwatch::start());
         runner.kill_whole();
         drop(runner.wait());
-        // Renewed each third of it, so that this is left for certain.
+        // The lease is renewed after each third of its ttl, so at least this much is left.
         self.fire_late(begin, TTL / 3);
         self.until_free();
         died.assert_within(TTL + COARSE, "the name is free");
@@ -90,8 +91,8 @@ impl Fleet {
 }
 
 #[test]
-fn one_node_runs_each_tick_also_after_a_node_died_in_one() {
-    let fleet = Fleet { site: Site::new(), dir: Dir::new() };
+fn one_node_runs_each_tick_even_if_a_node_dies() {
+    let fleet = Fleet { fixture: Fixture::new(), dir: Dir::new() };
     fleet.pass(1);
     fleet.pass_with_a_death(2);
     fleet.pass(3);

@@ -1,4 +1,4 @@
-//! Control groups of tests, in which `leasehold` may make its own.
+//! Control groups of tests, in which `leasehold` may create its own.
 
 use std::{
     fs,
@@ -13,10 +13,10 @@ use crate::{
     tools::{Dir, until},
 };
 
-/// The user of a test who is not root.
+/// The user of tests without root's rights.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// A group that ends with its test, with all that is in it.
+/// A group that is removed at the end of the test, with all its processes.
 pub(crate) struct Group(PathBuf);
 
 impl Group {
@@ -32,7 +32,7 @@ impl Group {
         group
     }
 
-    /// One that is `nobody`'s, as systemd gives one to a login.
+    /// A group that belongs to `nobody`, as systemd delegates one to a login.
     pub(crate) fn of_nobody() -> Self {
         let group = Self::new();
         group.give("");
@@ -40,7 +40,7 @@ impl Group {
         group
     }
 
-    /// Gives a file of it to `nobody`.
+    /// Makes `nobody` the owner of a file of the group.
     pub(crate) fn give(&self, file: &str) {
         chown(self.0.join(file), Some(NOBODY), Some(NOBODY)).unwrap();
     }
@@ -49,29 +49,29 @@ impl Group {
         &self.0
     }
 
-    /// As the kernel names it to its processes.
+    /// The path of the group in `/proc/PID/cgroup`.
     pub(crate) fn name(&self) -> String {
         format!("/{}", self.0.file_name().unwrap().to_str().unwrap())
     }
 
-    /// A program that is in it from its start.
+    /// A program that starts in the group.
     pub(crate) fn program(&self, words: &[&str]) -> Command {
         enter(&self.0, words)
     }
 
-    /// `leasehold` in it.
+    /// `leasehold` in the group.
     pub(crate) fn leasehold(&self, dir: &Dir, args: &[&str]) -> Command {
         let mut command = self.program(&[&[LEASEHOLD], args].concat());
         command.env("LEASEHOLD_URL", dir.url());
         command
     }
 
-    /// The groups in it.
+    /// The groups directly below.
     pub(crate) fn below(&self) -> Vec<PathBuf> {
         below(&self.0)
     }
 
-    /// A group in it, with a process in that; the process.
+    /// Creates a group below, with a process in it. Returns the process.
     pub(crate) fn with_process(&self, name: &str, mode: u32) -> crate::tools::Running {
         let path = self.0.join(name);
         fs::create_dir(&path).unwrap();
@@ -97,7 +97,7 @@ fn enter(group: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// `leasehold` where it sees no groups, so that it has to do without.
+/// `leasehold` in a mount namespace without cgroups.
 pub(crate) fn leasehold_without(args: &[&str]) -> Command {
     let mut command = program("unshare");
     command.args(["--mount", "sh", "-c", "umount \"$0\" && exec \"$@\""]).arg(mount());
@@ -110,14 +110,14 @@ fn below(group: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_type().unwrap().is_dir()).map(|entry| entry.path()).collect()
 }
 
-/// From the innermost one: only those without others go.
+/// Removes a group and the groups below it, the innermost first.
 fn remove(group: &Path) {
     below(group).iter().for_each(|inner| remove(inner));
-    // A run that has just ended removes its own.
+    // A run that has just ended removes its own group.
     let _ = fs::remove_dir(group);
 }
 
-/// Ends what a killed run has left in the group that this process is in. A run of another test may do the same.
+/// Ends the processes that a killed run left below the group of this process. A run of another test may do the same.
 pub(crate) fn remove_leaf_of(front: nix::unistd::Pid) {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap();
     let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return };
@@ -129,7 +129,7 @@ pub(crate) fn remove_leaf_of(front: nix::unistd::Pid) {
     }
 }
 
-/// Where the kernel shows its groups.
+/// The mount point of cgroup v2.
 pub(crate) fn mount() -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let of_groups = mounts.lines().find(|line| line.contains(" - cgroup2 "));
@@ -137,13 +137,13 @@ pub(crate) fn mount() -> PathBuf {
     PathBuf::from(line.split(' ').nth(4).unwrap())
 }
 
-/// `leasehold` as `nobody`, who becomes root by `./become`, as by sudo.
+/// `leasehold` as `nobody`, who becomes root by `./become`, as with sudo.
 pub(crate) struct Nobody<'a> {
     dir: &'a Dir,
     group: &'a Group,
 }
 
-/// What becomes root, says its number, and stays.
+/// A script that becomes root, prints its pid, and keeps running.
 pub(crate) const BECOME: &str =
     "./become --reuid=0 --regid=0 --clear-groups sh -c 'echo $$; exec setsid sleep 1000'; true";
 

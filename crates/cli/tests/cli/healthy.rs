@@ -1,4 +1,4 @@
-//! A healthy engine never ends a healthy job, whatever `--ttl`, `--grace` and the server's limits are.
+//! A healthy job on a healthy engine is never ended, with any `--ttl`, `--grace` and limits of the server.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use leasehold_testkit::room::with_tries;
 
 use crate::{
     tools::{bare, code, finish},
-    zookeeper::Site,
+    zookeeper::Fixture,
 };
 
-/// Each job runs for longer than the shortest leases, and until after the first renewals of most others.
+/// The duration of a job, in seconds: longer than the shortest leases and than the first renewal interval of most.
 const JOB: &str = "12";
 
-/// Limits of a server's sessions: the tick and the longest session, in milliseconds.
+/// The session limits of a server: the tick and the longest session, in milliseconds.
 const LIMITS: [(u32, u32); 5] =
     [(500, 5_000), (500, 10_000), (500, 60_000), (2_000, 40_000), (2_000, 60_000)];
 
@@ -34,14 +34,14 @@ fn no_session_limit_of_zookeeper_ends_a_healthy_job() {
                 let tick_line = format!("tickTime={tick}");
                 let limit_line = format!("maxSessionTimeout={longest}");
                 let shortest_line = format!("minSessionTimeout={}", tick * 2);
-                let site = Site::start(&[&tick_line, &limit_line, &shortest_line]);
-                run_all(&site, tick * 2, longest);
+                let fixture = Fixture::start(&[&tick_line, &limit_line, &shortest_line]);
+                run_all(&fixture, tick * 2, longest);
             });
         }
     });
 }
 
-fn run_all(site: &Site, shortest: u32, longest: u32) {
+fn run_all(fixture: &Fixture, shortest: u32, longest: u32) {
     std::thread::scope(|scope| {
         for (number, options) in OPTIONS.into_iter().enumerate() {
             scope.spawn(move || {
@@ -50,7 +50,7 @@ fn run_all(site: &Site, shortest: u32, longest: u32) {
                 with_tries(Duration::from_millis(shortest.into()), &what, || {
                     let args = [&["run"], options, &[&*name, "--", "sleep", JOB]].concat();
                     let mut command = bare(&args);
-                    command.env("LEASEHOLD_URL", site.server.url());
+                    command.env("LEASEHOLD_URL", fixture.server.url());
                     let output = finish(command);
                     eprintln!("{what}: {output:?}");
                     code(&output) == 0

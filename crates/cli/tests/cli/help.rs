@@ -1,4 +1,4 @@
-//! Help, version, completions, and the manual page.
+//! Help, version and completions.
 
 use crate::{
     start::{LEASEHOLD, program},
@@ -21,7 +21,7 @@ fn help_and_version_exit_0() {
 }
 
 #[test]
-fn help_of_run_says_what_surprises() {
+fn help_of_run_states_the_pitfalls() {
     for option in ["-h", "--help"] {
         let text = printed(&["run", option]).split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
@@ -40,7 +40,7 @@ fn help_of_run_says_what_surprises() {
 }
 
 #[test]
-fn completions_know_the_commands_and_options() {
+fn completions_contain_commands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
         let text = printed(&["completions", shell]);
         assert!(text.contains("max-hold") && text.contains("completions"), "{shell}");
@@ -49,7 +49,7 @@ fn completions_know_the_commands_and_options() {
 }
 
 #[test]
-fn bash_takes_its_completions() {
+fn bash_loads_its_completions() {
     let mut command = program("bash");
     command.args(["-c", &format!("source <({LEASEHOLD} completions bash) && complete -p leasehold")]);
     let output = finish(command);

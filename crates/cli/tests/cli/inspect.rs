@@ -57,8 +57,8 @@ fn a_free_name_is_shown_as_free() {
 #[test]
 fn a_held_name_is_shown_with_holder_and_waiter() {
     let dir = Dir::new();
-    let tell = "echo ready; echo $LEASEHOLD_LINEAGE; read line; true";
-    let mut holder = dir.holder(&["--owner", "me"], "x", tell);
+    let script = "echo ready; echo $LEASEHOLD_LINEAGE; read line; true";
+    let mut holder = dir.holder(&["--owner", "me"], "x", script);
     let lineage = holder.line();
     let waiting = Running::start(dir.leasehold(&["run", "--owner", "you", "x", "--", "true"]));
     dir.until_waiters("x", 1);
@@ -72,9 +72,9 @@ fn a_held_name_is_shown_with_holder_and_waiter() {
         (&"me".into(), &1.into(), &false.into())
     );
     assert!(holding["held_ms"].is_u64() && holding["remaining_ms"].is_null() && holding["id"].is_string());
-    let standing = &value["waiters"][0];
-    assert_eq!(keys(standing), sorted(&["id", "owner", "waiting_ms"]));
-    assert!(standing["owner"] == "you" && standing["waiting_ms"].is_u64());
+    let waiter = &value["waiters"][0];
+    assert_eq!(keys(waiter), sorted(&["id", "owner", "waiting_ms"]));
+    assert!(waiter["owner"] == "you" && waiter["waiting_ms"].is_u64());
     let text = stdout(&dir.call(&["show", "x"]));
     assert!(
         text.contains("HOLDER") && text.contains("me") && text.contains("WAITER") && text.contains("you"),
@@ -132,20 +132,20 @@ fn list_prints_the_names_in_use_by_prefix() {
 }
 
 #[test]
-fn break_asks_the_holder_and_is_done_when_it_is_gone() {
+fn break_asks_the_holder_and_waits_for_its_end() {
     let dir = Dir::new();
-    let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do read line; done";
+    let script = "trap 'echo got-term; exit 0' TERM; echo ready; while :; do read line; done";
     let running = dir.holder(&["--ttl", "1h"], "x", script);
     let output = dir.call(&["break", "x", "--token", "1"]);
     assert_eq!((code(&output), stderr(&output).as_str()), (0, ""));
     assert!(dir.show("x")["holders"].as_array().unwrap().is_empty());
     let output = running.wait();
-    assert_eq!((code(&output), stdout(&output).as_str()), (76, "told\n"), "told once");
+    assert_eq!((code(&output), stdout(&output).as_str()), (76, "got-term\n"), "TERM is sent once");
     assert!(one_line(&output).contains("broke"));
 }
 
 #[test]
-fn break_waits_for_the_grace_of_a_holder_that_does_not_listen() {
+fn break_waits_for_the_grace_of_a_cmd_that_ignores_term() {
     let dir = Dir::new();
     let script = "trap '' TERM; echo ready; while :; do read line; done";
     let running = dir.holder(&["--grace", "300ms"], "x", script);
@@ -181,7 +181,7 @@ fn break_of_a_foreign_holder_is_refused() {
 }
 
 #[test]
-fn names_that_cannot_be_are_64_everywhere() {
+fn invalid_names_are_64_everywhere() {
     let dir = Dir::new();
     for args in [
         &["show", ""][..],

@@ -1,4 +1,5 @@
-//! The control group of CMD: what is in it ends with the lock, whoever it became and whoever was killed.
+//! The control group of CMD: its processes end with the lock, even as another user, and even if front or guardian was
+//! killed.
 
 use std::fs;
 
@@ -13,8 +14,8 @@ use crate::{
     tools::{Dir, Running, code, finish, is_running, one_line, state, stderr, stdout, until},
 };
 
-/// A CMD that says the numbers of five processes that it starts: one in a session of its own, one under nohup, one that ignores
-/// what can be ignored, one behind a parent that has ended, and one that became another user.
+/// A CMD that prints the pids of five processes that it starts: one in a session of its own, one under nohup, one that
+/// ignores all signals it can, one whose parent has ended, and one that became another user.
 const SCATTERS: &str = "
 quietly() { \"$@\" </dev/null >/dev/null 2>&1 & echo $!; }
 quietly setsid sleep 1000
@@ -31,8 +32,8 @@ fn scattered(running: &mut Running) -> Vec<i32> {
     pids
 }
 
-/// A script that ends with 3 if one of them runs.
-fn look(pids: &[i32]) -> String {
+/// A script that exits with 3 if one of them runs.
+fn check_script(pids: &[i32]) -> String {
     let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
     format!(
         "for pid in {}; do if grep -qs '^State:.[^ZX]' /proc/$pid/status; then exit 3; fi; done",
@@ -42,55 +43,59 @@ fn look(pids: &[i32]) -> String {
 
 fn kill_both(mut running: Running) {
     running.kill_both();
-    // Its output is still open to what goes on.
+    // Processes that continue have its output open, so reading to its end would block.
     until("the end of both", || running.has_ended());
 }
 
-/// The group that a process is in.
+/// The group of a process.
 fn group_of(pid: i32) -> String {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
 }
 
 #[test]
-fn cmd_runs_in_a_group_of_its_own_which_goes_with_it() {
+fn cmd_runs_in_its_own_group_which_is_removed() {
     let (dir, group) = (Dir::new(), Group::new());
     let output = finish(group.leasehold(&dir, &["run", "-v", "x", "--", "cat", "/proc/self/cgroup"]));
     assert_eq!(code(&output), 0, "{output:?}");
     let inner = stdout(&output);
     let inner = inner.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
     assert!(inner.starts_with(&format!("{}/leasehold-", group.name())), "{inner}");
-    let said = stderr(&output);
+    let message = stderr(&output);
     let name = inner.rsplit_once('/').unwrap().1;
-    assert!(said.contains(&format!("{}/{name}", group.path().display())), "{said}");
+    assert!(message.contains(&format!("{}/{name}", group.path().display())), "{message}");
     assert!(group.below().is_empty());
-    // Nor does one stay of a CMD that cannot be started.
+    // No group is left by a CMD that cannot be started.
     assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "/nonexistent"]))), 127);
     assert!(group.below().is_empty());
 }
 
 #[test]
-fn when_both_are_killed_the_next_run_ends_their_tree_before_its_cmd_starts() {
+fn when_both_are_killed_the_next_run_ends_their_tree() {
     let (dir, group) = (Dir::new(), Group::new());
     let mut holder = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", SCATTERS]));
     let pids = scattered(&mut holder);
     kill_both(holder);
-    assert!(pids.iter().all(|pid| is_running(*pid)), "who would have ended them?");
-    // Of whatever name: what runs without a lock, runs beside any holder of it.
-    assert_eq!(code(&finish(group.leasehold(&dir, &["run", "y", "--", "sh", "-c", &look(&pids)]))), 0);
+    assert!(pids.iter().all(|pid| is_running(*pid)), "no process has ended them yet");
+    // A run of any name ends them, because they run without a lock.
+    assert_eq!(
+        code(&finish(group.leasehold(&dir, &["run", "y", "--", "sh", "-c", &check_script(&pids)]))),
+        0
+    );
     assert!(group.below().is_empty());
 }
 
-/// They have the descriptor of the lock, so nobody would be granted it before they end.
+/// They hold the descriptor of the lock file, so the lock cannot be granted before they end.
 #[test]
-fn when_both_are_killed_who_tries_or_waits_on_the_file_engine_ends_their_tree() {
+fn when_both_are_killed_a_file_waiter_or_try_ends_their_tree() {
     for (wait, patience) in [("-n", None), ("-w", Some("60s"))] {
         let (dir, group) = (Dir::new(), Group::new());
         let mut holder = Running::start(group.leasehold(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
         let pids = scattered(&mut holder);
         kill_both(holder);
         let options: Vec<_> = ["run", wait].into_iter().chain(patience).collect();
-        let next = group.leasehold(&dir, &[&options[..], &["x", "--", "sh", "-c", &look(&pids)]].concat());
+        let next =
+            group.leasehold(&dir, &[&options[..], &["x", "--", "sh", "-c", &check_script(&pids)]].concat());
         let output = finish(next);
         assert_eq!(code(&output), 0, "{wait}: {output:?}");
         assert!(group.below().is_empty());
@@ -98,14 +103,14 @@ fn when_both_are_killed_who_tries_or_waits_on_the_file_engine_ends_their_tree() 
 }
 
 #[test]
-fn a_user_ends_what_became_root_when_the_lock_is_lost() {
+fn root_processes_end_when_the_lock_is_lost() {
     let (dir, group) = (Dir::new(), Group::of_nobody());
     let nobody = Nobody::new(&dir, &group);
     let options = ["run", "--max-hold", "2s", "--grace", "100ms", "x", "--", "sh", "-c", BECOME];
     let mut running = Running::start(nobody.leasehold(&options));
     let root = running.number();
     until("the end", || running.has_ended());
-    // Before its output is read, which is open to what goes on.
+    // Checked before its output is read, which would wait for that process.
     assert!(!is_running(root));
     let output = running.wait();
     assert_eq!(code(&output), 76);
@@ -114,12 +119,12 @@ fn a_user_ends_what_became_root_when_the_lock_is_lost() {
 }
 
 #[test]
-fn a_user_ends_what_became_root_whichever_of_the_two_is_killed() {
+fn root_processes_end_whichever_process_is_killed() {
     let (dir, group) = (Dir::new(), Group::of_nobody());
     let nobody = Nobody::new(&dir, &group);
-    // -o: not the descriptor that it inherited keeps the name.
+    // With -o no inherited descriptor holds the lock.
     let start = || Running::start(nobody.leasehold(&["run", "-o", "x", "--", "sh", "-c", BECOME]));
-    let next = |root: i32| finish(nobody.leasehold(&["run", "x", "--", "sh", "-c", &look(&[root])]));
+    let next = |root: i32| finish(nobody.leasehold(&["run", "x", "--", "sh", "-c", &check_script(&[root])]));
 
     let mut front = start();
     let root = front.number();
@@ -144,22 +149,22 @@ fn a_user_ends_what_became_root_whichever_of_the_two_is_killed() {
 }
 
 #[test]
-fn what_cmd_leaves_in_the_background_goes_on_where_cmd_would_have_been() {
+fn background_processes_of_cmd_continue_in_the_outer_group() {
     let (dir, group) = (Dir::new(), Group::new());
     let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!";
     let mut running = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", script]));
-    let heir = running.number();
+    let leftover = running.number();
     assert_eq!(code(&running.output()), 0);
-    assert_eq!(group_of(heir), group.name());
+    assert_eq!(group_of(leftover), group.name());
     assert!(group.below().is_empty());
     assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "true"]))), 0);
-    assert!(is_running(heir), "nobody ends it");
+    assert!(is_running(leftover), "no run ends it");
 }
 
 #[test]
-fn a_run_spares_whatever_is_not_left_by_a_run_of_its_user() {
+fn a_run_spares_groups_that_its_user_did_not_leave() {
     let (dir, group) = (Dir::new(), Group::new());
-    // What an administrator calls as we do, what another user's run has left, and a run that goes on.
+    // A group that an administrator named alike, the group of another user's killed run, and a run that continues.
     let mut admins = group.with_process("leasehold-1-1", 0o755);
     let mut other_users = group.with_process("leasehold-2-2", 0o711);
     group.give("leasehold-2-2");
@@ -175,7 +180,7 @@ fn a_run_spares_whatever_is_not_left_by_a_run_of_its_user() {
 }
 
 #[test]
-fn a_run_within_a_run_has_a_group_within_the_group() {
+fn a_nested_run_has_a_nested_group() {
     let (dir, group) = (Dir::new(), Group::new());
     let inner = format!("{LEASEHOLD} run --url {} y -- sh -c \"$0\"", dir.url());
     let outer = |options: &[&str], script: &str| {
@@ -184,7 +189,7 @@ fn a_run_within_a_run_has_a_group_within_the_group() {
     let output = finish(outer(&[], "cat /proc/self/cgroup"));
     assert_eq!(stdout(&output).matches("/leasehold-").count(), 2, "{output:?}");
     assert!(group.below().is_empty());
-    // Both are ended with the outer lock, and the inner group with the outer one.
+    // The loss of the outer lock ends both, and removes the inner group with the outer one.
     let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; read line";
     let mut running = Running::start(outer(&["--max-hold", "2s", "--grace", "0s"], script));
     let inner = running.number();
@@ -194,7 +199,7 @@ fn a_run_within_a_run_has_a_group_within_the_group() {
 }
 
 #[test]
-fn a_run_that_outlives_the_run_around_it_goes_on() {
+fn a_run_can_outlive_its_outer_run() {
     let (dir, group) = (Dir::new(), Group::new());
     let script = format!(
         "setsid {LEASEHOLD} run --url {} y -- sh -c 'echo $PPID $$; exec sleep 1000' 2>/dev/null & read line",
@@ -203,16 +208,16 @@ fn a_run_that_outlives_the_run_around_it_goes_on() {
     let mut outer = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", &script]));
     let pids = outer.line();
     let pids: Vec<i32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
-    // Its output is still open to the inner one.
+    // The inner run has its output open.
     outer.write("\n");
     until("the end of the outer run", || outer.has_ended());
-    assert_eq!(group_of(pids[0]), group.name(), "the guardian left the group of a run that is over");
+    assert_eq!(group_of(pids[0]), group.name(), "the guardian was moved out of the group of the outer run");
     let next = || assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "true"]))), 0);
     next();
     assert!(pids.iter().all(|pid| is_running(*pid)));
     assert!(
         group_of(pids[1]).matches("/leasehold-").count() == 2,
-        "and is still what is ended with its lock"
+        "its CMD is still in a group that ends with its lock"
     );
     kill(Pid::from_raw(pids[1]), Signal::SIGTERM).unwrap();
     until("the end of the inner run", || state(pids[0]).is_none_or(|state| state == 'Z'));
@@ -220,31 +225,31 @@ fn a_run_that_outlives_the_run_around_it_goes_on() {
     assert!(group.below().is_empty());
 }
 
-/// What is said of a run that goes on without a group, and that it goes on.
+/// Runs a command that has no group of its own. Returns the message about that.
 fn without_group(mut command: std::process::Command) -> String {
     command.stdin(std::process::Stdio::null());
     let output = finish(command);
     assert_eq!((code(&output), stdout(&output).as_str()), (0, "done\n"), "{output:?}");
-    let said = stderr(&output);
-    let line = said.lines().find(|line| line.contains("no cgroup of its own"));
-    line.unwrap_or_else(|| panic!("{said}")).to_owned()
+    let message = stderr(&output);
+    let line = message.lines().find(|line| line.contains("no cgroup of its own"));
+    line.unwrap_or_else(|| panic!("{message}")).to_owned()
 }
 
 #[test]
-fn where_no_group_may_be_made_all_goes_on_and_the_reason_is_said() {
+fn a_run_without_a_group_continues_and_reports_why() {
     const RUN: [&str; 6] = ["run", "-v", "x", "--", "echo", "done"];
     let (dir, group) = (Dir::new(), Group::new());
     let nobody = Nobody::new(&dir, &group);
-    let said = without_group(nobody.leasehold(&RUN));
-    assert!(said.contains("Permission denied") && said.contains("become another user"), "{said}");
-    // A directory may be made there, but nothing may move into it.
+    let message = without_group(nobody.leasehold(&RUN));
+    assert!(message.contains("Permission denied") && message.contains("become another user"), "{message}");
+    // A directory can be created there, but no process can move into it.
     group.give("");
-    let said = without_group(nobody.leasehold(&RUN));
-    assert!(said.contains("EACCES"), "{said}");
+    let message = without_group(nobody.leasehold(&RUN));
+    assert!(message.contains("EACCES"), "{message}");
     assert!(group.below().is_empty());
 }
 
-/// A `leasehold` in a world of mounts of its own.
+/// A `leasehold` in a mount namespace of its own, after these `mounts` commands.
 fn behind(group: &Group, dir: &Dir, mounts: &str) -> std::process::Command {
     let script = format!("{mounts} && exec {LEASEHOLD} run -v x -- echo done");
     let mut command = group.program(&["unshare", "--mount", "sh", "-c", &script]);
@@ -253,17 +258,18 @@ fn behind(group: &Group, dir: &Dir, mounts: &str) -> std::process::Command {
 }
 
 #[test]
-fn no_group_is_made_where_the_groups_are_read_only_as_in_a_container() {
+fn no_group_is_made_on_a_read_only_cgroup_mount() {
     let (dir, group) = (Dir::new(), Group::new());
     let mounts = format!("mount -o remount,bind,ro {}", crate::groups::mount().display());
-    let said = without_group(behind(&group, &dir, &mounts));
-    assert!(said.contains("Read-only"), "{said}");
-    let said = without_group(behind(&group, &dir, &format!("umount {}", crate::groups::mount().display())));
-    assert!(said.contains("cgroup v2"), "{said}");
+    let message = without_group(behind(&group, &dir, &mounts));
+    assert!(message.contains("Read-only"), "{message}");
+    let message =
+        without_group(behind(&group, &dir, &format!("umount {}", crate::groups::mount().display())));
+    assert!(message.contains("cgroup v2"), "{message}");
 }
 
 #[test]
-fn no_group_is_made_in_one_that_systemd_keeps_for_itself() {
+fn no_group_is_made_in_an_undelegated_systemd_unit() {
     let (dir, group) = (Dir::new(), Group::new());
     let unit = group.path().join("report.service");
     fs::create_dir(&unit).unwrap();
@@ -276,6 +282,6 @@ fn no_group_is_made_in_one_that_systemd_keeps_for_itself() {
     };
     assert!(without_group(run()).contains("Delegate=yes"));
     rustix::fs::setxattr(&unit, "user.delegate", b"1", rustix::fs::XattrFlags::empty()).unwrap();
-    let said = stderr(&finish(run()));
-    assert!(said.contains("report.service/leasehold-"), "{said}");
+    let message = stderr(&finish(run()));
+    assert!(message.contains("report.service/leasehold-"), "{message}");
 }

@@ -9,7 +9,7 @@ use crate::{
     tools::{Dir, Running, code, one_line, stdout, until},
 };
 
-/// Puts another file where the lock file is.
+/// Replaces the lock file by another file.
 fn replace(dir: &Dir, name: &str) {
     let key = dir.show(name)["key"].as_str().unwrap().to_owned();
     let other = format!("{key}.new");
@@ -20,18 +20,18 @@ fn replace(dir: &Dir, name: &str) {
 #[test]
 fn a_replaced_lock_file_ends_cmd_with_76() {
     let dir = Dir::new();
-    let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do read line; done";
+    let script = "trap 'echo got-term; exit 0' TERM; echo ready; while :; do read line; done";
     let running = dir.holder(&["--ttl", "1s"], "x", script);
     replace(&dir, "x");
     let output = running.wait();
-    assert_eq!((code(&output), stdout(&output).as_str()), (76, "told\n"));
-    let said = one_line(&output);
-    assert!(said.contains("file lock \"x\"") && said.contains("replaced"), "{said}");
+    assert_eq!((code(&output), stdout(&output).as_str()), (76, "got-term\n"));
+    let message = one_line(&output);
+    assert!(message.contains("file lock \"x\"") && message.contains("replaced"), "{message}");
 }
 
 #[test]
 fn an_unlinked_lock_file_ends_cmd_with_76() {
-    // Below two seconds the hold is watched over from its beginning, else from a moment later on.
+    // With a ttl below two seconds the keeper starts with the hold, otherwise a moment later.
     for ttl in ["1s", "3s"] {
         let dir = Dir::new();
         let running = dir.holder(&["--ttl", ttl], "x", "echo ready; exec sleep 1000");
@@ -41,7 +41,7 @@ fn an_unlinked_lock_file_ends_cmd_with_76() {
 }
 
 #[test]
-fn a_loss_is_told_even_if_cmd_ends_before_it_is_noticed() {
+fn a_loss_is_reported_even_if_cmd_ended_first() {
     let dir = Dir::new();
     let running = dir.holder(&["--ttl", "1h"], "x", "echo ready; read line; exit 0");
     replace(&dir, "x");
@@ -69,22 +69,22 @@ fn a_stopped_cmd_is_ended_too() {
 }
 
 #[test]
-fn term_that_is_no_breaking_only_goes_on_to_cmd() {
+fn term_without_a_break_is_only_forwarded() {
     let dir = Dir::new();
-    // Not by a read that each signal ends: one that comes before the read would end none.
-    let script =
-        "n=0; trap 'n=$((n+1)); echo told' TERM; echo ready; while [ $n -lt 2 ]; do sleep 0.01; done; exit 8";
+    // Not with a `read` that each signal interrupts: a signal before the `read` would not interrupt it.
+    let script = "n=0; trap 'n=$((n+1)); echo got-term' TERM; echo ready; \
+        while [ $n -lt 2 ]; do sleep 0.01; done; exit 8";
     let mut running = dir.holder(&[], "x", script);
     running.signal(nix::sys::signal::Signal::SIGTERM);
-    assert_eq!(running.line(), "told");
+    assert_eq!(running.line(), "got-term");
     running.signal(nix::sys::signal::Signal::SIGTERM);
-    assert_eq!(running.line(), "told");
+    assert_eq!(running.line(), "got-term");
     assert_eq!(code(&running.output()), 8);
 }
 
-/// As `sudo` does: CMD, or a process that it starts, becomes root under a `leasehold` of another user.
+/// As with `sudo`: CMD, or a process that it starts, becomes root under a `leasehold` of another user.
 #[test]
-fn processes_that_became_another_user_are_named_when_the_lock_is_lost() {
+fn processes_that_became_another_user_are_named() {
     assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
     // A set-uid copy of setpriv: with it `nobody` becomes root in every respect.
     for (script, is_alone) in
@@ -116,14 +116,14 @@ fn processes_that_became_another_user_are_named_when_the_lock_is_lost() {
         let mut running = Running::start(command);
         let root = running.number();
         replace(&dir, "x");
-        let said = running.complaint();
+        let message = running.stderr_line();
         assert!(
-            said.contains("lock \"x\"") && said.contains(&format!("{root} (sleep, of user root)")),
-            "{said}"
+            message.contains("lock \"x\"") && message.contains(&format!("{root} (sleep, of user root)")),
+            "{message}"
         );
         assert!(crate::tools::is_running(root));
         if !is_alone {
-            // What it may end, it ends.
+            // The processes that it may signal have ended.
             until("the end", || running.has_ended());
         }
         kill(nix::unistd::Pid::from_raw(root), Signal::SIGKILL).unwrap();

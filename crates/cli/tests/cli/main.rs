@@ -1,11 +1,11 @@
-//! The command as its users meet it: the built binary, on private lock directories, with real processes and signals.
-#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+//! Tests of the built command, on private lock directories, with real processes and signals.
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
-mod alike;
 mod etcd;
 mod etcd_cluster;
 mod etcd_limits;
 mod etcd_schedule;
+mod fixture;
 mod groups;
 mod healthy;
 mod help;
@@ -18,9 +18,9 @@ mod progress;
 mod redis;
 mod redis_groups;
 mod run;
+mod shared;
 mod signals;
 mod silent;
-mod site;
 mod sql;
 mod start;
 mod terminal;

@@ -1,4 +1,4 @@
-//! Each option of `run`, and the exit codes that belong to it.
+//! Each option of `run`, and its exit codes.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ fn run(dir: &Dir, options: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a_taken_name_is_75_or_what_was_asked_for() {
+fn a_taken_name_is_75_or_the_requested_code() {
     let dir = Dir::new();
     let holder = dir.hold("x");
     for options in
@@ -19,8 +19,8 @@ fn a_taken_name_is_75_or_what_was_asked_for() {
     {
         let output = run(&dir, options);
         assert_eq!(code(&output), 75, "{options:?}");
-        let said = one_line(&output);
-        assert!(said.contains("file lock \"x\"") && said.contains("not acquired"), "{said}");
+        let message = one_line(&output);
+        assert!(message.contains("file lock \"x\"") && message.contains("not acquired"), "{message}");
     }
     for code_asked in ["0", "1", "255"] {
         let asked = code_asked.parse::<i32>().unwrap();
@@ -31,7 +31,7 @@ fn a_taken_name_is_75_or_what_was_asked_for() {
 }
 
 #[test]
-fn quiet_says_nothing_about_taken_and_speaks_of_the_rest() {
+fn quiet_hides_only_the_message_about_a_taken_name() {
     let dir = Dir::new();
     let holder = dir.hold("x");
     for options in [&["-q", "-n"][..], &["--quiet", "-w", "20ms"]] {
@@ -57,7 +57,7 @@ fn a_wait_ends_when_the_name_is_free_and_not_before() {
 }
 
 #[test]
-fn a_limited_wait_takes_its_time() {
+fn a_limited_wait_lasts_its_limit() {
     let dir = Dir::new();
     let holder = dir.hold("x");
     let begin = Instant::now();
@@ -93,16 +93,20 @@ fn permits_are_counted() {
 }
 
 #[test]
-fn at_least_keeps_the_name_after_success_only() {
+fn at_least_keeps_the_name_taken_after_success_only() {
     let dir = Dir::new();
-    let keep = ["run", "-n", "--at-least", "1h", "x", "--", "sh", "-c"];
-    assert_eq!(dir.code(&[&keep[..], &["exit 3"]].concat()), 3);
-    assert_eq!(dir.code(&[&keep[..], &["kill -TERM $$"]].concat()), 143);
-    assert_eq!(dir.code(&[&keep[..], &["exit 0"]].concat()), 0);
+    let at_least = ["run", "-n", "--at-least", "1h", "x", "--", "sh", "-c"];
+    assert_eq!(dir.code(&[&at_least[..], &["exit 3"]].concat()), 3);
+    assert_eq!(dir.code(&[&at_least[..], &["kill -TERM $$"]].concat()), 143);
+    assert_eq!(dir.code(&[&at_least[..], &["exit 0"]].concat()), 0);
     for options in [&["-n"][..], &["-n", "-s"]] {
         assert_eq!(code(&run(&dir, options)), 75, "{options:?}");
     }
-    assert_eq!(dir.show("x")["holders"].as_array().unwrap().len(), 1, "who looks is told that it is kept");
+    assert_eq!(
+        dir.show("x")["holders"].as_array().unwrap().len(),
+        1,
+        "the minimum hold is shown as a holder"
+    );
 }
 
 #[test]
@@ -123,10 +127,12 @@ fn max_hold_ends_cmd_with_76() {
     let dir = Dir::new();
     let output = dir.call(&["run", "--max-hold", "200ms", "x", "--", "sleep", "1000"]);
     assert_eq!(code(&output), 76);
-    let said = one_line(&output);
+    let message = one_line(&output);
     assert!(
-        said.contains("file lock \"x\"") && said.contains("--max-hold ended") && said.contains("sleep"),
-        "{said}"
+        message.contains("file lock \"x\"")
+            && message.contains("--max-hold ended")
+            && message.contains("sleep"),
+        "{message}"
     );
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
     let output = dir.call(&[
@@ -139,15 +145,15 @@ fn max_hold_ends_cmd_with_76() {
         "-c",
         "trap 'exit 0' TERM; sleep 1000 & wait",
     ]);
-    assert_eq!(code(&output), 76, "whatever CMD answers");
+    assert_eq!(code(&output), 76, "the exit code of CMD does not matter");
     assert_eq!(dir.code(&["run", "--max-hold", "1h", "x", "--", "true"]), 0);
 }
 
 #[test]
-fn after_the_grace_a_cmd_that_does_not_listen_is_killed_with_its_group() {
+fn a_cmd_that_ignores_term_is_killed_after_the_grace() {
     let dir = Dir::new();
-    let deaf = "trap '' TERM; sleep 1000 & echo $!; while :; do wait; done";
-    let args = ["run", "--grace", "300ms", "x", "--", "sh", "-c", deaf];
+    let ignores_term = "trap '' TERM; sleep 1000 & echo $!; while :; do wait; done";
+    let args = ["run", "--grace", "300ms", "x", "--", "sh", "-c", ignores_term];
     let mut running = Running::start(dir.leasehold(&args));
     let sleeper = running.number();
     let begin = Instant::now();
@@ -158,7 +164,7 @@ fn after_the_grace_a_cmd_that_does_not_listen_is_killed_with_its_group() {
 }
 
 #[test]
-fn what_cmd_left_in_its_group_gets_its_grace_too() {
+fn processes_left_in_the_group_get_the_grace_too() {
     let dir = Dir::new();
     let done = dir.path().join("done");
     let script = format!(
@@ -214,8 +220,11 @@ fn wrong_arguments_are_64_and_touch_nothing() {
         assert!(output.stdout.is_empty());
     }
     for option in ["-w", "--ttl", "--max-hold", "--at-least", "--grace"] {
-        let said = one_line(&dir.call(&["run", option, "-5s", "x", "--", "true"]));
-        assert!(said.contains("\"-5s\" is no duration"), "no word of another option: {said}");
+        let message = one_line(&dir.call(&["run", option, "-5s", "x", "--", "true"]));
+        assert!(
+            message.contains("\"-5s\" is not a duration"),
+            "the message names only this option: {message}"
+        );
     }
     let mut no_utf8 = dir.leasehold(&["run"]);
     no_utf8.arg(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff")).args(["--", "true"]);

@@ -1,4 +1,4 @@
-//! Process groups, the death of leasehold itself, and the descriptor that CMD inherits.
+//! Process groups, a killed leasehold, and the descriptor that CMD inherits.
 
 use std::fs;
 
@@ -9,20 +9,20 @@ use crate::{
     tools::{Dir, Running, code, is_running, until},
 };
 
-/// A script that leaves a process behind, which keeps every descriptor it was given but the streams.
-const LEAVES_AN_HEIR: &str = "sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; echo ready; read line; true";
+/// A script that leaves a background process, with all inherited descriptors except the streams.
+const LEAVES_A_PROCESS: &str = "sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; echo ready; read line; true";
 
-/// A process that outlives its parents, but not its test.
-struct Heir(i32);
+/// A process that CMD left behind. It is killed at the end of the test.
+struct Leftover(i32);
 
-impl Heir {
-    /// As it says its number.
+impl Leftover {
+    /// The process whose pid the script prints.
     fn of(running: &mut Running) -> Self {
-        let heir = Self(running.number());
-        let comm = format!("/proc/{}/comm", heir.0);
-        // Before that it is a shell, with descriptors of its own.
+        let leftover = Self(running.number());
+        let comm = format!("/proc/{}/comm", leftover.0);
+        // Before the exec it is a shell, with descriptors of its own.
         until("sleep", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
-        heir
+        leftover
     }
 
     fn is_running(&self) -> bool {
@@ -30,13 +30,13 @@ impl Heir {
     }
 
     fn descriptors(&self) -> usize {
-        // Not those of the terminals that other tests of this process have open just then, which are inherited.
+        // Terminals that other tests of this process have open at that moment are inherited, and are not counted.
         let links = fs::read_dir(format!("/proc/{}/fd", self.0)).unwrap();
         let targets = links.filter_map(|link| fs::read_link(link.unwrap().path()).ok());
         targets.filter(|target| !target.starts_with("/dev/pt")).count()
     }
 
-    /// How many of its descriptors are of lock files.
+    /// The number of its descriptors of lock files.
     fn locks(&self, dir: &Dir) -> usize {
         let locks = dir.locks();
         let links = fs::read_dir(format!("/proc/{}/fd", self.0)).unwrap();
@@ -45,18 +45,18 @@ impl Heir {
     }
 }
 
-impl Drop for Heir {
+impl Drop for Leftover {
     fn drop(&mut self) {
         let _ = nix::sys::signal::kill(Pid::from_raw(self.0), Signal::SIGKILL);
     }
 }
 
-fn with_heir(dir: &Dir, options: &[&str]) -> (Running, Heir) {
-    let args = [&["run"], options, &["x", "--", "sh", "-c", LEAVES_AN_HEIR]].concat();
+fn with_leftover(dir: &Dir, options: &[&str]) -> (Running, Leftover) {
+    let args = [&["run"], options, &["x", "--", "sh", "-c", LEAVES_A_PROCESS]].concat();
     let mut running = Running::start(dir.leasehold(&args));
-    let heir = Heir::of(&mut running);
+    let leftover = Leftover::of(&mut running);
     assert_eq!(running.line(), "ready");
-    (running, heir)
+    (running, leftover)
 }
 
 #[test]
@@ -85,38 +85,40 @@ fn when_leasehold_is_killed_cmd_dies_and_the_name_is_free_at_once() {
 
 /// As under `flock`.
 #[test]
-fn the_name_is_free_only_when_every_heir_of_the_descriptor_is_gone() {
+fn the_name_is_free_only_after_every_descriptor_is_closed() {
     let dir = Dir::new();
-    let (running, heir) = with_heir(&dir, &[]);
+    let (running, leftover) = with_leftover(&dir, &[]);
     assert_eq!(code(&running.output()), 0);
-    assert!(heir.is_running());
+    assert!(leftover.is_running());
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 75);
-    drop(heir);
+    drop(leftover);
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
 }
 
 #[test]
-fn with_close_the_descriptor_stays_at_home() {
+fn with_close_cmd_does_not_inherit_the_descriptor() {
     let dir = Dir::new();
-    let (running, heir) = with_heir(&dir, &["-o"]);
-    assert_eq!(heir.locks(&dir), 0);
+    let (running, leftover) = with_leftover(&dir, &["-o"]);
+    assert_eq!(leftover.locks(&dir), 0);
     assert_eq!(code(&running.output()), 0);
-    assert!(heir.is_running());
+    assert!(leftover.is_running());
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
 }
 
 #[test]
-fn cmd_inherits_the_lock_and_nothing_else_of_ours() {
+fn cmd_inherits_only_the_lock_descriptor() {
     let dir = Dir::new();
-    let (_with, heir) = with_heir(&dir, &[]);
-    assert_eq!(heir.locks(&dir), 1);
+    let (_with, leftover) = with_leftover(&dir, &[]);
+    assert_eq!(leftover.locks(&dir), 1);
     let other = Dir::new();
-    let (_without, other_heir) = with_heir(&other, &["-o"]);
-    // A program that begins has more open for a moment, to load its libraries.
-    until("one descriptor more", || heir.descriptors() == other_heir.descriptors() + 1);
+    let (_without, other_leftover) = with_leftover(&other, &["-o"]);
+    // A starting program has more descriptors for a moment, while it loads its libraries.
+    until("one descriptor more", || leftover.descriptors() == other_leftover.descriptors() + 1);
     let mut plain = program("sh");
-    plain.args(["-c", LEAVES_AN_HEIR]);
+    plain.args(["-c", LEAVES_A_PROCESS]);
     let mut plain = Running::start(plain);
-    let plain_heir = Heir::of(&mut plain);
-    until("as many as without us", || other_heir.descriptors() == plain_heir.descriptors());
+    let plain_leftover = Leftover::of(&mut plain);
+    until("as many descriptors as without leasehold", || {
+        other_leftover.descriptors() == plain_leftover.descriptors()
+    });
 }

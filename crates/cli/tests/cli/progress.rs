@@ -1,4 +1,4 @@
-//! What a run says while it works: who holds what it waits for, the steps, the library's events.
+//! The messages of a run: the holder that it waits for, the steps, the events of the library.
 
 use std::{io::Write, os::fd::AsFd, process::Stdio};
 
@@ -7,14 +7,14 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use crate::tools::{Dir, Running, code, finish, one_line, stderr, stdout};
 
 #[test]
-fn who_is_refused_is_told_by_whom() {
+fn a_refused_run_names_the_holder() {
     let dir = Dir::new();
     let holder = dir.holder(&["--owner", "alice"], "x", crate::tools::HOLD);
     for wait in [&["-n"][..], &["-w", "50ms"]] {
         let refused = dir.call(&[&["run"], wait, &["x", "--", "true"]].concat());
         assert_eq!(code(&refused), 75);
-        let said = one_line(&refused);
-        assert!(said.contains(": held by alice for ") && !said.contains("another"), "{said}");
+        let message = one_line(&refused);
+        assert!(message.contains(": held by alice for ") && !message.contains("another"), "{message}");
     }
     let quiet = dir.call(&["run", "-q", "-n", "x", "--", "true"]);
     assert_eq!((code(&quiet), stderr(&quiet)), (75, String::new()));
@@ -22,23 +22,23 @@ fn who_is_refused_is_told_by_whom() {
 }
 
 #[test]
-fn each_step_is_said_when_asked_for() {
+fn verbose_prints_each_step() {
     let dir = Dir::new();
     let holder = dir.holder(&["--owner", "alice"], "x", crate::tools::HOLD);
     let mut waiter = Running::start(dir.leasehold(&["run", "-v", "x", "--", "echo", "done"]));
-    let said = waiter.complaint();
-    assert!(said.starts_with("leasehold: file lock \"x\": waiting: held by alice for "), "{said}");
+    let message = waiter.stderr_line();
+    assert!(message.starts_with("leasehold: file lock \"x\": waiting: held by alice for "), "{message}");
     assert_eq!(code(&holder.output()), 0);
-    let granted = waiter.complaint();
+    let granted = waiter.stderr_line();
     assert!(granted.contains("granted after ") && granted.contains(", token "), "{granted}");
-    assert!(waiter.complaint().contains(", guardian "));
+    assert!(waiter.stderr_line().contains(", guardian "));
     let output = waiter.output();
     assert_eq!((code(&output), stdout(&output)), (0, "done\n".to_owned()));
     assert!(one_line(&output).contains("released: waited "), "{output:?}");
 }
 
 #[test]
-fn the_events_of_the_library_are_written_as_rust_log_says() {
+fn rust_log_selects_the_library_events() {
     let dir = Dir::new();
     let events = |log: Option<&str>, option: &[&str]| {
         let mut run = dir.leasehold(&[&["run"], option, &["x", "--", "true"]].concat());
@@ -56,16 +56,16 @@ fn the_events_of_the_library_are_written_as_rust_log_says() {
         assert_eq!(stderr(&events(log, option)), "", "{log:?}");
     }
     let wrong = events(Some("leasehold=very"), &[]);
-    assert_eq!(code(&wrong), 0, "it may be meant for CMD");
+    assert_eq!(code(&wrong), 0, "the variable may be meant for CMD");
     assert!(one_line(&wrong).contains("RUST_LOG"), "{wrong:?}");
 }
 
-/// Whoever reads what is said may stop reading: that holds up nobody.
+/// The reader of standard error may stop reading.
 #[test]
-fn a_reader_that_does_not_read_holds_up_nothing() {
+fn a_reader_of_stderr_that_stops_does_not_block_the_run() {
     let dir = Dir::new();
     let (_reader, writer) = std::io::pipe().unwrap();
-    // Filled to the brim, and waited for from then on.
+    // Fills the pipe, so that the next write would block.
     fcntl(writer.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     while (&writer).write(&[b'.'; 4096]).is_ok() {}
     while (&writer).write(b".").is_ok() {}

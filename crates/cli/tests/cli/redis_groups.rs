@@ -4,13 +4,13 @@ use leasehold_testkit::server::{RedisCluster, RedisSentinelOptions, RedisSentine
 
 use crate::tools::{HOLD, Running, bare, code, finish, one_line, stdout};
 
-/// `leasehold run` at a URL that cannot be right: its exit code, and the line that it says.
+/// `leasehold run` with a wrong URL: its exit code, and its message.
 fn refused(url: &str) -> (i32, String) {
     let output = finish(bare(&["--url", url, "run", "-w", "10s", "job", "--", "true"]));
     (code(&output), one_line(&output))
 }
 
-/// A run excludes another one, and is shown, at this URL.
+/// Checks that a run at this URL excludes another and is shown.
 fn excludes(url: &str) {
     let call = |args: &[&str]| finish(bare(&[&["--url", url], args].concat()));
     let mut holder =
@@ -28,18 +28,18 @@ fn excludes(url: &str) {
 
 #[test]
 fn a_run_on_a_sentinel_group_excludes_and_a_wrong_url_is_78() {
-    // Nothing fails over while this runs, however busy the machine is.
+    // No fail-over happens during this test, even on a busy machine.
     let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(60), ..Default::default() };
     let group = RedisSentinels::start_with(still);
     excludes(&group.url());
     let (sentinel, node) = (group.sentinel_ports()[0], group.ports()[0]);
-    for (url, said) in [
+    for (url, expected) in [
         (group.url().replace("/mymaster", "/hermaster"), "they know mymaster".to_owned()),
         (format!("redis://127.0.0.1:{sentinel}"), format!("redis+sentinel://127.0.0.1:{sentinel}/NAME")),
         (format!("redis+sentinel://127.0.0.1:{node}/mymaster"), format!("write redis://127.0.0.1:{node}")),
     ] {
         let (exit, line) = refused(&url);
-        assert!(exit == 78 && line.contains(&said), "{url}: {exit} {line}");
+        assert!(exit == 78 && line.contains(&expected), "{url}: {exit} {line}");
     }
 }
 
@@ -48,11 +48,11 @@ fn a_run_on_a_cluster_excludes_and_a_wrong_url_is_78() {
     let cluster = RedisCluster::start();
     excludes(&cluster.url());
     let (node, plain) = (cluster.ports()[0], RedisServer::start(&[]));
-    for (url, said) in [
+    for (url, expected) in [
         (format!("redis://127.0.0.1:{node}"), "redis+cluster://"),
         (format!("redis+cluster://127.0.0.1:{}", plain.port()), "redis://"),
     ] {
         let (exit, line) = refused(&url);
-        assert!(exit == 78 && line.contains(said), "{url}: {exit} {line}");
+        assert!(exit == 78 && line.contains(expected), "{url}: {exit} {line}");
     }
 }

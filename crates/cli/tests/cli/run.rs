@@ -1,4 +1,4 @@
-//! What CMD gets, what its end becomes, and that it runs alone.
+//! The environment of CMD, the exit code, and exclusion.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ fn the_exit_code_is_that_of_cmd() {
 }
 
 #[test]
-fn cmd_gets_its_arguments_and_streams_as_they_are() {
+fn cmd_gets_its_arguments_and_streams_unchanged() {
     let dir = Dir::new();
     let output = dir.call(&["run", "x", "--", "printf", "%s|", "-n", "--", "a b", ""]);
     assert_eq!(stdout(&output), "-n|--|a b||");
@@ -32,7 +32,7 @@ fn cmd_gets_its_arguments_and_streams_as_they_are() {
 }
 
 #[test]
-fn cmd_gets_four_variables_more_and_no_other_change_with_pass_url() {
+fn cmd_gets_only_four_more_variables_with_pass_url() {
     let dir = Dir::new();
     let mut command = dir.leasehold(&["run", "--pass-url", "a name", "--", "env", "-0"]);
     command.env_clear().env("LEASEHOLD_URL", dir.url()).env("PATH", "/usr/bin:/bin").env("KEPT", "as it is");
@@ -51,9 +51,9 @@ fn cmd_gets_four_variables_more_and_no_other_change_with_pass_url() {
     assert_eq!(lines, expected);
 }
 
-/// A password in it would reach whatever CMD starts and logs.
+/// A password in the URL would reach every child and log of CMD.
 #[test]
-fn the_url_is_taken_out_of_the_environment_of_cmd() {
+fn the_url_is_removed_from_the_environment_of_cmd() {
     let dir = Dir::new();
     let file = dir.file("url", &dir.url(), 0o600);
     let by_variable = |args: &[&str]| dir.leasehold(args);
@@ -64,7 +64,7 @@ fn the_url_is_taken_out_of_the_environment_of_cmd() {
     };
     for leasehold in [&by_variable as &dyn Fn(&[&str]) -> Command, &by_file] {
         let environment = |args: &[&str]| stdout(&finish(leasehold(&[args, &["env"]].concat())));
-        // The second one becomes CMD instead of starting it.
+        // The inner run executes CMD in its own process instead of starting a child.
         let nested = ["run", "--pass-url", "x", "--", LEASEHOLD, "run", "--nested", "ok", "x", "--"];
         for args in [&["run", "x", "--"][..], &nested] {
             let found = environment(args);
@@ -74,7 +74,7 @@ fn the_url_is_taken_out_of_the_environment_of_cmd() {
             );
         }
         assert!(environment(&["run", "--pass-url", "x", "--"]).contains("LEASEHOLD_URL"));
-        // Not in the directory of the user, where no other holder would see it.
+        // The inner run must not lock in the default directory of the user, where no other holder would see it.
         let inner = finish(leasehold(&["run", "x", "--", LEASEHOLD, "run", "y", "--", "echo", "ran"]));
         assert_eq!((code(&inner), stdout(&inner).as_str()), (78, ""));
         assert!(one_line(&inner).contains("--pass-url"), "{inner:?}");
@@ -83,7 +83,7 @@ fn the_url_is_taken_out_of_the_environment_of_cmd() {
 
 /// A run within a run on one name would wait for its own end.
 #[test]
-fn a_run_under_its_own_hold_says_so_or_runs_under_it() {
+fn a_nested_run_on_the_same_name_fails_or_uses_the_hold() {
     let dir = Dir::new();
     let inner = |options: &[&str], name: &str| {
         let args = [
@@ -95,56 +95,62 @@ fn a_run_under_its_own_hold_says_so_or_runs_under_it() {
         let output = dir.call(&args);
         (code(&output), stdout(&output), stderr(&output))
     };
-    let (code, out, said) = inner(&[], "x");
+    let (code, out, message) = inner(&[], "x");
     assert_eq!((code, out.as_str()), (64, ""));
-    assert!(said.contains("\"x\"") && said.contains("--nested ok") && said.lines().count() == 1, "{said}");
+    assert!(
+        message.contains("\"x\"") && message.contains("--nested ok") && message.lines().count() == 1,
+        "{message}"
+    );
     assert_eq!(inner(&["--nested", "ok"], "x"), (0, "ran\n".into(), String::new()));
-    assert_eq!(inner(&["-n"], "x").0, 75, "who does not wait is told as always");
+    assert_eq!(inner(&["-n"], "x").0, 75, "without a wait the result is the usual one");
     assert_eq!(inner(&[], "y"), (0, "ran\n".into(), String::new()), "another name");
-    // Of another directory the same name is another lock, and readers stand side by side.
+    // In another directory the same name is another lock, and shared holds do not exclude each other.
     let other = Dir::new();
     assert_eq!(inner(&["--url", &other.url()], "x"), (0, "ran\n".into(), String::new()));
     let shared =
         dir.call(&["run", "--pass-url", "-s", "x", "--", LEASEHOLD, "run", "-s", "x", "--", "echo", "ran"]);
     assert_eq!(stdout(&shared), "ran\n");
-    // Nobody above it holds it.
+    // No outer run holds the name.
     let mut stale = dir.leasehold(&["run", "--nested", "ok", "x", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN"]);
     stale.env("LEASEHOLD_NAME", "x").env("LEASEHOLD_CLAIM", "00000000000000000000000000000001");
     let token: u64 = stdout(&finish(stale)).trim().parse().unwrap();
     assert!(token > 1, "a hold of its own");
 }
 
-/// Also not where another run lies between.
+/// A run of another name may lie between the two.
 #[test]
-fn a_run_below_another_run_knows_the_holds_above_both() {
+fn a_run_below_another_run_knows_all_outer_holds() {
     let dir = Dir::new();
-    // What the run at the top tells its CMD, and the one at the bottom its own.
-    let told = "echo $LEASEHOLD_CLAIM $LEASEHOLD_NAME; echo $LEASEHOLD_OUTER";
-    let top = format!("{told}; exec \"$@\"");
+    // Prints the variables that CMD gets, in the outermost run and in the innermost.
+    let print_holds = "echo $LEASEHOLD_CLAIM $LEASEHOLD_NAME; echo $LEASEHOLD_OUTER";
+    let top = format!("{print_holds}; exec \"$@\"");
     let inner = |options: &[&str]| {
         let above = ["run", "--pass-url", "a name", "--", "sh", "-c", &top, "sh"];
         let between = [LEASEHOLD, "run", "--pass-url", "y", "--", LEASEHOLD, "run", "-w", "2s"];
-        let output = dir.call(&[&above, &between[..], options, &["--", "sh", "-c", told]].concat());
+        let output = dir.call(&[&above, &between[..], options, &["--", "sh", "-c", print_holds]].concat());
         let lines: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
         (code(&output), lines, stderr(&output))
     };
-    let (code, told, said) = inner(&["a name"]);
-    assert_eq!((code, told.len()), (64, 2), "{said}");
-    assert!(said.contains("\"a name\"") && said.lines().count() == 1, "{said}");
-    // CMD is told of the hold that it runs under, which is not that of the run between.
-    let (code, told, said) = inner(&["--nested", "ok", "a name"]);
-    assert_eq!((code, said.as_str(), &told[0]), (0, "", &told[2]));
-    assert!(told[1].is_empty() && told[3].ends_with(" y"), "{told:?}");
-    let (code, told, said) = inner(&["z"]);
-    assert_eq!((code, said.as_str()), (0, ""));
-    assert!(told[2].ends_with(" z") && told[3].contains(" y ") && told[3].ends_with(" a name"), "{told:?}");
-    // Of another directory the same name is another lock.
+    let (code, lines, message) = inner(&["a name"]);
+    assert_eq!((code, lines.len()), (64, 2), "{message}");
+    assert!(message.contains("\"a name\"") && message.lines().count() == 1, "{message}");
+    // CMD gets the hold that it runs under, which is not the hold of the run between.
+    let (code, lines, message) = inner(&["--nested", "ok", "a name"]);
+    assert_eq!((code, message.as_str(), &lines[0]), (0, "", &lines[2]));
+    assert!(lines[1].is_empty() && lines[3].ends_with(" y"), "{lines:?}");
+    let (code, lines, message) = inner(&["z"]);
+    assert_eq!((code, message.as_str()), (0, ""));
+    assert!(
+        lines[2].ends_with(" z") && lines[3].contains(" y ") && lines[3].ends_with(" a name"),
+        "{lines:?}"
+    );
+    // In another directory the same name is another lock.
     let other = Dir::new();
     assert_eq!(inner(&["--url", &other.url(), "a name"]).0, 0);
 }
 
 #[test]
-fn a_script_without_its_interpreter_is_told_as_that() {
+fn a_missing_interpreter_is_named() {
     let dir = Dir::new();
     let script = dir.file("a-script", "#!/nonexistent/shell\n", 0o755);
     let path = script.parent().unwrap().to_str().unwrap().to_owned();
@@ -152,19 +158,19 @@ fn a_script_without_its_interpreter_is_told_as_that() {
     by_name.env("PATH", format!("{path}:/usr/bin:/bin"));
     for output in [dir.call(&["run", "x", "--", script.to_str().unwrap()]), finish(by_name)] {
         assert_eq!(code(&output), 127);
-        let said = one_line(&output);
-        assert!(said.contains("interpreter") && said.contains("\"/nonexistent/shell\""), "{said}");
+        let message = one_line(&output);
+        assert!(message.contains("interpreter") && message.contains("\"/nonexistent/shell\""), "{message}");
     }
-    // What cannot be seen in an editor is shown.
+    // Characters that an editor does not show are printed.
     let script = dir.file("of-windows", "#!/bin/sh\r\n", 0o755);
-    let said = one_line(&dir.call(&["run", "x", "--", script.to_str().unwrap()]));
-    assert!(said.contains(r#""/bin/sh\r""#), "{said}");
-    let said = one_line(&dir.call(&["run", "x", "--", "/nonexistent/program"]));
-    assert!(said.contains("not found") && !said.contains("interpreter"), "{said}");
+    let message = one_line(&dir.call(&["run", "x", "--", script.to_str().unwrap()]));
+    assert!(message.contains(r#""/bin/sh\r""#), "{message}");
+    let message = one_line(&dir.call(&["run", "x", "--", "/nonexistent/program"]));
+    assert!(message.contains("not found") && !message.contains("interpreter"), "{message}");
 }
 
 #[test]
-fn a_url_given_as_an_option_is_not_passed_on() {
+fn a_url_option_is_not_passed_to_cmd() {
     let dir = Dir::new();
     let mut command = dir.leasehold(&["--url", &dir.url(), "run", "x", "--", "env"]);
     command.env_remove("LEASEHOLD_URL");
@@ -173,7 +179,7 @@ fn a_url_given_as_an_option_is_not_passed_on() {
 }
 
 #[test]
-fn too_few_descriptors_are_told_before_anything_runs() {
+fn too_few_descriptors_are_reported_before_cmd_starts() {
     let dir = Dir::new();
     let mut ran = false;
     for limit in 3..40 {
@@ -184,7 +190,7 @@ fn too_few_descriptors_are_told_before_anything_runs() {
         match code(&output) {
             0 => ran = true,
             69 => assert!(one_line(&output).contains("open files"), "{limit}: {output:?}"),
-            // Too few for the dynamic linker.
+            // Too few descriptors for the dynamic linker.
             127 if limit == 3 => {}
             other => panic!("{other} with {limit} descriptors: {output:?}"),
         }
@@ -204,7 +210,7 @@ fn the_token_grows_with_every_grant() {
 }
 
 #[test]
-fn many_at_once_run_one_after_the_other() {
+fn concurrent_runs_execute_one_at_a_time() {
     let dir = Dir::new();
     let counter = dir.file("counter", "0", 0o600);
     let script = "n=$(cat \"$0\"); echo $((n + 1)) >\"$0\"";
@@ -217,7 +223,7 @@ fn many_at_once_run_one_after_the_other() {
 }
 
 #[test]
-fn a_run_within_a_run_takes_another_name() {
+fn a_nested_run_can_lock_another_name() {
     let dir = Dir::new();
     let output = dir.call(&[
         "run",
@@ -238,7 +244,7 @@ fn a_run_within_a_run_takes_another_name() {
 }
 
 #[test]
-fn what_cannot_be_run_is_126_or_127_and_leaves_the_name_free() {
+fn a_cmd_that_cannot_run_is_126_or_127_and_frees_the_name() {
     let dir = Dir::new();
     let plain = dir.file("plain", "", 0o600);
     for (cmd, expected) in
@@ -246,14 +252,14 @@ fn what_cannot_be_run_is_126_or_127_and_leaves_the_name_free() {
     {
         let output = dir.call(&["run", "--at-least", "1h", "x", "--", cmd]);
         assert_eq!(code(&output), expected, "{cmd}");
-        let said = one_line(&output);
-        assert!(said.contains(cmd) && said.contains("\"x\""), "{said}");
+        let message = one_line(&output);
+        assert!(message.contains(cmd) && message.contains("\"x\""), "{message}");
     }
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
 }
 
 #[test]
-fn flock_is_excluded_and_excludes() {
+fn flock_and_leasehold_exclude_each_other() {
     let dir = Dir::new();
     let mut holder = dir.hold("x");
     let key = dir.show("x")["key"].as_str().unwrap().to_owned();
@@ -282,15 +288,15 @@ fn flock_is_excluded_and_excludes() {
 }
 
 #[test]
-fn what_the_system_refuses_is_69() {
+fn a_refusal_of_the_system_is_69() {
     let dir = Dir::new();
-    // Streams, signals, events: the engine finds no descriptor left.
+    // Streams, signals, events: no descriptor is left for the engine.
     let script = "ulimit -n 5; exec \"$0\" run x -- true";
     let mut command = program("sh");
     command.args(["-c", script, LEASEHOLD]).env("LEASEHOLD_URL", dir.url());
     let output = finish(command);
     assert_eq!(code(&output), 69, "{output:?}");
-    let said = one_line(&output);
-    assert!(said.contains("open files"), "{said}");
+    let message = one_line(&output);
+    assert!(message.contains("open files"), "{message}");
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
 }

@@ -1,4 +1,4 @@
-//! Signals: while waiting, while CMD runs, and what CMD finds.
+//! Signals while a run waits and while CMD runs, and the signal settings that CMD inherits.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ const ENDING: [(Signal, i32); 6] = [
 ];
 
 #[test]
-fn a_signal_ends_the_wait_and_leaves_nothing_in_line() {
+fn a_signal_ends_the_wait_and_leaves_no_waiter() {
     let dir = Dir::new();
     let holder = dir.hold("x");
     for (signal, expected) in ENDING {
@@ -28,15 +28,15 @@ fn a_signal_ends_the_wait_and_leaves_nothing_in_line() {
         waiting.signal(signal);
         let output = waiting.wait();
         assert_eq!(code(&output), expected, "{signal}");
-        let said = one_line(&output);
-        assert!(said.contains("\"x\"") && said.contains(signal.as_str()), "{said}");
+        let message = one_line(&output);
+        assert!(message.contains("\"x\"") && message.contains(signal.as_str()), "{message}");
         dir.until_waiters("x", 0);
     }
     assert_eq!(code(&holder.output()), 0);
 }
 
 #[test]
-fn a_quiet_wait_ends_without_a_word() {
+fn a_quiet_wait_ends_silently() {
     let dir = Dir::new();
     let _holder = dir.hold("x");
     let mut waiting = Running::start(dir.leasehold(&["run", "-q", "x", "--", "true"]));
@@ -47,7 +47,7 @@ fn a_quiet_wait_ends_without_a_word() {
 }
 
 #[test]
-fn a_signal_goes_on_to_cmd_whose_answer_counts() {
+fn a_signal_is_forwarded_and_cmd_sets_the_exit_code() {
     let dir = Dir::new();
     for (signal, expected) in ENDING {
         let name = signal.as_str().trim_start_matches("SIG");
@@ -77,7 +77,7 @@ fn a_signal_reaches_the_whole_group() {
 }
 
 #[test]
-fn a_stop_stops_cmd_and_continuing_continues_it() {
+fn stop_and_continue_reach_cmd() {
     let dir = Dir::new();
     let mut running =
         Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", "echo $$; read line; exit 4"]));
@@ -91,9 +91,9 @@ fn a_stop_stops_cmd_and_continuing_continues_it() {
 }
 
 #[test]
-fn cmd_finds_its_signals_as_they_were() {
+fn cmd_inherits_the_original_signal_settings() {
     let dir = Dir::new();
-    // Without 32 and 33, which belong to the C library.
+    // Signals 32 and 33 belong to the C library.
     let mask = |hex: &str| u64::from_str_radix(hex.trim(), 16).unwrap() & !0x1_8000_0000;
     let masks = |command: Command| -> [u64; 2] {
         let text = stdout(&finish(command));
@@ -109,7 +109,7 @@ fn cmd_finds_its_signals_as_they_were() {
 }
 
 #[test]
-fn what_was_ignored_stays_ignored() {
+fn an_ignored_signal_stays_ignored() {
     let dir = Dir::new();
     let script = format!("trap '' HUP; exec {LEASEHOLD} run x -- sh -c 'echo ready; read line; exit 5'");
     let mut command = program("sh");
@@ -130,7 +130,7 @@ fn what_was_ignored_stays_ignored() {
 }
 
 #[test]
-fn a_parent_that_ignores_its_children_does_no_harm() {
+fn a_parent_that_ignores_sigchld_does_no_harm() {
     let dir = Dir::new();
     let mut command = program("env");
     command.args(["--ignore-signal=CHLD", LEASEHOLD, "run", "x", "--", "sh", "-c", "exit 5"]);
@@ -139,7 +139,7 @@ fn a_parent_that_ignores_its_children_does_no_harm() {
 }
 
 #[test]
-fn looking_ends_quietly_when_nobody_reads() {
+fn a_closed_output_pipe_ends_the_command_silently() {
     let mut command = program("bash");
     command.args(["-c", &format!("{LEASEHOLD} completions bash | true; echo ${{PIPESTATUS[0]}}")]);
     let output = finish(command);

@@ -1,4 +1,5 @@
-//! A wait that ends while its server is away: nobody knows who holds the name, so the answer is not "held by another".
+//! A wait that ends while its server is unreachable: the holder is unknown then, so the message must not say "held by
+//! another".
 
 use std::{
     net::TcpListener,
@@ -13,16 +14,18 @@ use leasehold_testkit::{
 
 use crate::tools::{HOLD, Running, bare, code, finish, one_line, until};
 
-/// How long the command waits, in seconds: longer where the machine took half of that time before the server was away.
+/// How long the command waits, in seconds. The next limit is tried if the machine needed half of it before the server
+/// was stopped.
 const LIMITS: [u64; 3] = [6, 24, 96];
 
 /// How late the command may end: less than it waits for an engine that answers.
 const IN_TIME: Duration = Duration::from_millis(700);
 
-/// How long it may take to end after that is said: a fifth of what an engine has that answers.
+/// How long the command may run on after its message: a fifth of what it allows an engine that answers.
 const GOODBYE: Duration = Duration::from_millis(200);
 
-/// Holds the name for longer than the test lasts, has a command wait for it, takes the server away, and reads how the wait ends.
+/// Holds the name for the whole test, starts a waiting command, stops the server with `take_away`, and checks how the
+/// wait ends.
 fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take_away: impl Fn(&mut S)) {
     for limit in LIMITS {
         let mut server = start();
@@ -48,7 +51,7 @@ fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take
         if was_quick {
             assert_eq!(code(&ended), 69, "{ended:?}");
             assert!(!one_line(&ended).contains("held by"), "{ended:?}");
-            // Nor is it waited for the word of such a server on what it was told to undo.
+            // The command does not wait for an answer to its release either.
             watch.assert_within(Duration::from_secs(limit) + IN_TIME, "a wait");
             return;
         }
@@ -57,26 +60,27 @@ fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take
 }
 
 #[test]
-fn a_wait_for_a_redis_that_fell_silent_is_69() {
+fn a_wait_on_a_paused_redis_is_69() {
     let url = |server: &RedisServer| format!("redis://127.0.0.1:{}", server.port());
     assert_unreachable(|| RedisServer::start(&[]), url, |server| server.pause());
 }
 
 #[test]
-fn a_wait_for_a_postgres_that_was_killed_is_69() {
+fn a_wait_on_a_killed_postgres_is_69() {
     assert_unreachable(|| PostgresServer::durable(&[]), PostgresServer::url, PostgresServer::kill);
 }
 
 #[test]
-fn a_wait_for_a_mariadb_that_was_killed_is_69() {
+fn a_wait_on_a_killed_mariadb_is_69() {
     assert_unreachable(|| MariadbServer::start(&[]), MariadbServer::url, MariadbServer::kill);
 }
 
-/// Nobody ever answers there: neither a limit nor the time for connecting waits for an attempt, which has 3 s by itself.
+/// A host that accepts connections and never answers. Neither `--wait` nor `connect_timeout` waits for the end of one
+/// attempt, which may take 3 s.
 #[test]
-fn a_host_that_is_silent_from_the_first_is_69_in_time() {
+fn a_host_that_never_answers_is_69_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = listener.local_addr().unwrap();
+    let address = listener.local_addr().unwrap();
     for scheme in ["redis://", "etcd://", "zookeeper://", "postgres://me@", "mysql://me@"] {
         let path = if scheme.contains('@') { "/db" } else { "" };
         let timeout = "?connect_timeout=500ms";
@@ -86,9 +90,9 @@ fn a_host_that_is_silent_from_the_first_is_69_in_time() {
             (timeout, &["run", "-n", "job", "--", "true"]),
             (timeout, &["show", "job"]),
         ] {
-            let url = format!("{scheme}{place}{path}{query}");
+            let url = format!("{scheme}{address}{path}{query}");
             let mut command = bare(&[&["--url", url.as_str()], args].concat());
-            // Nor does the look whether a run further up holds it take longer.
+            // The check whether an outer run holds the name must not take longer either.
             command.env("LEASEHOLD_NAME", "job").env("LEASEHOLD_CLAIM", "0123456789abcdef0123456789abcdef");
             let watch = Stopwatch::start();
             let ended = finish(command);
@@ -100,9 +104,10 @@ fn a_host_that_is_silent_from_the_first_is_69_in_time() {
     }
 }
 
-/// It was granted the name, and nobody can tell whether that stands: nor is it waited for the word on what is given back.
+/// The waiter was granted the name, and the grant can neither be confirmed nor released: the command ends in time all
+/// the same.
 #[test]
-fn a_grant_that_a_silent_redis_does_not_confirm_ends_in_time() {
+fn an_unconfirmed_grant_of_a_silent_redis_ends_in_time() {
     let server = RedisServer::start(&[]);
     let leasehold = |args: &[&str]| -> Command {
         let mut command = bare(args);
@@ -121,10 +126,10 @@ fn a_grant_that_a_silent_redis_does_not_confirm_ends_in_time() {
     assert_eq!(code(&holder.output()), 0);
     server.pause();
     waiter.thaw();
-    let said = waiter.complaint();
-    assert!(said.starts_with("leasehold: redis lock"), "{said}");
+    let message = waiter.stderr_line();
+    assert!(message.starts_with("leasehold: redis lock"), "{message}");
     let watch = Stopwatch::start();
     let ended = waiter.wait();
-    watch.assert_within(GOODBYE, "the end of who has said why");
+    watch.assert_within(GOODBYE, "the end of the command after its message");
     assert_eq!(code(&ended), 69, "{ended:?}");
 }

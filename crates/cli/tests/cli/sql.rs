@@ -1,53 +1,53 @@
-//! The command on SQL databases, each test on each of them.
+//! The command on SQL databases. Each test runs on every database.
 
 use std::thread;
 
 use leasehold_testkit::server::{MariadbServer, PostgresServer};
 
 use crate::{
-    alike,
+    shared,
     tools::{Dir, HOLD, Running, bare, code, finish, one_line, stdout, until},
 };
 
-/// A database, and the command on it.
-type Site = crate::site::Site<()>;
+/// A database, and the command that uses it.
+type Fixture = crate::fixture::Fixture<()>;
 
-/// On all of them at once: most of a test is waiting.
-fn each(test: impl Fn(&Site) + Sync) {
+/// Runs a test on all databases at once, because a test mostly waits.
+fn each(test: impl Fn(&Fixture) + Sync) {
     let test = &test;
     thread::scope(|scope| {
         scope.spawn(move || {
             let server = PostgresServer::durable(&[]);
-            test(&Site::at("postgres", server.url(), ()));
+            test(&Fixture::at("postgres", server.url(), ()));
         });
         scope.spawn(move || {
             let server = MariadbServer::durable(&[]);
-            test(&Site::at("mysql", server.url(), ()));
+            test(&Fixture::at("mysql", server.url(), ()));
         });
         scope.spawn(move || {
             let dir = Dir::new();
             let url = format!("sqlite://{}/locks.db", dir.path().display());
-            test(&Site::at("sqlite", url, ()));
+            test(&Fixture::at("sqlite", url, ()));
         });
     });
 }
 
 #[test]
 fn processes_exclude_each_other_and_are_shown() {
-    each(|site| alike::processes_exclude_each_other_and_are_shown(site, "job", "lease-bounded"));
+    each(|fixture| shared::processes_exclude_each_other_and_are_shown(fixture, "job", "lease-bounded"));
 }
 
 #[test]
 fn a_broken_lock_ends_its_command_and_frees_the_name() {
-    each(|site| alike::a_broken_lock_ends_its_command_and_frees_the_name(site, &["--ttl", "3s"]));
+    each(|fixture| shared::a_broken_lock_ends_its_command_and_frees_the_name(fixture, &["--ttl", "3s"]));
 }
 
 #[test]
-fn a_killed_holder_frees_the_name_after_its_lease_and_waiters_take_it_over() {
-    each(|site| {
-        let mut holder = site.holder(&["--ttl", "2s"], "echo ready; exec sleep 1000");
-        let waiter = Running::start(site.leasehold(&["run", "job", "--", "sh", "-c", "echo mine"]));
-        until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
+fn a_killed_holder_frees_the_name_for_waiters_after_its_lease() {
+    each(|fixture| {
+        let mut holder = fixture.holder(&["--ttl", "2s"], "echo ready; exec sleep 1000");
+        let waiter = Running::start(fixture.leasehold(&["run", "job", "--", "sh", "-c", "echo mine"]));
+        until("a waiter", || fixture.show("job")["waiters"].as_array().unwrap().len() == 1);
         holder.kill_whole();
         assert_eq!(stdout(&waiter.output()), "mine\n");
         drop(holder);
@@ -55,24 +55,24 @@ fn a_killed_holder_frees_the_name_after_its_lease_and_waiters_take_it_over() {
 }
 
 #[test]
-fn modes_are_kept_and_mixing_them_is_told() {
-    each(|site| {
-        let holder = site.holder(&["--permits", "1", "--limit", "2"], HOLD);
-        assert_eq!(site.code(&["run", "-n", "--permits", "1", "--limit", "2", "job", "--", "true"]), 0);
-        assert_eq!(site.code(&["run", "-n", "--permits", "2", "--limit", "2", "job", "--", "true"]), 75);
-        let mixed = site.call(&["run", "-n", "job", "--", "true"]);
+fn modes_are_enforced_and_mixing_them_is_78() {
+    each(|fixture| {
+        let holder = fixture.holder(&["--permits", "1", "--limit", "2"], HOLD);
+        assert_eq!(fixture.code(&["run", "-n", "--permits", "1", "--limit", "2", "job", "--", "true"]), 0);
+        assert_eq!(fixture.code(&["run", "-n", "--permits", "2", "--limit", "2", "job", "--", "true"]), 75);
+        let mixed = fixture.call(&["run", "-n", "job", "--", "true"]);
         assert_eq!(code(&mixed), 78, "{mixed:?}");
         assert!(one_line(&mixed).contains("semaphore"), "{mixed:?}");
         assert_eq!(code(&holder.output()), 0);
-        let kept = site.call(&["run", "--at-least", "1h", "tick", "--", "true"]);
-        assert_eq!(code(&kept), 0, "{kept:?}");
-        assert_eq!(site.code(&["run", "-n", "tick", "--", "true"]), 75);
+        let min_hold = fixture.call(&["run", "--at-least", "1h", "tick", "--", "true"]);
+        assert_eq!(code(&min_hold), 0, "{min_hold:?}");
+        assert_eq!(fixture.code(&["run", "-n", "tick", "--", "true"]), 75);
     });
 }
 
-/// As libpq does, where the URL has no password.
+/// As in libpq, if the URL has no password.
 #[test]
-fn the_password_is_found_in_a_file() {
+fn the_password_is_read_from_a_passfile() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let (dir, port) = (Dir::new(), server.port());
     let ca = server.certificate("ca.pem");
@@ -100,16 +100,16 @@ fn the_password_is_found_in_a_file() {
         let output = finish(command);
         assert_eq!(code(&output), expected, "{more}: {output:?}");
         if expected != 0 {
-            let said = one_line(&output);
-            assert!(said.contains(word) && !said.contains("hunter2"), "{said}");
+            let message = one_line(&output);
+            assert!(message.contains(word) && !message.contains("hunter2"), "{message}");
         }
     }
 }
 
 #[test]
 fn the_schema_is_printed_without_a_connection() {
-    each(|site| {
-        let printed = site.call(&["schema"]);
+    each(|fixture| {
+        let printed = fixture.call(&["schema"]);
         assert_eq!(code(&printed), 0, "{printed:?}");
         assert!(stdout(&printed).contains("CREATE TABLE IF NOT EXISTS leasehold_lock"), "{printed:?}");
     });
@@ -121,7 +121,7 @@ fn the_schema_is_printed_without_a_connection() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_69_and_a_wrong_url_78() {
+fn a_missing_server_is_69_and_a_wrong_url_78() {
     let gone = finish(bare(&[
         "--url",
         "postgres://u:hunter2@127.0.0.1:1/d?connect_timeout=1s",
@@ -150,13 +150,13 @@ fn a_server_that_is_not_there_is_69_and_a_wrong_url_78() {
     ] {
         let output = finish(bare(&["--url", url, "list"]));
         assert_eq!(code(&output), 78, "{url}: {output:?}");
-        let said = one_line(&output);
-        assert!(said.contains(word) && !said.contains("hunter2"), "{url}: {said}");
+        let message = one_line(&output);
+        assert!(message.contains(word) && !message.contains("hunter2"), "{url}: {message}");
     }
     let dir = Dir::new();
-    let notes = dir.file("notes", &"what somebody wrote\n".repeat(100), 0o600);
+    let notes = dir.file("notes", &"text of another program\n".repeat(100), 0o600);
     let output = finish(bare(&["--url", &format!("sqlite://{}", notes.display()), "list"]));
     assert_eq!(code(&output), 78, "{output:?}");
     assert!(one_line(&output).contains("not a database"), "{output:?}");
-    assert!(std::fs::read_to_string(notes).unwrap().starts_with("what somebody wrote"));
+    assert!(std::fs::read_to_string(notes).unwrap().starts_with("text of another program"));
 }

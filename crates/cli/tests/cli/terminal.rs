@@ -1,4 +1,4 @@
-//! On a terminal, which `script` of util-linux makes: the foreground, Ctrl-C, Ctrl-Z.
+//! On a terminal, which `script` of util-linux creates: the foreground, Ctrl-C, Ctrl-Z.
 
 use crate::{
     start::{LEASEHOLD, program},
@@ -8,7 +8,7 @@ use crate::{
 const CTRL_C: &str = "\u{3}";
 const CTRL_Z: &str = "\u{1a}";
 
-/// Runs a shell command on a terminal of its own, whose keyboard is the input.
+/// Runs a shell command on a new terminal. The input of the process is the keyboard of the terminal.
 fn on_terminal(dir: &Dir, line: &str) -> Running {
     let mut command = program("script");
     command.args(["-qec", line, "/dev/null"]).env("LEASEHOLD_URL", dir.url()).env("SHELL", "/bin/sh");
@@ -20,9 +20,9 @@ fn leasehold(args: &str) -> String {
 }
 
 #[test]
-fn cmd_is_in_the_foreground_and_the_terminal_comes_back() {
+fn cmd_gets_the_foreground_and_gives_it_back() {
     let dir = Dir::new();
-    // ps shows a + for processes of the foreground group.
+    // `ps` prints a + for processes in the foreground group.
     let inner = "sh -c 'ps -o stat= -p $$; read line; echo got $line'";
     let line = format!("{LEASEHOLD} run x -- {inner}; ps -o stat= -p $$; echo end");
     let mut running = on_terminal(&dir, &line);
@@ -34,7 +34,7 @@ fn cmd_is_in_the_foreground_and_the_terminal_comes_back() {
 }
 
 #[test]
-fn who_waits_on_a_terminal_is_told_for_whom() {
+fn a_wait_on_a_terminal_shows_the_holder() {
     let dir = Dir::new();
     let holder = dir.hold("x");
     let mut waiting = on_terminal(&dir, &leasehold("run x -- true"));
@@ -60,7 +60,7 @@ fn ctrl_c_ends_cmd_and_the_wait() {
 }
 
 #[test]
-fn ctrl_z_gives_the_prompt_back_and_fg_goes_on() {
+fn ctrl_z_returns_to_the_prompt_and_fg_continues() {
     let dir = Dir::new();
     let mut shell = on_terminal(&dir, "bash --norc --noprofile -i");
     shell.write(&format!(
@@ -93,7 +93,7 @@ fn a_pager_behind_a_pipe_keeps_the_terminal() {
 }
 
 #[test]
-fn cmd_in_a_pipeline_gets_the_terminal_when_it_asks() {
+fn cmd_in_a_pipeline_gets_the_terminal_when_it_reads() {
     let dir = Dir::new();
     let line = format!("{LEASEHOLD} run x -- sh -c 'echo ready; read key </dev/tty; echo key $key' | cat");
     let mut running = on_terminal(&dir, &line);

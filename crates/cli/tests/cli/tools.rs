@@ -1,4 +1,4 @@
-//! A private lock directory, and processes that end with their test.
+//! A private lock directory, and processes that are killed at the end of the test.
 
 use std::{
     fs,
@@ -13,10 +13,10 @@ use nix::{sys::signal::Signal, unistd::Pid};
 
 use crate::start::{LEASEHOLD, program};
 
-/// How long anything may take before a test fails: far longer than it should, for the machine may be busy.
+/// The time limit of every wait: far longer than needed, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory that is removed with the test.
+/// A directory that is removed at the end of the test.
 pub(crate) struct Dir(PathBuf);
 
 impl Dir {
@@ -32,7 +32,7 @@ impl Dir {
         &self.0
     }
 
-    /// Where the locks of this test are.
+    /// The lock directory of this test.
     pub(crate) fn locks(&self) -> PathBuf {
         self.0.join("locks")
     }
@@ -41,7 +41,7 @@ impl Dir {
         format!("file://{}", self.locks().display())
     }
 
-    /// A file with some text, under this directory.
+    /// Creates a file with this text in the directory.
     pub(crate) fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.0.join(name);
@@ -50,7 +50,7 @@ impl Dir {
         path
     }
 
-    /// `leasehold` on the locks of this test, in an environment without URLs of others.
+    /// `leasehold` on the locks of this test, without other URLs in its environment.
     pub(crate) fn leasehold(&self, args: &[&str]) -> Command {
         let mut command = bare(args);
         command.env("LEASEHOLD_URL", self.url());
@@ -67,7 +67,7 @@ impl Dir {
         code(&self.call(args))
     }
 
-    /// Starts `leasehold run OPTIONS NAME -- sh -c SCRIPT` and waits until the script says "ready".
+    /// Starts `leasehold run OPTIONS NAME -- sh -c SCRIPT` and waits until the script prints "ready".
     pub(crate) fn holder(&self, options: &[&str], name: &str, script: &str) -> Running {
         let args = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
         let mut running = Running::start(self.leasehold(&args));
@@ -75,19 +75,19 @@ impl Dir {
         running
     }
 
-    /// Holds a name until it is finished.
+    /// A run that holds a name until its input ends.
     pub(crate) fn hold(&self, name: &str) -> Running {
         self.holder(&[], name, HOLD)
     }
 
-    /// What `show --json` says.
+    /// The output of `show --json`.
     pub(crate) fn show(&self, name: &str) -> serde_json::Value {
         let output = self.call(&["show", "--json", name]);
         assert_eq!(code(&output), 0, "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Waits until so many wait for a name.
+    /// Waits until a name has this number of waiters.
     pub(crate) fn until_waiters(&self, name: &str, count: usize) {
         until("waiters", || self.show(name)["waiters"].as_array().unwrap().len() == count);
     }
@@ -99,13 +99,13 @@ impl Drop for Dir {
     }
 }
 
-/// Checks what has to be so until some time after `begin`. Who looks later than that has seen nothing.
+/// Checks a condition that has to be true until `time` after `begin`. A later check proves nothing and passes.
 #[track_caller]
 pub(crate) fn assert_until(begin: Instant, time: Duration, is_so: bool, what: &str) {
     assert!(is_so || begin.elapsed() >= time, "{what}: not so after {:?}", begin.elapsed());
 }
 
-/// A script that holds until its input ends.
+/// A script that runs until its input ends.
 pub(crate) const HOLD: &str = "echo ready; read line; true";
 
 /// `leasehold` without any URL.
@@ -127,12 +127,12 @@ pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Checks that exactly one line was said, beginning as all do; the line.
+/// Checks that standard error has exactly one line, with the usual prefix. Returns the line.
 pub(crate) fn one_line(output: &Output) -> String {
-    let said = stderr(output);
-    assert!(said.starts_with("leasehold: ") && said.ends_with('\n'), "{said:?}");
-    assert_eq!(said.lines().count(), 1, "{said:?}");
-    said
+    let message = stderr(output);
+    assert!(message.starts_with("leasehold: ") && message.ends_with('\n'), "{message:?}");
+    assert_eq!(message.lines().count(), 1, "{message:?}");
+    message
 }
 
 /// Runs a command to its end, without input.
@@ -141,8 +141,8 @@ pub(crate) fn finish(mut command: Command) -> Output {
     Running::start_with(command).output()
 }
 
-/// Runs a command with `-w LIMIT` for a name that is held: it ends with 75, and not before the limit. Where a busy machine keeps
-/// it from its server for that long, which is 69, it runs again with a longer limit.
+/// Runs a command with `-w LIMIT` for a name that is held: it exits with 75, and not before the limit. If a busy
+/// machine delays the server's answer past the limit (69), it runs again with a longer limit.
 pub(crate) fn assert_taken_within_limit(run: impl Fn(&str) -> i32) {
     for limit in [400, 1600, 6400, 25_600] {
         let begin = Instant::now();
@@ -156,7 +156,7 @@ pub(crate) fn assert_taken_within_limit(run: impl Fn(&str) -> i32) {
     panic!("the server did not answer within any limit");
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
     until_within(PATIENCE, what, is_so);
 }
@@ -164,13 +164,13 @@ pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
 pub(crate) fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + patience;
     while !is_so() {
-        assert!(Instant::now() < end, "never came: {what}");
-        // Not a spin: it would take the processor from what is waited for.
+        assert!(Instant::now() < end, "it never happened: {what}");
+        // Not a busy loop, which would take processor time from the awaited process.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A process that is killed with its test. Its input is open until it is finished.
+/// A process that is killed at the end of the test. Its input is open until `output` is called.
 pub(crate) struct Running {
     child: Option<Child>,
     out: Option<BufReader<ChildStdout>>,
@@ -204,7 +204,7 @@ impl Running {
     }
 
     /// The next line of its standard error, without its end.
-    pub(crate) fn complaint(&mut self) -> String {
+    pub(crate) fn stderr_line(&mut self) -> String {
         let (mut line, mut byte) = (Vec::new(), [0]);
         let stderr = self.child().stderr.as_mut().unwrap();
         while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
@@ -219,7 +219,7 @@ impl Running {
         line.parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
     }
 
-    /// Reads on until what was printed holds `text`; all that was read.
+    /// Reads until the output contains `text`. Returns all that was read.
     pub(crate) fn read_until(&mut self, text: &str) -> String {
         let mut read = Vec::new();
         let out = self.out.as_mut().unwrap();
@@ -244,7 +244,7 @@ impl Running {
         leasehold_testkit::signal(self.child().id(), signal);
     }
 
-    /// The child that holds the lock and runs CMD.
+    /// Signals the guardian: the child that holds the lock and runs CMD.
     pub(crate) fn signal_guardian(&mut self, signal: Signal) {
         let front = self.pid();
         let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap();
@@ -255,7 +255,7 @@ impl Running {
         }
     }
 
-    /// Stops the whole command: the front first, for it would continue the guardian.
+    /// Stops both processes of the command. The front first, because it would continue the guardian.
     pub(crate) fn freeze(&mut self) {
         self.signal(Signal::SIGSTOP);
         self.signal_guardian(Signal::SIGSTOP);
@@ -266,8 +266,8 @@ impl Running {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Kills the whole command, as the loss of power does: nobody is left to release the lock. What only the next run would do
-    /// about its control group is done here, for there may be none.
+    /// Kills the whole command, as a power failure does, so that no process releases the lock. Removes its control
+    /// group too, because there may be no next run to do it.
     pub(crate) fn kill_whole(&mut self) {
         self.kill_both();
         crate::groups::remove_leaf_of(self.pid());
@@ -284,7 +284,7 @@ impl Running {
         self.child().try_wait().unwrap().is_some()
     }
 
-    /// Ends its input, waits for its end, and takes what it printed since.
+    /// Closes its input and waits for its end. Returns the rest of its output.
     pub(crate) fn output(mut self) -> Output {
         drop(self.child().stdin.take());
         self.wait()
@@ -306,7 +306,7 @@ impl Running {
                 return status;
             }
             assert!(Instant::now() < end, "it does not end");
-            // A pause of a poll that has an end: nothing depends on its length.
+            // The pause between two polls of a bounded wait: the result does not depend on its length.
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -321,7 +321,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process is there and is no zombie.
+/// Whether a process exists and is not a zombie.
 pub(crate) fn is_running(pid: i32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -1,4 +1,4 @@
-//! CMD's whole tree: what descends from it ends with the lock, wherever it went, where CMD has no control group of its own.
+//! All descendants of CMD end with the lock, in any session or process group, also if CMD has no control group.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -14,9 +14,8 @@ use crate::{
     tools::{Dir, HOLD, Running, code, finish, is_running, one_line, until},
 };
 
-/// A CMD that says the number of the process that started it, and of six that it starts: one in its group, one in a session
-/// of its own, one under nohup, one that ignores what can be ignored, one that is stopped, and one behind a parent that has
-/// ended.
+/// A CMD that prints the pid of its parent and of six processes that it starts: one in its group, one in a session of
+/// its own, one under nohup, one that ignores all signals it can, one that is stopped, and one whose parent has ended.
 const SCATTERS: &str = "echo $PPID
 quietly() { \"$@\" </dev/null >/dev/null 2>&1 & echo $!; }
 quietly sleep 1000
@@ -28,10 +27,10 @@ setsid sh -c 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!'
 echo ready
 read line";
 
-/// How many of them there are.
+/// The number of these processes.
 const SCATTERED: usize = 6;
 
-/// What is left of a test is ended with it.
+/// The pids that CMD printed. The processes are killed at the end of the test.
 struct Scattered {
     guardian: i32,
     pids: Vec<i32>,
@@ -45,8 +44,8 @@ impl Scattered {
         Self { guardian, pids }
     }
 
-    /// A script that ends with 3 if one of them is there, be it as a zombie.
-    fn look(&self) -> String {
+    /// A script that exits with 3 if one of them exists, even as a zombie.
+    fn check_script(&self) -> String {
         let pids: Vec<_> = self.pids.iter().map(ToString::to_string).collect();
         format!("for pid in {}; do if kill -0 $pid 2>/dev/null; then exit 3; fi; done", pids.join(" "))
     }
@@ -74,7 +73,7 @@ fn redis(server: &RedisServer) -> String {
     format!("redis://127.0.0.1:{}", server.port())
 }
 
-/// Whether one waits, by what `show --json` said.
+/// Whether the output of `show --json` has one waiter.
 fn waits(shown: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(shown).unwrap()["waiters"].as_array().unwrap().len() == 1
 }
@@ -82,17 +81,17 @@ fn waits(shown: &[u8]) -> bool {
 fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
     let mut holder = Running::start(leasehold(&["run", "--ttl", "1h", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
-    let look = scattered.look();
-    let next = Running::start(leasehold(&["run", "--wait", "30m", "x", "--", "sh", "-c", &look]));
+    let check_script = scattered.check_script();
+    let next = Running::start(leasehold(&["run", "--wait", "30m", "x", "--", "sh", "-c", &check_script]));
     until("a waiter", || waits(&finish(leasehold(&["show", "--json", "x"])).stdout));
     holder.signal(Signal::SIGKILL);
-    // Long before the ttl of the first, and after the last of its processes was gone.
+    // Long before the ttl of the first hold ends, and after the last of its processes has ended.
     assert_eq!(code(&next.wait()), 0);
     assert!(scattered.are_gone());
 }
 
 #[test]
-fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is_gone() {
+fn the_next_cmd_starts_once_the_tree_of_a_killed_run_is_gone() {
     let dir = Dir::new();
     next_starts_when_the_tree_is_gone(|args| without_group(&dir, args));
     let server = RedisServer::start(&[]);
@@ -104,7 +103,7 @@ fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is
 }
 
 #[test]
-fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
+fn when_the_guardian_is_killed_the_front_ends_the_tree() {
     let dir = Dir::new();
     let mut holder = Running::start(without_group(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
@@ -112,14 +111,14 @@ fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
     let output = holder.wait();
     assert!(scattered.are_gone(), "before leasehold has ended");
     assert_eq!(code(&output), 70);
-    let said = one_line(&output);
-    assert!(said.contains("file lock \"x\": ") && said.contains("SIGKILL"), "{said}");
-    assert!(said.trim_end().ends_with("it is free now"), "a kernel lock has no lease: {said}");
+    let message = one_line(&output);
+    assert!(message.contains("file lock \"x\": ") && message.contains("SIGKILL"), "{message}");
+    assert!(message.trim_end().ends_with("it is free now"), "a kernel lock has no lease: {message}");
 }
 
-/// Nobody renews the hold then; it is ended over another connection.
+/// The hold is not renewed any more; the front ends it over a connection of its own.
 #[test]
-fn when_the_guardian_is_killed_the_name_is_free_as_soon_as_the_tree_is_gone() {
+fn when_the_guardian_is_killed_the_name_is_free_after_the_tree() {
     std::thread::scope(|scope| {
         scope.spawn(|| killed_guardian_leaves_the_name_free("redis", &redis(&RedisServer::start(&[]))));
         scope.spawn(|| killed_guardian_leaves_the_name_free("etcd", &EtcdServer::start(&[]).url()));
@@ -142,7 +141,7 @@ fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
         let args = [&["run", "--ttl", "50s"], mode, &["x", "--", "sh", "-c", SCATTERS]].concat();
         let mut holder = Running::start(leasehold(&args));
         let scattered = Scattered::of(&mut holder);
-        // Who holds beside it goes on holding.
+        // Another holder of the same name keeps its hold.
         let beside = (!mode.is_empty()).then(|| {
             let args = [&["run", "--ttl", "50s"], mode, &["x", "--", "sh", "-c", HOLD]].concat();
             let mut beside = Running::start(leasehold(&args));
@@ -153,9 +152,9 @@ fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
         let output = holder.wait();
         assert!(scattered.are_gone(), "{engine} {mode:?}: before leasehold has ended");
         assert_eq!(code(&output), 70);
-        let said = one_line(&output);
-        assert!(said.starts_with(&format!("leasehold: {engine} lock \"x\": SIGKILL")), "{said}");
-        assert!(said.trim_end().ends_with("it is free now"), "{engine} {mode:?}: {said}");
+        let message = one_line(&output);
+        assert!(message.starts_with(&format!("leasehold: {engine} lock \"x\": SIGKILL")), "{message}");
+        assert!(message.trim_end().ends_with("it is free now"), "{engine} {mode:?}: {message}");
         if let Some(beside) = beside {
             let shown = finish(leasehold(&["show", "--json", "x"]));
             let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
@@ -167,9 +166,9 @@ fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
     }
 }
 
-/// A name that is to be kept may be kept by then, and nobody is to free it.
+/// The hold may have been released with `--at-least` already; then the name must stay taken.
 #[test]
-fn when_the_guardian_is_killed_a_name_that_is_kept_stays_so() {
+fn when_the_guardian_is_killed_a_name_with_at_least_stays_taken() {
     let server = RedisServer::start(&[]);
     let leasehold = |args: &[&str]| {
         let mut command = leasehold_without(args);
@@ -180,13 +179,13 @@ fn when_the_guardian_is_killed_a_name_that_is_kept_stays_so() {
     let mut holder = Running::start(leasehold(&args));
     let scattered = Scattered::of(&mut holder);
     kill(Pid::from_raw(scattered.guardian), Signal::SIGKILL).unwrap();
-    let said = one_line(&holder.wait());
-    assert!(scattered.are_gone() && said.trim_end().ends_with("when its lease has run out"), "{said}");
+    let message = one_line(&holder.wait());
+    assert!(scattered.are_gone() && message.trim_end().ends_with("when its lease has run out"), "{message}");
     assert_eq!(code(&finish(leasehold(&["run", "-n", "x", "--", "true"]))), 75);
 }
 
 #[test]
-fn when_a_guardian_that_waits_is_killed_it_is_said_that_it_waited() {
+fn a_killed_waiting_guardian_is_reported_as_a_waiter() {
     let server = RedisServer::start(&[]);
     let leasehold = |args: &[&str]| {
         let mut command = leasehold_without(args);
@@ -200,14 +199,14 @@ fn when_a_guardian_that_waits_is_killed_it_is_said_that_it_waited() {
     waiter.signal_guardian(Signal::SIGKILL);
     let output = waiter.wait();
     assert_eq!(code(&output), 70);
-    let said = one_line(&output);
-    assert!(said.contains("SIGKILL ended the process that waited for it"), "{said}");
+    let message = one_line(&output);
+    assert!(message.contains("SIGKILL ended the process that waited for it"), "{message}");
     assert_eq!(code(&holder.output()), 0);
 }
 
 #[test]
 fn when_both_are_killed_cmd_itself_ends() {
-    // No other run is near, which would end it too.
+    // In a group of its own no other run can end it too.
     let (dir, group) = (Dir::new(), Group::new());
     let script = "echo $$; exec sleep 1000 >/dev/null 2>&1";
     let mut holder = Running::start(group.leasehold(&dir, &["run", "x", "--", "sh", "-c", script]));
@@ -229,7 +228,7 @@ fn a_loss_ends_the_whole_tree_before_leasehold_ends() {
 }
 
 #[test]
-fn the_guardian_is_not_in_reach_of_what_is_aimed_at_leasehold() {
+fn signals_aimed_at_leasehold_do_not_reach_the_guardian() {
     let dir = Dir::new();
     let mut holder = Running::start(without_group(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
@@ -240,10 +239,10 @@ fn the_guardian_is_not_in_reach_of_what_is_aimed_at_leasehold() {
     // As `timeout -s KILL` does.
     nix::sys::signal::killpg(group, Signal::SIGKILL).unwrap();
     drop(holder.wait());
-    assert_eq!(dir.code(&["run", "x", "--", "sh", "-c", &scattered.look()]), 0);
+    assert_eq!(dir.code(&["run", "x", "--", "sh", "-c", &scattered.check_script()]), 0);
 }
 
-/// As in a container: a process namespace of its own, no right to make a cgroup, nobody but ourselves to reap.
+/// As in a container: a process namespace of its own, no right to create a cgroup, no other process to reap children.
 #[test]
 fn the_tree_ends_in_a_namespace_without_rights() {
     let dir = Dir::new();
@@ -264,11 +263,11 @@ fn the_tree_ends_in_a_namespace_without_rights() {
     assert_eq!(code(&output), 0, "{output:?}");
 }
 
-/// A CMD that becomes another user, and says its number.
+/// A CMD that becomes another user and prints its pid.
 const BECOMES_ROOT: &str =
     "./become --reuid=0 --regid=0 --clear-groups sh -c 'echo $$; exec sleep 1000'; true";
 
-/// The command as a user who may not end what became root.
+/// The command as user `nobody`, who may not signal processes that became root.
 fn of_nobody(dir: &Dir, url: String) -> impl Fn(&[&str]) -> Command + use<> {
     assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
     let copy = |from: &str, name: &str, mode: u32| {
@@ -294,35 +293,35 @@ fn of_nobody(dir: &Dir, url: String) -> impl Fn(&[&str]) -> Command + use<> {
 }
 
 #[test]
-fn the_name_stays_taken_when_the_guardian_is_killed_and_a_process_lives_that_may_not_be_ended() {
+fn the_name_stays_taken_when_a_killed_guardian_leaves_a_root_process() {
     let (dir, server) = (Dir::new(), RedisServer::start(&[]));
     let as_nobody = of_nobody(&dir, redis(&server));
     let args = ["run", "--ttl", "50s", "x", "--", "sh", "-c", BECOMES_ROOT];
     let mut running = Running::start(as_nobody(&args));
     let root = running.number();
     running.signal_guardian(Signal::SIGKILL);
-    let said = running.complaint();
-    assert!(said.contains("end it as root") && said.contains(&format!("{root} (")), "{said}");
-    let last = running.complaint();
+    let message = running.stderr_line();
+    assert!(message.contains("end them as root") && message.contains(&format!("{root} (")), "{message}");
+    let last = running.stderr_line();
     assert!(last.trim_end().ends_with("when its lease has run out"), "{last}");
     assert!(is_running(root));
     assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
     kill(Pid::from_raw(root), Signal::SIGKILL).unwrap();
-    // What it wrote ends with that process.
+    // Standard error stays open until that process ends.
     assert_eq!(code(&running.wait()), 70);
 }
 
 /// CMD's child is root, as under `sudo`, and leasehold is not.
 #[test]
-fn the_name_stays_taken_while_a_process_lives_that_a_killed_leasehold_may_not_end() {
+fn the_name_stays_taken_while_a_killed_run_leaves_a_root_process() {
     let dir = Dir::new();
     let as_nobody = of_nobody(&dir, dir.url());
-    // -o: not the descriptor that it inherited keeps the name.
+    // With -o no inherited descriptor holds the lock.
     let mut running = Running::start(as_nobody(&["run", "-o", "x", "--", "sh", "-c", BECOMES_ROOT]));
     let root = running.number();
     running.signal(Signal::SIGKILL);
-    let said = running.complaint();
-    assert!(said.contains("lock is kept") && said.contains(&format!("{root} (")), "{said}");
+    let message = running.stderr_line();
+    assert!(message.contains("lock stays held") && message.contains(&format!("{root} (")), "{message}");
     assert!(is_running(root));
     assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
     kill(Pid::from_raw(root), Signal::SIGKILL).unwrap();

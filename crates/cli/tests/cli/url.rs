@@ -1,11 +1,11 @@
-//! Where the URL comes from, and that it is told to nobody.
+//! The sources of the URL, and that it is not shown.
 
 use crate::{
     start::{LEASEHOLD, program},
     tools::{Dir, bare, code, finish, one_line, stdout},
 };
 
-/// The lock file's path tells which directory was used.
+/// The path of the lock file, which contains the directory that was used.
 fn key(mut command: std::process::Command) -> String {
     command.args(["show", "--json", "x"]);
     let output = finish(command);
@@ -15,7 +15,7 @@ fn key(mut command: std::process::Command) -> String {
 }
 
 #[test]
-fn the_option_wins_over_the_variable_over_the_file() {
+fn the_option_overrides_the_variable_and_the_file() {
     let dir = Dir::new();
     let url = |name: &str| format!("file://{}/{name}", dir.path().display());
     let file = dir.file("url", &format!("{}\n", url("by-file")), 0o600);
@@ -31,8 +31,8 @@ fn the_option_wins_over_the_variable_over_the_file() {
 }
 
 #[test]
-fn a_required_url_is_missed_with_78() {
-    // A machine with a URL of its own has none missing.
+fn a_missing_required_url_is_78() {
+    // On a machine with a URL file of its own no URL is missing.
     let given = std::path::Path::new("/etc/leasehold/url").exists();
     for args in [
         &["--require-url", "run", "x", "--", "true"][..],
@@ -52,7 +52,7 @@ fn a_required_url_is_missed_with_78() {
 #[test]
 fn wrong_urls_are_78() {
     for (url, word) in [
-        ("memory:", "exclude nobody"),
+        ("memory:", "tasks of one process"),
         ("", "empty"),
         ("/var/locks", "scheme"),
         ("file:relative", "absolute path"),
@@ -75,11 +75,11 @@ fn wrong_urls_are_78() {
         ("etcd:h", "//"),
         ("etcd://h/locks", "?prefix="),
         ("etcd://:hunter2@h", "no user"),
-        ("zookeeper://h?db=1", "it knows connect_timeout, password_file, prefix, layout, acl"),
+        ("zookeeper://h?db=1", "known options are connect_timeout, password_file, prefix, layout, acl"),
         ("zookeeper://h?ca=/x", "connect_timeout"),
         ("zookeeper://h?prefix=/zookeeper", "outside of /zookeeper"),
         ("zookeeper://h?prefix=locks", "a path like /locks"),
-        ("zookeeper://h?layout=curator", "mutex, as by default, and rw"),
+        ("zookeeper://h?layout=curator", "mutex (the default) and rw"),
         ("zookeeper://h?acl=anyone", "world:anyone:r"),
         ("zookeepers://h?cert=/x", "belong together"),
         ("zookeeper://h:port", "port"),
@@ -90,13 +90,13 @@ fn wrong_urls_are_78() {
         ("postgres:h/d", "postgres://user@host:5432/database"),
         ("postgres://u:hunter2@h:port/d", "postgres://user@host:5432/database"),
         ("postgres://h/d?sslmode=on", "disable, prefer, require, verify-ca and verify-full are known"),
-        ("postgres://h/d?sslmode=require&tls=on", "more than once"),
+        ("postgres://h/d?sslmode=require&tls=on", "more than one option"),
         ("postgres://h/d?sslmode=disable&ca=/x", "leave one out"),
         ("postgres://h/d?sslrootcert=system&sslmode=require", "verify-full"),
         ("postgres://h/d?sslcert=/x", "belong together"),
         (
             "postgres://h/d?sslsni=1",
-            "it knows connect_timeout, listen_url, host, port, dbname, user, password, passfile,",
+            "known options are connect_timeout, listen_url, host, port, dbname, user, password, passfile,",
         ),
         (
             "postgres://h/d?sslsni=1",
@@ -111,13 +111,13 @@ fn wrong_urls_are_78() {
         ("postgres://u:hunter2@x@h/d", "postgres://user@host:5432/database"),
         ("postgres://u:1234?user=hunter2@h/d", "%3F"),
         ("postgres://h/d?connect_timeout=1.5", "500ms"),
-        ("postgres://h/d?hold=advisory", "lease is known"),
+        ("postgres://h/d?hold=advisory", "lease (the default) is known"),
         ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
         ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
         (
             "mysql://h/d?listen_url=x",
-            "it knows connect_timeout, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
+            "known options are connect_timeout, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
         ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),
@@ -125,17 +125,17 @@ fn wrong_urls_are_78() {
         ("sqlite:///locks.db?mode=memory", "names the file"),
         ("sqlite:///locks.db?mode=ro", "a lock is written"),
         ("sqlite:none.db?mode=rw", "does not exist"),
-        ("sqlite:///locks.db?cache=shared", "it knows connect_timeout, hold, mode"),
+        ("sqlite:///locks.db?cache=shared", "known options are connect_timeout, hold, mode"),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");
-        let said = one_line(&output);
-        assert!(said.contains(word) && !said.contains("hunter2"), "{url}: {said}");
+        let message = one_line(&output);
+        assert!(message.contains(word) && !message.contains("hunter2"), "{url}: {message}");
     }
 }
 
 #[test]
-fn a_directory_is_named_in_every_way_of_rfc_8089() {
+fn every_file_url_form_of_rfc_8089_works() {
     let dir = Dir::new();
     let path = dir.locks().display().to_string();
     for url in ["file:", "file://", "file://localhost"] {
@@ -143,9 +143,9 @@ fn a_directory_is_named_in_every_way_of_rfc_8089() {
     }
 }
 
-/// As sqlx reads them, from which such URLs come.
+/// As sqlx reads them, where such URLs come from.
 #[test]
-fn a_sqlite_database_is_named_in_every_way_that_people_use() {
+fn every_usual_sqlite_url_form_works() {
     let dir = Dir::new();
     let path = dir.path().display();
     for (url, file) in [
@@ -167,7 +167,7 @@ fn a_sqlite_database_is_named_in_every_way_that_people_use() {
 }
 
 #[test]
-fn a_url_with_an_unknown_option_makes_nothing() {
+fn an_unknown_url_option_creates_nothing() {
     let dir = Dir::new();
     let url = format!("{}?frobnicate=1", dir.url());
     assert_eq!(code(&finish(bare(&["--url", &url, "run", "x", "--", "true"]))), 78);
@@ -204,12 +204,12 @@ fn no_error_shows_a_password() {
     {
         let output = finish(command);
         assert_eq!(code(&output), expected);
-        let said = one_line(&output);
-        assert!(!said.contains(canary), "{said}");
+        let message = one_line(&output);
+        assert!(!message.contains(canary), "{message}");
     }
 }
 
-/// Such a password ends at its `?`, and what follows looks like an option.
+/// Such a password ends at its `?`, and the rest looks like an option.
 #[test]
 fn a_password_with_an_unescaped_question_mark_is_not_shown() {
     for rest in [
@@ -225,8 +225,8 @@ fn a_password_with_an_unescaped_question_mark_is_not_shown() {
         let url = format!("etcd://user:1234{rest}");
         let output = finish(bare(&["--url", &url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{output:?}");
-        let said = one_line(&output);
-        assert!(said.contains("%3F") && !said.contains("canary"), "{said}");
+        let message = one_line(&output);
+        assert!(message.contains("%3F") && !message.contains("canary"), "{message}");
     }
 }
 
@@ -238,7 +238,7 @@ fn the_url_is_in_no_argument_of_cmd() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_77_or_78() {
+fn an_unusable_directory_is_77_or_78() {
     let dir = Dir::new();
     let plain = dir.file("plain", "", 0o600);
     let link = dir.path().join("link");
@@ -252,17 +252,18 @@ fn a_directory_that_cannot_be_used_is_77_or_78() {
 }
 
 #[test]
-fn another_users_directory_is_77_and_says_what_to_do() {
+fn another_users_directory_is_77() {
     let dir = Dir::new();
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     let root = nix::unistd::geteuid().is_root();
-    // Without root, the one directory that is certainly another user's is root's.
+    // Without root, only root's directories certainly belong to another user.
     let path = if root { dir.locks() } else { "/usr".into() };
     let mut command = bare(&[]);
     if root {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let leasehold = dir.path().join("leasehold");
-        // By another process: a program that another test starts meanwhile would have the copy open for writing.
+        // Copied by another process: a program that another test starts meanwhile would inherit the descriptor that is
+        // open for writing, and the copy could not be executed.
         let copied = program("cp").arg(LEASEHOLD).arg(&leasehold).status();
         assert!(copied.unwrap().success());
         command = program("setpriv");
@@ -275,14 +276,14 @@ fn another_users_directory_is_77_and_says_what_to_do() {
 }
 
 #[test]
-fn without_a_url_the_locks_lie_in_the_directory_of_the_user() {
+fn without_a_url_locks_are_in_the_directory_of_the_user() {
     if !nix::unistd::geteuid().is_root() {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
         let expected = user.dir.join(".local/state/leasehold");
         assert!(key(bare(&[])).starts_with(expected.to_str().unwrap()));
         return;
     }
-    // In a mount namespace of its own, so that nothing of this machine is touched.
+    // In a mount namespace of its own, so that the machine is not changed.
     let script = "mount -t tmpfs none /var/lib && exec \"$@\"";
     let mut command = program("unshare");
     command.args(["--mount", "sh", "-c", script, "sh", LEASEHOLD]);
@@ -290,7 +291,7 @@ fn without_a_url_the_locks_lie_in_the_directory_of_the_user() {
 }
 
 #[test]
-fn something_else_under_the_key_is_78_and_stays() {
+fn foreign_data_under_the_key_is_78_and_unchanged() {
     let dir = Dir::new();
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     let state = dir.locks().join(".state");
@@ -303,21 +304,21 @@ fn something_else_under_the_key_is_78_and_stays() {
     assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "something else, of another program");
 }
 
-/// To open it would wait for somebody who writes into it, whatever `--wait` says.
+/// Opening the pipe would wait for a writer, without regard to `--wait`.
 #[test]
-fn a_pipe_is_no_file_of_certificates() {
+fn a_pipe_is_not_accepted_as_a_certificate_file() {
     let dir = Dir::new();
     let pipe = dir.path().join("pipe").display().to_string();
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Files are read when the server was reached.
+    // Files are read after the server was reached.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = server.local_addr().unwrap();
+    let address = server.local_addr().unwrap();
     for url in [
-        format!("rediss://{place}?ca={pipe}"),
-        format!("etcds://{place}?ca={pipe}"),
-        format!("zookeepers://{place}?ca={pipe}"),
-        format!("zookeepers://{place}?cert={pipe}&key={pipe}"),
-        format!("mysql://u@{place}/db?ssl-mode=VERIFY_CA&ssl-ca={pipe}"),
+        format!("rediss://{address}?ca={pipe}"),
+        format!("etcds://{address}?ca={pipe}"),
+        format!("zookeepers://{address}?ca={pipe}"),
+        format!("zookeepers://{address}?cert={pipe}&key={pipe}"),
+        format!("mysql://u@{address}/db?ssl-mode=VERIFY_CA&ssl-ca={pipe}"),
     ] {
         let output = finish(bare(&["--url", &url, "run", "-w", "60s", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}: {output:?}");

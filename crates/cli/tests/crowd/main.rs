@@ -1,5 +1,5 @@
-//! A thousand processes on one name. A test of its own, for it leaves other tests no room.
-#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+//! A thousand processes on one name. A separate test binary, because it uses the whole machine.
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 #[path = "../cli/groups.rs"]
 #[expect(dead_code, reason = "shared with the other tests of the command, which use the rest")]
@@ -19,12 +19,13 @@ use std::{
 use tools::{Dir, until_within};
 
 const PROCESSES: usize = 1000;
-/// How long nothing may happen: a thousand processes that start share two processors, and each needs several turns.
+/// The longest time without progress: a thousand starting processes share two processors, and each needs several time
+/// slices.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Reads and writes back: whoever overlaps with another loses an update.
+/// Reads the counter and writes it back: two processes at once would lose an update.
 const ADD_ONE: &str = "read n < \"$1\" && echo $((n + 1)) > \"$1\"";
 
-/// Processes that end with their test.
+/// Processes that are killed at the end of the test.
 struct Crowd(Vec<Child>);
 
 impl Drop for Crowd {
@@ -37,7 +38,7 @@ impl Drop for Crowd {
 }
 
 #[test]
-fn a_thousand_processes_go_one_at_a_time_and_all_get_through() {
+fn a_thousand_processes_run_one_at_a_time() {
     let dir = Dir::new();
     let counter = dir.file("counter", "0\n", 0o600);
     let gate = dir.hold("x");

@@ -1,4 +1,4 @@
-//! A server, and the command on it.
+//! A server, and the command that uses it.
 
 use std::process::{Command, Output};
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::tools::{Running, bare, code, finish};
 
-/// A server, and the command on it.
-pub(crate) struct Site<S> {
-    /// What the command calls the engine.
+/// A server, and the command that uses it.
+pub(crate) struct Fixture<S> {
+    /// The name of the engine in messages.
     pub(crate) engine: &'static str,
     url: String,
     pub(crate) server: S,
 }
 
-impl<S> Site<S> {
+impl<S> Fixture<S> {
     pub(crate) const fn at(engine: &'static str, url: String, server: S) -> Self {
         Self { engine, url, server }
     }
@@ -23,7 +23,7 @@ impl<S> Site<S> {
         self.leasehold_with("", args)
     }
 
-    /// With options of the URL.
+    /// The command, with options added to the URL.
     pub(crate) fn leasehold_with(&self, query: &str, args: &[&str]) -> Command {
         let mut command = bare(args);
         command.env("LEASEHOLD_URL", format!("{}{query}", self.url));
@@ -38,7 +38,7 @@ impl<S> Site<S> {
         code(&self.call(args))
     }
 
-    /// Starts `leasehold run OPTIONS job -- sh -c SCRIPT` and waits until the script says "ready".
+    /// Starts `leasehold run OPTIONS job -- sh -c SCRIPT` and waits until the script prints "ready".
     pub(crate) fn holder(&self, options: &[&str], script: &str) -> Running {
         let args = [&["run"], options, &["job", "--", "sh", "-c", script]].concat();
         let mut running = Running::start(self.leasehold(&args));
@@ -52,7 +52,7 @@ impl<S> Site<S> {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The token of who holds it.
+    /// The token of the holder of `job`.
     pub(crate) fn token(&self) -> String {
         self.show("job")["holders"][0]["token"].to_string()
     }
