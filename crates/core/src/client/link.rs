@@ -226,9 +226,9 @@ mod tests {
     use crate::Env;
 
     /// A dialer for a server that does not exist.
-    struct Nobody;
+    struct NeverConnects;
 
-    impl Dial for Nobody {
+    impl Dial for NeverConnects {
         type Conn = ();
 
         fn dial(&self, _: Arc<Notify>) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -251,14 +251,14 @@ mod tests {
     #[test]
     fn a_runtime_that_is_shut_down_is_an_error_and_no_hang() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let link = Link::new(Nobody, Env::system().clock, Contact::default());
+        let link = Link::new(NeverConnects, Env::system().clock, Contact::default());
         let handle = runtime.handle().clone();
         drop(runtime);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let _within = handle.enter();
-            tell.send(pollster::block_on(link.conn()).unwrap_err().fault)
+            sender.send(pollster::block_on(link.conn()).unwrap_err().fault)
         });
-        assert_eq!(told.recv_timeout(Duration::from_secs(90)), Ok(Fault::Retry));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(90)), Ok(Fault::Retry));
     }
 }

@@ -162,11 +162,11 @@ mod tests {
             (URL.login(":hunter2").map(drop), "no user"),
             (URL.login("hunter2:%ff").map(drop), "UTF-8"),
         ];
-        for (read, said) in wrong {
+        for (read, expected) in wrong {
             let error = read.unwrap_err();
             assert!(error.is_misconfigured());
             let text = error.to_string();
-            assert!(text.contains(said) && text.contains("write it like x://host:7"), "{text}");
+            assert!(text.contains(expected) && text.contains("write it like x://host:7"), "{text}");
             assert!(!text.contains("hunter2"), "{text}");
         }
     }

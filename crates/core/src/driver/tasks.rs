@@ -24,9 +24,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct Panicked(String);
 
 impl Panicked {
-    fn of(said: &(dyn Any + Send)) -> Self {
-        let text = said.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| said.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+    fn of(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a word");
         Self(text.lines().next().unwrap_or_default().to_owned())
     }
 
@@ -60,7 +60,7 @@ pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T
         }
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
-            Err(said) => Poll::Ready(Err(Panicked::of(&*said))),
+            Err(payload) => Poll::Ready(Err(Panicked::of(&*payload))),
         }
     })
     .await
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_with_its_words() {
-        let said = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
-        assert_eq!(said(|| 7), Ok(7));
-        assert_eq!(said(|| panic!("plain")), Err(Panicked("plain".to_owned())));
-        let many_lines = said(|| panic!("{} of\nmany", "one"));
+        let payload = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
+        assert_eq!(payload(|| 7), Ok(7));
+        assert_eq!(payload(|| panic!("plain")), Err(Panicked("plain".to_owned())));
+        let many_lines = payload(|| panic!("{} of\nmany", "one"));
         assert_eq!(many_lines, Err(Panicked("one of".to_owned())));
-        assert_eq!(said(|| std::panic::panic_any(7)), Err(Panicked("without a word".to_owned())));
+        assert_eq!(payload(|| std::panic::panic_any(7)), Err(Panicked("without a word".to_owned())));
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         match entry.state {
             ClaimState::Ending { again: true, .. } => {
                 entry.state = ClaimState::Lapsed;
-                entry.until = now.after(entry.life);
+                entry.until = now.after(entry.lifetime);
                 entry.due = entry.until;
                 self.due.insert((entry.due, id));
                 None

@@ -104,11 +104,11 @@ fn a_lost_lease_stays_lost() {
     late.renewed(at(29_399), at(29_400), Some(TTL), None);
     assert_eq!(late.step(at(29_400)), LeaseAction::Lost(Loss::Lapsed), "the answer came at the deadline");
 
-    let mut told = lease(0);
-    told.lose(Loss::Broken);
-    told.lose(Loss::Gone);
-    told.renewed(at(10), at(20), Some(TTL), None);
-    assert_eq!(told.step(at(30)), LeaseAction::Lost(Loss::Broken));
+    let mut broken = lease(0);
+    broken.lose(Loss::Broken);
+    broken.lose(Loss::Gone);
+    broken.renewed(at(10), at(20), Some(TTL), None);
+    assert_eq!(broken.step(at(30)), LeaseAction::Lost(Loss::Broken));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_pushed_grant_is_renewed_early_even_if_fixed() {
 }
 
 #[derive(Clone, Debug)]
-enum Heard {
+enum RenewalAnswer {
     Sent,
     Renewed { sent_ago: u64, granted: u64, group: Option<u16> },
     Lose,
@@ -155,14 +155,14 @@ enum Heard {
     Doubt,
 }
 
-fn heard() -> impl Strategy<Value = Heard> {
+fn renewal_answer() -> impl Strategy<Value = RenewalAnswer> {
     prop_oneof![
-        4 => Just(Heard::Sent),
+        4 => Just(RenewalAnswer::Sent),
         4 => (0u64..5_000, 100u64..60_000, any::<Option<u16>>())
-            .prop_map(|(sent_ago, granted, group)| Heard::Renewed { sent_ago, granted, group }),
-        1 => Just(Heard::Lose),
-        1 => Just(Heard::Stop),
-        1 => Just(Heard::Doubt),
+            .prop_map(|(sent_ago, granted, group)| RenewalAnswer::Renewed { sent_ago, granted, group }),
+        1 => Just(RenewalAnswer::Lose),
+        1 => Just(RenewalAnswer::Stop),
+        1 => Just(RenewalAnswer::Doubt),
     ]
 }
 
@@ -170,7 +170,7 @@ proptest! {
     /// For all answers at all times: the deadline never passes that of the newest acknowledged request, and nothing
     /// revives a lost lease.
     #[test]
-    fn belief_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, heard()), 0..60)) {
+    fn belief_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, renewal_answer()), 0..60)) {
         let mut lease = lease(0);
         let mut now = 0;
         let mut bound = deadline(at(0), TTL);
@@ -189,8 +189,8 @@ proptest! {
                 prop_assert!(at(now) < bound, "believed in at {now} ms, past {bound:?}");
             }
             match event {
-                Heard::Sent => lease.sent(at(now)),
-                Heard::Renewed { sent_ago, granted, group } => {
+                RenewalAnswer::Sent => lease.sent(at(now)),
+                RenewalAnswer::Renewed { sent_ago, granted, group } => {
                     let sent = now.saturating_sub(sent_ago);
                     lease.renewed(at(sent), at(now), Some(Duration::from_millis(granted)), group);
                     if lost.is_none() && sent >= newest {
@@ -199,9 +199,9 @@ proptest! {
                         bound = deadline(at(sent), Duration::from_millis(granted));
                     }
                 }
-                Heard::Lose => lease.lose(Loss::Gone),
-                Heard::Stop => lease.stop_renewal(),
-                Heard::Doubt => {
+                RenewalAnswer::Lose => lease.lose(Loss::Gone),
+                RenewalAnswer::Stop => lease.stop_renewal(),
+                RenewalAnswer::Doubt => {
                     lease.doubt(at(now));
                     if lost.is_none() && !matches!(lease.step(at(now)), LeaseAction::Lost(_)) {
                         doubted = true;

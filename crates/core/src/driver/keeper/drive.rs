@@ -76,7 +76,7 @@ impl Drive {
                     return self.shared.refused(&self.claim, error);
                 }
                 Next::Restart if !self.restart() => return,
-                Next::Restart => wait = wait.anew(&self.shared.profile, self.first_contact()),
+                Next::Restart => wait = wait.again(&self.shared.profile, self.first_contact()),
                 Next::Call { at, .. } => {
                     if let Some((grant, since)) = self.listen(at).await {
                         return self.granted(&grant, Arrival::Pushed(since));
@@ -104,7 +104,7 @@ impl Drive {
             tokio::select! {
                 biased;
                 answer = &mut request => break answer,
-                () = self.control.ring.notified() => {
+                () = self.control.wake.notified() => {
                     if self.control.is_cancelled() {
                         return None;
                     }
@@ -115,7 +115,7 @@ impl Drive {
         self.control.asks(Instant::NEVER);
         if rang {
             // A notification during a request may be newer than its answer: keep it for afterwards.
-            self.control.ring.notify_one();
+            self.control.wake.notify_one();
         }
         Some((sent, answer))
     }
@@ -125,7 +125,7 @@ impl Drive {
     async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;
-            () = self.control.ring.notified() => {}
+            () = self.control.wake.notified() => {}
             () = self.shared.sleep_until(at) => {}
         }
         let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -159,7 +159,7 @@ impl Drive {
 
     fn note(&self, answer: &Result<Answer, EngineError>) {
         if answer.is_ok() {
-            self.shared.heard();
+            self.shared.note_contact();
         }
         Shared::trouble(&self.control, answer);
     }

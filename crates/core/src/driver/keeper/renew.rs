@@ -57,7 +57,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     for hold in holds {
         let answer = answers.next();
         if matches!(answer, Some(Renewed::Kept { .. } | Renewed::Lost(_))) {
-            shared.is_heard_again();
+            shared.contact_restored();
         }
         match answer {
             Some(Renewed::Kept { ttl }) => {
@@ -67,13 +67,13 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
             Some(Renewed::Unknown(error)) => {
                 unknown += 1;
-                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
+                shared.not_renewed(&hold.name, hold.id, single_line(&mut told, &error));
                 trouble = Some(error);
             }
             None => {
                 unknown += 1;
                 let error = missing.take().unwrap_or_else(late);
-                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
+                shared.not_renewed(&hold.name, hold.id, single_line(&mut told, &error));
                 trouble = trouble.or(Some(error));
             }
         }
@@ -83,7 +83,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
 }
 
 /// The error on one line. Most holds of a batch have the same error, and share the text.
-fn in_a_line<'a>(told: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
+fn single_line<'a>(told: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
     if told.as_ref().is_some_and(|(message, _)| *message != error.message) {
         *told = None;
     }
@@ -246,7 +246,7 @@ mod tests {
         let mut told = None;
         let mut said = |message: &str| {
             let error = EngineError::new(Fault::Unknown, message);
-            Arc::clone(in_a_line(&mut told, &error))
+            Arc::clone(single_line(&mut told, &error))
         };
         let (first, same) = (said("one\nand two"), said("one\nand two"));
         assert!(Arc::ptr_eq(&first, &same));

@@ -207,7 +207,7 @@ impl Keeper {
     }
 
     /// Whether the runtime reports panics of tasks.
-    pub(crate) fn tells_of_panics(&self) -> bool {
+    pub(crate) fn reports_panics(&self) -> bool {
         matches!(&*self.inner, Inner::Other(_))
     }
 

@@ -34,16 +34,16 @@ impl FileEngine {
         };
         let latch = lock.latch()?;
         let table = Table::load(self, &key, &lock, &state, latch)?;
-        let held = |placed: &&IndexedRecord| {
-            placed.record.state == RecordState::Holding && placed.record.carries(token)
+        let held = |indexed: &&IndexedRecord| {
+            indexed.record.state == RecordState::Holding && indexed.record.carries(token)
         };
-        let Some(placed) = table.zero.iter().chain(&table.records).find(held) else {
+        let Some(indexed) = table.zero.iter().chain(&table.records).find(held) else {
             return Ok(self.went(name, token));
         };
-        if !is_alive(&lock, placed)? {
+        if !is_alive(&lock, indexed)? {
             return Ok(self.went(name, token));
         }
-        self.ask_to_stop(name, token, (&lock, &state), placed)
+        self.ask_to_stop(name, token, (&lock, &state), indexed)
     }
 
     /// Whether this process has the kernel lock on the file, as far as the kernel shows that process to the caller.
@@ -58,9 +58,9 @@ impl FileEngine {
         name: &Name,
         token: u64,
         (lock_file, state): (&LockFile, &StateFile),
-        placed: &IndexedRecord,
+        indexed: &IndexedRecord,
     ) -> Result<Broken, EngineError> {
-        let (record, pid) = (&placed.record, placed.record.process.pid);
+        let (record, pid) = (&indexed.record, indexed.record.process.pid);
         let ends_it = "a kernel lock ends only with its holder";
         if !(record.stops_on_term && record.process.is_running()) {
             return Err(denied(format!(
@@ -78,7 +78,7 @@ impl FileEngine {
                     record.owner
                 )));
             }
-            let at = record_at(placed.slot) + BROKEN;
+            let at = record_at(indexed.slot) + BROKEN;
             state.write(&record.token.to_le_bytes(), at)?;
             let asked = record.process.terminate(|| self.has_flock(lock_file, pid));
             if !matches!(asked, Ok(true)) {

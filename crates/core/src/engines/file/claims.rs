@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) claim: Claim,
     pub(super) key: Arc<Key>,
     pub(super) lock: LockFile,
-    pub(super) place: ClaimState,
+    pub(super) claim_state: ClaimState,
 }
 
 /// The state of a claim.

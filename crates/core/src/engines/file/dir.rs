@@ -41,7 +41,7 @@ pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
-    place: OnceLock<LockDir>,
+    lock_dir: OnceLock<LockDir>,
 }
 
 impl Dir {
@@ -56,14 +56,14 @@ impl Dir {
             return Err(misconfigured(format!("the lock directory {shown} is relative: give it from / on")));
         }
         // Without a trailing slash, which would follow a symbolic link.
-        let dir = Self { path: path.components().collect(), place: OnceLock::new() };
-        dir.place(Missing::Leave)?;
+        let dir = Self { path: path.components().collect(), lock_dir: OnceLock::new() };
+        dir.lock_dir(Missing::Leave)?;
         Ok(dir)
     }
 
     /// The opened directory; `None` when it does not exist and `missing` does not ask to create it.
-    pub(super) fn place(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
-        once(&self.place, || {
+    pub(super) fn lock_dir(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
+        once(&self.lock_dir, || {
             let shown = self.path.display().to_string();
             refuse_link(&self.path, &shown)?;
             if missing == Missing::Create {
@@ -83,7 +83,7 @@ impl Dir {
 
     /// The number of its file system type; for a missing directory, of the file system in which it will be created.
     pub(super) fn fs(&self) -> Option<i64> {
-        let there = self.place(Missing::Look).ok().flatten().map(|place| place.fs);
+        let there = self.lock_dir(Missing::Look).ok().flatten().map(|lock_dir| lock_dir.fs);
         #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
         let number = |dir: &Path| statfs(dir).ok().map(|stat| stat.filesystem_type().0 as i64);
         there.or_else(|| self.path.ancestors().find_map(number))

@@ -78,7 +78,7 @@ impl FileEngine {
     pub fn descriptor(&self, id: ClaimId) -> std::io::Result<Option<OwnedFd>> {
         let Some(cell) = self.claims.find(id) else { return Ok(None) };
         match &*lock(&cell) {
-            ClaimCell::Live(entry) if matches!(entry.place, ClaimState::Holding { .. }) => {
+            ClaimCell::Live(entry) if matches!(entry.claim_state, ClaimState::Holding { .. }) => {
                 entry.lock.duplicate().map(Some)
             }
             _ => Ok(None),
@@ -113,13 +113,13 @@ impl FileEngine {
 
     async fn listen(&self) -> Vec<Notification> {
         loop {
-            let heard = self.listener.listen().await;
-            if heard.overflow {
+            let wakeups = self.listener.listen().await;
+            if wakeups.overflow {
                 return vec![Notification::AskAll];
             }
             let mut notifications: Vec<Notification> =
-                heard.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
-            if heard.wake_pipe {
+                wakeups.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
+            if wakeups.wake_pipe {
                 notifications.extend(self.signalled());
             }
             if !notifications.is_empty() {

@@ -24,7 +24,7 @@ pub mod fuzz;
 mod grant;
 mod inspect;
 mod kernel;
-mod promise;
+mod guarantee;
 mod release;
 mod table;
 mod take;

@@ -54,20 +54,20 @@ impl Shard {
         let mut step = StepContext::new(means.now, means.request_life, &mut self.tombstones, means.mint);
         let answer = match self.names.entry(name.clone()) {
             Entry::Occupied(mut entry) => {
-                let queue = entry.get_mut();
-                let answer = act(queue, &mut step);
-                address(name, queue, &mut step, means.mail);
-                if queue.is_idle(means.now) {
+                let lock = entry.get_mut();
+                let answer = act(lock, &mut step);
+                address(name, lock, &mut step, means.mail);
+                if lock.is_idle(means.now) {
                     entry.remove();
                 }
                 answer
             }
             Entry::Vacant(entry) => {
-                let mut queue = LockState::new();
-                let answer = act(&mut queue, &mut step);
-                address(name, &mut queue, &mut step, means.mail);
-                if !queue.is_idle(means.now) {
-                    entry.insert(Box::new(queue));
+                let mut lock = LockState::new();
+                let answer = act(&mut lock, &mut step);
+                address(name, &mut lock, &mut step, means.mail);
+                if !lock.is_idle(means.now) {
+                    entry.insert(Box::new(lock));
                 }
                 answer
             }
@@ -83,18 +83,18 @@ impl Shard {
     pub(super) fn sweep(&mut self, means: &mut Means<'_>) {
         let Self { names, tombstones, .. } = self;
         tombstones.forget(means.now);
-        names.retain(|name, queue| {
+        names.retain(|name, lock| {
             let mut step = StepContext::new(means.now, means.request_life, tombstones, means.mint);
-            queue.settle(&mut step);
-            address(name, queue, &mut step, means.mail);
-            !queue.is_idle(means.now)
+            lock.settle(&mut step);
+            address(name, lock, &mut step, means.mail);
+            !lock.is_idle(means.now)
         });
         self.sweep_at = SWEEP_MIN.max(self.names.len() * 2);
     }
 }
 
 /// Sends the grants of a step to their clients. A grant whose client is gone goes to the next claim in the queue.
-fn address(name: &Name, queue: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
+fn address(name: &Name, lock: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
     while !step.pushed.is_empty() {
         for pushed in std::mem::take(&mut step.pushed) {
             if let Some(mailbox) = pushed.client.upgrade() {
@@ -104,7 +104,7 @@ fn address(name: &Name, queue: &mut LockState<Client>, step: &mut StepContext<'_
                     Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
                 ));
             } else {
-                queue.undelivered(pushed.id, step);
+                lock.undelivered(pushed.id, step);
             }
         }
     }

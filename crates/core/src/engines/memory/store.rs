@@ -57,7 +57,7 @@ impl MemoryStore {
         let mut clients: Vec<_> = Vec::new();
         for shard in &self.shards {
             let lost = std::mem::take(&mut *lock(shard));
-            clients.extend(lost.names.values().flat_map(|queue| queue.clients().filter_map(Client::upgrade)));
+            clients.extend(lost.names.values().flat_map(|lock| lock.clients().filter_map(Client::upgrade)));
         }
         clients.sort_unstable_by_key(Arc::as_ptr);
         clients.dedup_by_key(|client| Arc::as_ptr(client));
@@ -77,7 +77,7 @@ impl MemoryStore {
                     shard
                         .names
                         .iter()
-                        .filter(|(_, queue)| queue.is_used())
+                        .filter(|(_, lock)| lock.is_used())
                         .map(|(n, q)| format!("{n}: {q:?}")),
                 );
                 left.extend(

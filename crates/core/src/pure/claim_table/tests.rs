@@ -44,16 +44,16 @@ fn state(table: &mut Table, number: u8) -> ClaimState<u32, u32> {
 
 #[test]
 fn a_claim_that_speaks_lives_on_and_one_that_is_silent_is_ended_once() {
-    let (mut table, life) = (table(&[1, 2]), crate::pure::lock_state::entry_life(claim(1).ttl));
+    let (mut table, lifetime) = (table(&[1, 2]), crate::pure::lock_state::entry_life(claim(1).ttl));
     table.get(id(1)).unwrap().waits(5, 4, at(1000));
-    assert_eq!(table.next_due(), Some(at(0).after(life)));
-    assert_eq!(table.overdue(at(0).after(life)), [id(2)], "the other one spoke since");
-    assert_eq!(table.next_due(), Some(at(1000).after(life)));
-    table.get(id(2)).unwrap().speaks(at(0).after(life));
+    assert_eq!(table.next_due(), Some(at(0).after(lifetime)));
+    assert_eq!(table.overdue(at(0).after(lifetime)), [id(2)], "the other one spoke since");
+    assert_eq!(table.next_due(), Some(at(1000).after(lifetime)));
+    table.get(id(2)).unwrap().speaks(at(0).after(lifetime));
     assert_eq!(state(&mut table, 2), ClaimState::Ending { own: None, again: false }, "too late");
-    assert_eq!(table.overdue(at(1000).after(life)), [id(1)]);
+    assert_eq!(table.overdue(at(1000).after(lifetime)), [id(1)]);
     assert_eq!(state(&mut table, 1), ClaimState::Ending { own: Some(5), again: false });
-    assert_eq!(table.overdue(at(9000).after(life)), [], "each once");
+    assert_eq!(table.overdue(at(9000).after(lifetime)), [], "each once");
     for number in [1, 2] {
         assert_eq!(table.ended(id(number), at(9000)).unwrap().data, 7);
     }
@@ -125,13 +125,13 @@ fn a_hold_that_lasts_is_watched_once_and_anew_on_each_connection() {
 #[test]
 fn a_claim_that_is_closed_needs_no_request() {
     let mut table = table(&[1]);
-    let said = |table: &Table, number| match table.closed(id(number)) {
+    let closed_state = |table: &Table, number| match table.closed(id(number)) {
         None => "open",
         Some(Answer::Waiting(_)) => "waiting",
         Some(Answer::Gone) => "gone",
         Some(answer) => panic!("{answer:?}"),
     };
-    assert_eq!([said(&table, 1), said(&table, 2)], ["open", "gone"]);
+    assert_eq!([closed_state(&table, 1), closed_state(&table, 2)], ["open", "gone"]);
     for (state, answer) in [
         (ClaimState::Waiting { own: 5, before: 4 }, "open"),
         (ClaimState::Held { own: 5, spoken: true }, "open"),
@@ -140,7 +140,7 @@ fn a_claim_that_is_closed_needs_no_request() {
         (ClaimState::Gone, "gone"),
     ] {
         table.get(id(1)).unwrap().state = state.clone();
-        assert_eq!(said(&table, 1), answer, "{state:?}");
+        assert_eq!(closed_state(&table, 1), answer, "{state:?}");
     }
 }
 

@@ -84,19 +84,19 @@ impl Run {
             Event::Renew(who, which) => {
                 let claim = claim_in(who, self.semaphore);
                 let token = self.token(who, which).unwrap_or(token(0));
-                let kept =
-                    self.fixture.step(|queue, step| queue.renew(claim.id, token, claim.ttl, step)).is_ok();
+                let extended =
+                    self.fixture.step(|lock, step| lock.renew(claim.id, token, claim.ttl, step)).is_ok();
                 // Time may have freed the name for others first; the hold itself does not depend on the order.
                 self.judge.all_pushed(&self.fixture.pushed);
-                self.judge.renewed(&claim, token, kept);
+                self.judge.renewed(&claim, token, extended);
             }
             Event::Release(who, which, keep, bad) => {
                 let token = self.token(who, which);
                 let ended = if bad { Previous::Abandoned } else { Previous::Clean };
                 let keep = keep.map(Duration::from_millis);
                 let freed = self.fixture.end(&Release { ended, keep, ..release(who, token) });
-                let kept_until = keep.map(|keep| self.fixture.now.after(keep));
-                self.judge.released(id(who), token, kept_until, freed);
+                let min_hold_until = keep.map(|keep| self.fixture.now.after(keep));
+                self.judge.released(id(who), token, min_hold_until, freed);
                 self.judge.all_pushed(&self.fixture.pushed);
             }
             Event::Break(number, force) => {
@@ -109,7 +109,7 @@ impl Run {
                 self.judge.all_pushed(&self.fixture.pushed);
             }
         }
-        self.judge.nobody_is_forgotten();
+        self.judge.no_waiter_is_forgotten();
         self.judge.compare(&self.fixture.view());
     }
 
@@ -117,7 +117,7 @@ impl Run {
         self.fixture.settle();
         self.judge.all_pushed(&self.fixture.pushed);
         let number = CLAIMS + who;
-        if !self.judge.nothing_lives() {
+        if !self.judge.is_empty() {
             let other = claim_in(number, !self.semaphore);
             let answer = self.fixture.call(&other, How::Create);
             assert!(matches!(answer, Err(Refusal::Clash { asked, .. }) if asked == other.mode), "{answer:?}");
@@ -153,10 +153,10 @@ proptest! {
         run.fixture.pass(3_600_000);
         run.fixture.settle();
         prop_assert!(run.fixture.pushed.is_empty(), "all places in line have lapsed");
-        prop_assert!(!run.fixture.queue.is_used());
+        prop_assert!(!run.fixture.lock.is_used());
         run.fixture.tombstones.forget(run.fixture.now);
         run.fixture.now = run.fixture.now.after(ENDED_LIFE);
-        prop_assert!(run.fixture.queue.is_idle(run.fixture.now));
+        prop_assert!(run.fixture.lock.is_idle(run.fixture.now));
         run.fixture.tombstones.forget(run.fixture.now);
         prop_assert!(run.fixture.tombstones.is_empty());
     }

@@ -17,7 +17,7 @@ use crate::Name;
 
 /// The maximum number of lock files kept open: enough for the names in use by a program, few against any limit of
 /// open files.
-const KEPT_OPEN: usize = 32;
+const MAX_OPEN: usize = 32;
 
 /// An open lock file that no claim uses.
 #[derive(Debug)]
@@ -37,9 +37,9 @@ impl Idle {
     }
 
     /// Keeps a lock file, unless that would differ from closing it.
-    pub(crate) fn keep(&self, spare: Spare) {
+    pub(crate) fn add(&self, spare: Spare) {
         let mut idle = lock(&self.0);
-        if spare.lock.is_ours_alone() && (idle.len() < KEPT_OPEN || idle.contains_key(&spare.key.name)) {
+        if spare.lock.is_ours_alone() && (idle.len() < MAX_OPEN || idle.contains_key(&spare.key.name)) {
             idle.insert(spare.key.name.clone(), spare);
         }
     }

@@ -33,7 +33,7 @@ pub(crate) enum Missing {
 
 /// Opens a regular file with a single hard link; `shown` is its path for messages.
 pub(crate) fn open_file(
-    place: &LockDir,
+    lock_dir: &LockDir,
     at: &OwnedFd,
     file: &CStr,
     missing: Missing,
@@ -49,12 +49,12 @@ pub(crate) fn open_file(
         let fd = match opened {
             Ok(fd) => fd,
             Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
-            Err(Errno::ENOENT) => match create(place, at, file) {
+            Err(Errno::ENOENT) => match create(lock_dir, at, file) {
                 Ok(fd) => fd,
                 Err(Errno::EEXIST) => continue,
                 Err(errno) => return Err(sort_errno("cannot create", &shown(), errno)),
             },
-            Err(Errno::EACCES) if place.shared.is_some() && is_being_created(at, file) => {
+            Err(Errno::EACCES) if lock_dir.shared.is_some() && is_being_created(at, file) => {
                 return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
             }
             Err(errno) => return Err(sort_errno("cannot open", &shown(), errno)),
@@ -82,10 +82,10 @@ fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn create(place: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    let (mode, flags) = (place.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY);
-    let fd = place.make(|| openat(at, file, flags, mode))?;
-    if let Some(group) = place.shared {
+fn create(lock_dir: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    let (mode, flags) = (lock_dir.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY);
+    let fd = lock_dir.make(|| openat(at, file, flags, mode))?;
+    if let Some(group) = lock_dir.shared {
         share(&fd, group, mode)?;
     }
     Ok(fd)

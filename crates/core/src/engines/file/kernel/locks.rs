@@ -105,8 +105,8 @@ pub(crate) struct LockFile {
 impl LockFile {
     /// Opens the lock file of `key`; `None` when it does not exist and `missing` does not ask to create it.
     pub(crate) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
-        let Some(place) = dir.place(missing)? else { return Ok(None) };
-        let opened = open_file(place, &place.locks, &key.file, missing, || key.shown())?;
+        let Some(lock_dir) = dir.lock_dir(missing)? else { return Ok(None) };
+        let opened = open_file(lock_dir, &lock_dir.locks, &key.file, missing, || key.shown())?;
         Ok(opened.map(|(file, stat)| Self {
             file,
             device: stat.st_dev,

@@ -71,7 +71,7 @@ fn a_killed_holder_frees_at_once_and_the_next_is_told() {
     let engine = scratch.engine();
     for how in ["exclusive", "shared", "1/1"] {
         let mut helper = Helper::start(&scratch.dir());
-        assert!(helper.tell(&format!("claim {} {how}", how.replace('/', "-"))).starts_with("held"));
+        assert!(helper.request(&format!("claim {} {how}", how.replace('/', "-"))).starts_with("held"));
         let text = how.replace('/', "-");
         let mode = if how == "1/1" { Mode::Permits { count: 1, limit: 1 } } else { Mode::Exclusive };
         taken(create(&engine, &try_claim(&text, mode)));
@@ -86,13 +86,13 @@ fn a_stopped_holder_keeps_its_lock() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helper = Helper::start(&scratch.dir());
-    helper.tell("claim job exclusive");
+    helper.request("claim job exclusive");
     helper.signal(Signal::SIGSTOP);
     let waiter = claim("job", Mode::Exclusive);
     waiting(create(&engine, &waiter));
     waiting(ask(&engine, &waiter));
     helper.signal(Signal::SIGCONT);
-    assert_eq!(helper.tell("release"), "Freed");
+    assert_eq!(helper.request("release"), "Freed");
     assert_eq!(held(ask(&engine, &waiter)).previous, Previous::Clean);
 }
 

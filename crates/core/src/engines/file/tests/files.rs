@@ -152,7 +152,7 @@ fn a_lock_file_for_which_somebody_waits_is_closed() {
 fn lock_files_that_are_kept_open_make_room_for_others() {
     let scratch = Scratch::new();
     let mut helper = helper::Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
-    assert_eq!(helper.tell("use 200"), "used");
+    assert_eq!(helper.request("use 200"), "used");
 }
 
 #[test]
@@ -162,9 +162,9 @@ fn the_wake_pipe_of_a_killed_process_is_swept_and_a_live_one_is_not() {
     held(create(&engine, &claim("job", Mode::Exclusive)));
     let wake_pipes = || std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count();
     let mut killed = helper::Helper::start(&scratch.dir());
-    killed.tell("claim job exclusive");
-    let mut lives = helper::Helper::start(&scratch.dir());
-    lives.tell("claim job exclusive");
+    killed.request("claim job exclusive");
+    let mut live = helper::Helper::start(&scratch.dir());
+    live.request("claim job exclusive");
     assert_eq!(wake_pipes(), 2);
     killed.kill();
     waiting(create(&engine, &claim("job", Mode::Exclusive)));

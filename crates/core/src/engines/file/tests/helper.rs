@@ -42,22 +42,22 @@ impl Helper {
     }
 
     /// Sends an order and returns the answer.
-    pub(super) fn tell(&mut self, order: &str) -> String {
+    pub(super) fn request(&mut self, order: &str) -> String {
         self.send(order);
-        self.hear()
+        self.read_reply()
     }
 
     pub(super) fn send(&mut self, order: &str) {
         writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
     }
 
-    pub(super) fn hear(&mut self) -> String {
+    pub(super) fn read_reply(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the helper ended");
-            if let Some((_, said)) = line.split_once(MARK) {
-                return said.trim_end().to_owned();
+            if let Some((_, reply)) = line.split_once(MARK) {
+                return reply.trim_end().to_owned();
             }
         }
     }
@@ -100,7 +100,7 @@ fn mode(text: &str) -> Mode {
     }
 }
 
-fn say(text: &str) {
+fn print_reply(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}{text}").unwrap();
     out.flush().unwrap();
@@ -125,13 +125,13 @@ fn obeys() {
     };
     let engine = match FileEngine::open(Some(dir.into()), Env::system()) {
         Ok(engine) => engine,
-        Err(error) => return say(&format!("{error:?}")),
+        Err(error) => return print_reply(&format!("{error:?}")),
     };
     let mut claims: Vec<Claim> = Vec::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
-        say(&match words[..] {
+        print_reply(&match words[..] {
             ["claim", text, how] => {
                 claims.push(Claim { stops_on_term: true, ..claim(text, mode(how)) });
                 describe(create(&engine, claims.last().unwrap()))

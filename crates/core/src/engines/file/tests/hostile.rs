@@ -65,10 +65,10 @@ fn a_list_does_not_wait_for_a_pipe_in_the_place_of_a_state_file() {
     let hashed = format!("%h{}", "0".repeat(64));
     std::fs::write(scratch.lock_file(&hashed), "").unwrap();
     nix::unistd::mkfifo(&scratch.state_file(&hashed), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let (said, listed) = std::sync::mpsc::channel();
+    let (done, listed) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let views = pollster::block_on(crate::Inspect::list(&engine, "")).unwrap();
-        let _ = said.send(views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>());
+        let _ = done.send(views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>());
     });
     assert_eq!(listed.recv_timeout(Duration::from_secs(60)).unwrap(), ["first"]);
 }
@@ -83,9 +83,9 @@ fn a_list_names_what_it_cannot_read() {
     std::fs::write(scratch.state_file("bad"), "nothing of ours".repeat(1000)).unwrap();
     // Another engine, which has not read it before.
     let views = pollster::block_on(crate::Inspect::list(&scratch.engine(), "")).unwrap();
-    let told: Vec<_> =
+    let unreadable: Vec<_> =
         views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();
-    assert_eq!(told, [("bad", 0, true), ("good", 1, false)]);
+    assert_eq!(unreadable, [("bad", 0, true), ("good", 1, false)]);
 }
 
 #[test]

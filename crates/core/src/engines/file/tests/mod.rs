@@ -1,20 +1,20 @@
 //! The engine against real files, real processes and the real `flock(1)`.
 #![expect(clippy::disallowed_methods, reason = "tests have a clock and processes of their own")]
 
-mod between;
+mod interleaving;
 mod breaking;
 mod exclusive;
 mod files;
 mod helper;
 mod hostile;
 mod interop;
-mod kept;
-mod line;
+mod min_hold;
+mod queue;
 mod notifications;
 mod permits;
 mod random;
-mod room;
-mod seen;
+mod limits;
+mod inspect;
 mod tokens;
 
 use std::{

@@ -47,7 +47,7 @@ fn the_places_of_killed_holders_come_back() {
     let engine = scratch.engine();
     let mut helpers = [Helper::start(&scratch.dir()), Helper::start(&scratch.dir())];
     for helper in &mut helpers {
-        assert!(helper.tell("claim quota 1/2").starts_with("held"));
+        assert!(helper.request("claim quota 1/2").starts_with("held"));
     }
     let waiter = claim("quota", PERMIT);
     waiting(create(&engine, &waiter));
@@ -87,7 +87,7 @@ fn a_waiter_of_the_other_use_is_refused_too_and_a_dead_one_counts_for_nothing() 
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helper = Helper::start(&scratch.dir());
-    assert!(helper.tell("claim job exclusive").starts_with("held"));
+    assert!(helper.request("claim job exclusive").starts_with("held"));
     assert_eq!(create(&engine, &claim("job", PERMIT)).unwrap_err().fault, crate::Fault::Misconfigured);
     helper.kill();
     let permit = claim("job", PERMIT);

@@ -23,14 +23,14 @@ fn a_release_takes_only_its_own_hold() {
 
 #[test]
 fn a_release_of_a_hold_that_lapsed_ends_whatever_its_claim_has() {
-    for speaks in [false, true] {
+    for asks_again in [false, true] {
         let mut fixture = Fixture::new();
         let first = fixture.hold(1, Exclusive);
         fixture.wait(2, Exclusive);
         fixture.end(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
         let pushed = fixture.pushed[0].grant.clone();
         fixture.pass(2_000);
-        if speaks {
+        if asks_again {
             assert!(held(fixture.ask(2)).token > pushed.token, "granted again");
         }
         assert!(!fixture.release(2, pushed.token), "that one was not there");
@@ -52,9 +52,9 @@ fn no_request_of_a_released_claim_creates_anything() {
     fixture.wait(3, Exclusive);
     assert!(fixture.release(3, None), "a place in line was there");
     assert!(matches!(fixture.create(3, Exclusive), Answer::Gone));
-    assert!(fixture.release(2, grant.token) && fixture.told().is_empty());
+    assert!(fixture.release(2, grant.token) && fixture.notified().is_empty());
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone), "a doubled claim, late");
-    assert!(fixture.queue.is_idle(fixture.now));
+    assert!(fixture.lock.is_idle(fixture.now));
     fixture.pass(999);
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone));
     fixture.pass(1);
@@ -114,8 +114,8 @@ fn a_bad_end_is_remembered_for_a_time_and_then_nothing_is_left() {
     fixture.hold(1, Exclusive);
     fixture.pass(30_000);
     fixture.settle();
-    assert!(!fixture.queue.is_idle(fixture.now) && !fixture.queue.is_used());
-    assert!(fixture.queue.is_idle(fixture.now.after(ENDED_LIFE)));
+    assert!(!fixture.lock.is_idle(fixture.now) && !fixture.lock.is_used());
+    assert!(fixture.lock.is_idle(fixture.now.after(ENDED_LIFE)));
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn a_broken_hold_keeps_its_lease_until_its_holder_lets_go() {
         fixture.break_hold(grant.token.number, false),
         Some(BrokenHold { id: id(1), client: Some(1) })
     );
-    assert!(fixture.told().is_empty(), "the holder may still work");
+    assert!(fixture.notified().is_empty(), "the holder may still work");
     assert_eq!(fixture.renew(1, grant.token), Err(Loss::Broken));
     assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
     assert_eq!(ahead(fixture.ask(2)), 0);
     let keep = Some(Duration::from_secs(5));
     assert!(fixture.end(&Release { keep, ..release(1, Some(grant.token)) }));
-    assert_eq!(fixture.told(), [2], "let go, and not kept");
+    assert_eq!(fixture.notified(), [2], "let go, and not kept");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Broken);
 }
 
@@ -156,7 +156,7 @@ fn breaking_by_force_waits_for_nobody() {
     fixture.wait(2, Exclusive);
     fixture.break_hold(grant.token.number, false).unwrap();
     fixture.break_hold(grant.token.number, true).unwrap();
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
     assert!(fixture.pushed[0].grant.token > grant.token, "the fence protects");
     assert_eq!(fixture.renew(1, grant.token), Err(Loss::Gone));
     assert!(!fixture.release(1, grant.token));
@@ -182,6 +182,6 @@ fn a_kept_name_can_be_broken_and_nobody_is_told() {
     fixture.end(&Release { keep: Some(TTL), ..release(1, Some(grant.token)) });
     fixture.wait(2, Exclusive);
     assert_eq!(fixture.break_hold(grant.token.number, false), Some(BrokenHold { id: id(1), client: None }));
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Clean);
 }

@@ -50,18 +50,18 @@ fn a_waiter_that_misses_its_turn_goes_behind_until_it_speaks_again() {
         fixture.wait(number, Exclusive);
     }
     fixture.release(1, first.token);
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
     fixture.pass(2_000);
     fixture.settle();
-    assert_eq!(fixture.told(), [3], "the first is silent");
+    assert_eq!(fixture.notified(), [3], "the first is silent");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "it may have had the news");
     assert_eq!(fixture.view().waiters.len(), 2, "and it has not vanished");
 
     assert_eq!(ahead(fixture.ask(2)), 1, "behind the fourth");
     assert!(fixture.release(3, None));
-    assert_eq!(fixture.told(), [4]);
+    assert_eq!(fixture.notified(), [4]);
     assert!(fixture.release(4, None));
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn places_in_line_are_leases_that_speaking_extends() {
     assert_eq!(ahead(fixture.ask(3)), 1);
     fixture.pass(10_000);
     fixture.renew(1, holder.token).unwrap();
-    assert_eq!(fixture.told(), [3], "the writer is dead: the reader joins the reader");
+    assert_eq!(fixture.notified(), [3], "the writer is dead: the reader joins the reader");
     assert!(matches!(fixture.ask(2), Answer::Gone));
 }
 
@@ -131,9 +131,9 @@ fn a_lease_that_runs_out_frees_the_name_for_whoever_asks() {
 fn only_the_first_in_line_watch_the_clock() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
-    for place in 0..=WATCHERS {
-        let Answer::Waiting(hint) = fixture.create(place as u8 + 2, Exclusive) else { panic!() };
-        assert_eq!(hint.ask_in.is_some(), place < WATCHERS, "{place}");
+    for position in 0..=WATCHERS {
+        let Answer::Waiting(hint) = fixture.create(position as u8 + 2, Exclusive) else { panic!() };
+        assert_eq!(hint.ask_in.is_some(), position < WATCHERS, "{position}");
     }
 }
 
@@ -161,12 +161,12 @@ fn a_grant_whose_client_is_gone_goes_to_the_next() {
     fixture.wait(3, Exclusive);
     let abandoned = crate::Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) };
     fixture.end(&abandoned);
-    assert_eq!(fixture.told(), [2]);
-    fixture.step(|queue, step| queue.undelivered(id(2), step));
-    assert_eq!(fixture.told(), [3]);
+    assert_eq!(fixture.notified(), [2]);
+    fixture.step(|lock, step| lock.undelivered(id(2), step));
+    assert_eq!(fixture.notified(), [3]);
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "nobody worked in between");
-    fixture.step(|queue, step| queue.undelivered(id(9), step));
+    fixture.step(|lock, step| lock.undelivered(id(9), step));
     fixture.renew(3, fixture_token(&fixture)).unwrap();
-    fixture.step(|queue, step| queue.undelivered(id(3), step));
+    fixture.step(|lock, step| lock.undelivered(id(3), step));
     assert_eq!(fixture.view().holders.len(), 1, "a grant that was confirmed stays");
 }

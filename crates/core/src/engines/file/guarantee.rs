@@ -8,9 +8,9 @@ use super::kernel::OVERLAY;
 use crate::{Guarantee, Level};
 
 /// `shared`: the group that shares the directory; `fs`: the number of its file system type.
-pub(super) fn promise(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Guarantee {
+pub(super) fn guarantee(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Guarantee {
     let shown = dir.display();
-    let mut promise = Guarantee::new(
+    let mut guarantee = Guarantee::new(
         Level::Exact,
         &[
             "the kernel of this host keeps the lock until its holder lets go or is gone: other hosts are not excluded",
@@ -19,17 +19,17 @@ pub(super) fn promise(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Guara
             "--at-least and the order of waiters end with a reboot; tokens go on growing",
         ],
     );
-    promise.note(match shared {
+    guarantee.note(match shared {
         Some(group) => format!("the directory {shown} is shared by group {group}"),
         None => format!("only one user's programs meet in {shown}"),
     });
     if fs == Some(OVERLAY) {
-        promise.lower(
+        guarantee.lower(
             &format!("the file system of {shown}"),
             "overlay",
             "that of a volume",
             "an overlay is often a layer of one container, and programs outside of the container are not excluded",
         );
     }
-    promise
+    guarantee
 }

@@ -20,13 +20,13 @@ fn claims_of_three_engines_are_granted_in_the_order_of_arrival() {
     let engines = [scratch.engine(), scratch.engine(), scratch.engine()];
     let first = claim("job", Mode::Exclusive);
     let mut last = held(create(&engines[0], &first)).token;
-    let line: Vec<(usize, Claim)> = (0..9).map(|n| (n % 3, claim("job", Mode::Exclusive))).collect();
-    for (at, (engine, claim)) in line.iter().enumerate() {
+    let queue: Vec<(usize, Claim)> = (0..9).map(|n| (n % 3, claim("job", Mode::Exclusive))).collect();
+    for (at, (engine, claim)) in queue.iter().enumerate() {
         assert_eq!(waiting(create(&engines[*engine], claim)).ahead, Some(at as u32));
     }
     freed(&engines[0], &first);
-    for (at, (engine, claim)) in line.iter().enumerate() {
-        for (behind, later) in &line[at + 1..] {
+    for (at, (engine, claim)) in queue.iter().enumerate() {
+        for (behind, later) in &queue[at + 1..] {
             waiting(ask(&engines[*behind], later));
         }
         taken(create(&engines[0], &try_claim("job", Mode::Exclusive)));
@@ -83,7 +83,7 @@ fn a_waiter_that_gives_up_or_dies_holds_nobody_up() {
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
     let mut helper = Helper::start(&scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     let (gives_up, last) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     assert_eq!(waiting(create(&engine, &gives_up)).ahead, Some(1));
     assert_eq!(waiting(create(&engine, &last)).ahead, Some(2));
@@ -106,7 +106,7 @@ fn a_stopped_waiter_that_does_not_answer_is_passed_and_keeps_its_place() {
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     held(create(&engine, &first));
     let mut helper = Helper::start(&scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     helper.signal(Signal::SIGSTOP);
     waiting(create(&engine, &second));
     freed(&engine, &first);
@@ -116,9 +116,9 @@ fn a_stopped_waiter_that_does_not_answer_is_passed_and_keeps_its_place() {
     clock.advance(Duration::from_millis(200));
     held(ask(&engine, &second));
     helper.signal(Signal::SIGCONT);
-    assert_eq!(helper.tell("ask"), "waiting 0");
+    assert_eq!(helper.request("ask"), "waiting 0");
     freed(&engine, &second);
-    assert!(helper.tell("ask").starts_with("held"));
+    assert!(helper.request("ask").starts_with("held"));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_l
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));
     let mut helper = Helper::start(&scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     for _ in 0..8 {
         waiting(create(&engine, &claim("job", Mode::Exclusive)));
     }
@@ -186,7 +186,7 @@ fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
     let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
     let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
     for _ in 0..MAX_CLAIMS {
-        let (slot, ticket) = table.place().unwrap();
+        let (slot, ticket) = table.free_slot().unwrap();
         lock.mark(Mark::Ticket(ticket)).unwrap();
         let record =
             engine.record(&claim("job", Mode::Exclusive), RecordState::Waiting, engine.env.clock.now());
