@@ -112,7 +112,7 @@ impl Request {
     /// # Cancel safety
     /// Dropping the future, at any point, leaves the queue and leaves nothing behind.
     pub fn acquire(&self) -> Acquire {
-        self.start(None, self.tries())
+        self.start(None, self.try_acquire_and_attempts())
     }
 
     /// Waits for at most `limit`.
@@ -126,7 +126,7 @@ impl Request {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub fn acquire_within(&self, limit: Duration) -> Acquire {
-        self.start(Some(limit), self.tries())
+        self.start(Some(limit), self.try_acquire_and_attempts())
     }
 
     /// Tries once, without waiting.
@@ -146,16 +146,16 @@ impl Request {
         Blocking(self.clone())
     }
 
-    fn tries(&self) -> Tries {
+    fn try_acquire_and_attempts(&self) -> Tries {
         self.attempts.map_or(Tries::UntilGranted, Tries::Limited)
     }
 
-    fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
+    fn start(&self, limit: Option<Duration>, try_acquire_and_attempts: Tries) -> Acquire {
         match self.asked() {
             Ok(asked) => {
                 let span = tracing::debug_span!("acquire", name = %asked.name, mode = %asked.terms.mode);
                 let state =
-                    RequestState::New { lifeline: Arc::clone(&self.lifeline), asked: Box::new(asked), limit, tries };
+                    RequestState::New { lifeline: Arc::clone(&self.lifeline), asked: Box::new(asked), limit, try_acquire_and_attempts };
                 Acquire { state, span }
             }
             Err(error) => Acquire { state: RequestState::Invalid(error), span: tracing::Span::none() },
@@ -218,7 +218,7 @@ enum RequestState {
         lifeline: Arc<Lifeline>,
         asked: Box<Asked>,
         limit: Option<Duration>,
-        tries: Tries,
+        try_acquire_and_attempts: Tries,
     },
     Waiting {
         lifeline: Arc<Lifeline>,
@@ -238,9 +238,9 @@ impl Future for Acquire {
         loop {
             match std::mem::replace(now, RequestState::Done) {
                 RequestState::Invalid(error) => return Poll::Ready(Err(error)),
-                RequestState::New { lifeline, asked, limit, tries } => {
+                RequestState::New { lifeline, asked, limit, try_acquire_and_attempts } => {
                     let name = asked.name.clone();
-                    match Shared::enter(&lifeline, *asked, limit, tries) {
+                    match Shared::enter(&lifeline, *asked, limit, try_acquire_and_attempts) {
                         Entered::Now(result) => return Poll::Ready(result.map(Guard::seen)),
                         Entered::Wait { rx, ticket } => {
                             *now = RequestState::Waiting { lifeline, name, ticket, rx }

@@ -249,7 +249,7 @@ mod tests {
     /// The runtime drops tasks as soon as they are spawned. This happens when a guard is dropped at the end of a
     /// program.
     #[test]
-    fn a_runtime_that_is_shut_down_is_an_error_and_no_hang() {
+    fn a_runtime_that_was_shut_down_is_an_error() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let link = Link::new(NeverConnects, Env::system().clock, Contact::default());
         let handle = runtime.handle().clone();

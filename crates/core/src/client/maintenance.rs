@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rounds_follow_each_other_until_the_client_is_gone_and_a_panic_asks_for_all() {
+    async fn maintenance_runs_until_its_client_is_gone_and_a_panic_asks_for_all() {
         let (client, sooner): (Arc<Client>, Arc<Notify>) = Default::default();
         let rounds = || client.rounds.load(Ordering::Relaxed);
         maintain(Arc::downgrade(&client), Arc::new(Stopped), Arc::clone(&sooner));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_is_ended_until_that_succeeds() {
+    async fn ending_a_claim_is_retried_until_it_succeeds() {
         let client: Arc<Client> = Arc::default();
         end_claims(&client, vec![ClaimId([1; 16])]);
         sleep(Duration::from_secs(60)).await;

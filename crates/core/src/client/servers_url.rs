@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_apart_before_it_is_decoded() {
+    fn a_url_is_split_before_it_is_decoded() {
         let split = URL.split("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b%2d/path/to").unwrap();
         let (login, servers, path) = split;
         assert_eq!((servers, path), ("a:1,[::1]:2,b%2d", "/path/to"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_is_expected_and_shows_nothing() {
+    fn an_error_states_what_is_expected_and_shows_no_secret() {
         let wrong: [(Result<(), Error>, &str); 6] = [
             (URL.split("hunter2").map(drop), "has no //"),
             (URL.places("a,,hunter2", 7).map(drop), "names no host"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_that_of_a_user() {
+    fn a_password_needs_a_user() {
         let mut login = Some(("u".to_owned(), Password::from("old".to_owned())));
         set_password(&mut login, "new".into()).unwrap();
         assert_eq!(read(login.as_ref()), ("u".to_owned(), "new".to_owned()));

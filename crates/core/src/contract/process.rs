@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_of_this_machine_is_found_and_a_line_that_was_cut_off_is_not() {
+    fn a_user_is_found_in_whole_lines_only() {
         let users =
             b"root:x:0:0:root:/root:/bin/sh\n+::::::\nnonsense\ntoor:x:0:0::/:\nme:x:7:7::/:\nlast:x:8:8";
         let name = |uid| user_in(users, uid);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_names_the_user_as_the_system_does() {
+    fn a_label_has_the_system_name_of_the_user() {
         let uid = nix::unistd::geteuid();
         let user =
             nix::unistd::User::from_uid(uid).unwrap().map_or_else(|| uid.to_string(), |user| user.name);

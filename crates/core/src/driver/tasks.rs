@@ -91,17 +91,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_error_with_its_words() {
-        let payload = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
-        assert_eq!(payload(|| 7), Ok(7));
-        assert_eq!(payload(|| panic!("plain")), Err(Panicked("plain".to_owned())));
-        let many_lines = payload(|| panic!("{} of\nmany", "one"));
+    fn a_panic_becomes_an_error_with_its_message() {
+        let outcome = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
+        assert_eq!(outcome(|| 7), Ok(7));
+        assert_eq!(outcome(|| panic!("plain")), Err(Panicked("plain".to_owned())));
+        let many_lines = outcome(|| panic!("{} of\nmany", "one"));
         assert_eq!(many_lines, Err(Panicked("one of".to_owned())));
-        assert_eq!(payload(|| std::panic::panic_any(7)), Err(Panicked("without a word".to_owned())));
+        assert_eq!(outcome(|| std::panic::panic_any(7)), Err(Panicked("without a word".to_owned())));
     }
 
     #[test]
-    fn work_is_begun_anew_until_it_returns() {
+    fn work_is_restarted_until_it_returns() {
         let log = RefCell::new(Vec::new());
         pollster::block_on(lasting(
             "a test",

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validity_in_doubt_is_not_to_be_believed_in_and_knows_when_its_lease_ends() {
+    fn a_validity_in_doubt_is_not_valid_and_knows_the_end_of_its_lease() {
         let at = Instant::from_nanos;
         let secs = Duration::from_secs;
         let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);

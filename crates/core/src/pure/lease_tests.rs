@@ -126,7 +126,7 @@ fn stopping_renewal_keeps_the_deadline() {
 }
 
 #[test]
-fn where_holds_never_lapse_the_ttl_paces_a_check() {
+fn holds_that_never_lapse_are_checked_by_the_ttl() {
     let mut lease = Lease::granted(at(0), None, TTL, Renewal::Background);
     assert_eq!(lease.deadline(), Instant::NEVER);
     assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
@@ -170,7 +170,7 @@ proptest! {
     /// For all answers at all times: the deadline never passes that of the newest acknowledged request, and nothing
     /// revives a lost lease.
     #[test]
-    fn belief_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, renewal_answer()), 0..60)) {
+    fn validity_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, renewal_answer()), 0..60)) {
         let mut lease = lease(0);
         let mut now = 0;
         let mut bound = deadline(at(0), TTL);
@@ -225,7 +225,7 @@ fn a_short_grant_is_renewed_at_its_own_interval() {
 }
 
 #[test]
-fn a_lease_that_is_not_kept_up_is_not_handed_on() {
+fn a_lease_without_renewal_is_not_handed_over() {
     let mut lease = lease(0);
     assert!(lease.is_fresh(at(1)) && lease.is_renewed());
     lease.stop_renewal();
@@ -233,7 +233,7 @@ fn a_lease_that_is_not_kept_up_is_not_handed_on() {
 }
 
 #[test]
-fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
+fn a_hold_in_doubt_is_renewed_at_once_and_valid_when_confirmed() {
     for renewal in [Renewal::Background, Renewal::Off] {
         let mut lease = Lease::granted(at(0), Some(TTL), TTL, renewal);
         lease.sent(at(9_000));
@@ -256,7 +256,7 @@ fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
 }
 
 #[test]
-fn a_pushed_grant_is_handed_on_before_its_renewal_is_confirmed() {
+fn a_pushed_grant_is_handed_over_before_its_renewal_is_confirmed() {
     let pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
     assert!(pushed.is_fresh(at(1)) && pushed.is_fresh(at(1_200)) && !pushed.is_fresh(at(1_900)));
 }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clock_that_goes_forward_by_itself_is_found() {
+    fn only_a_clock_set_forward_is_detected() {
         let mut clock = ServerClock::default();
         let mut stepped = |sent, now, server| stepped(&mut clock, sent, now, server);
         assert!(!stepped(1000, 1001, 50_000), "the first says nothing");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_hides_behind_slow_answers_is_found_by_the_first_that_is_quick() {
+    fn a_step_hidden_by_slow_answers_is_detected_by_the_first_quick_one() {
         let mut clock = ServerClock::default();
         assert!(!stepped(&mut clock, 1000, 1001, 50_000));
         // The clock is set forward by half a second; the next answers reveal it, but take longer than that.
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_learned_out_of_turn_changes_nothing() {
+    fn an_answer_out_of_order_changes_nothing() {
         let mut clock = ServerClock::default();
         assert!(!stepped(&mut clock, 1000, 1001, 50_000));
         assert!(!stepped(&mut clock, 800, 810, 49_805));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_a_clock_set_back_says_twice_is_no_date() {
+    fn a_time_that_a_clock_reads_twice_dates_nothing() {
         let mut clock = ServerClock::default();
         clock.learn(at(1000), at(1001), server_time(100_000));
         // A grant is pushed at 101 s and arrives late. The clock is set back by 3 s.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_far_is_asked_no_longer_than_notifications_may_be_late() {
+    fn after_a_large_step_back_dating_resumes_after_the_latest_notification() {
         let mut clock = ServerClock::default();
         clock.learn(at(1000), at(1001), server_time(900_000));
         clock.learn(at(2000), at(2001), server_time(100_000));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_overtake_nothing_set_no_clock_back() {
+    fn concurrent_answers_are_not_a_step_back() {
         let mut clock = ServerClock::default();
         // Two requests leave together; the second is answered after the first.
         clock.learn(at(1000), at(1050), server_time(50_000));
@@ -219,7 +219,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_delay_and_no_step_back_is_taken_for_a_step(
+        fn delays_and_steps_back_are_not_steps_forward(
             answers in answers(prop_oneof![3 => Just(0), 1 => -5000..0i64]), percent in 95..=101u64,
         ) {
             let mut clock = ServerClock::default();
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn a_step_is_found_as_soon_as_any_two_answers_prove_it(
+        fn a_step_is_detected_as_soon_as_two_answers_prove_it(
             answers in answers(prop_oneof![3 => Just(0), 1 => -3000..3000i64]), percent in 99..=103u64,
         ) {
             let mut clock = ServerClock::default();

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_told_a_grace_before_it_is_killed_which_is_a_moment_before_the_deadline() {
+    fn work_is_notified_a_grace_before_it_is_killed() {
         let stop = Stop::new(secs(20), secs(30), secs(5), Loss::Lapsed);
         assert_eq!((stop.kill, stop.tell), (secs(20) - AHEAD, secs(15) - AHEAD));
         let short = Stop::new(secs(1), Duration::from_millis(900), Duration::ZERO, Loss::Lapsed);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_stopped_now() {
+    fn an_ended_hold_stops_work_now() {
         let stop = Stop::new(Duration::ZERO, secs(30), secs(5), Loss::Lapsed);
         assert_eq!((stop.kill, stop.tell), (Duration::ZERO, Duration::ZERO));
     }
@@ -120,7 +120,7 @@ mod tests {
 
         /// For all numbers.
         #[test]
-        fn nothing_is_killed_after_the_deadline_or_before_it_was_told(
+        fn work_is_killed_after_its_notification_and_before_the_deadline(
             left in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),
         ) {
             let [left, granted, grace] = [left, granted, grace].map(Duration::from_nanos);

@@ -14,7 +14,7 @@ use leasehold_core::{
 };
 use tokio::sync::Notify;
 
-use crate::{World, eventually, inspects::inspects_by};
+use crate::{World, eventually, inspect_macro::inspects_by};
 
 /// Puts each grant in doubt before it answers it, and renews only when allowed.
 struct Doubting {
@@ -95,7 +95,7 @@ fn doubting(world: &World) -> (Arc<Doubting>, Locks) {
 }
 
 #[test]
-fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
+fn a_grant_requested_before_a_doubt_is_in_doubt() {
     let (engine, locks) = doubting(&World::new());
     for (name, waits) in [("a", true), ("b", false)] {
         let request = locks.mutex(name).blocking();
@@ -110,7 +110,7 @@ fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
 /// The engine is asked at once, and most holds turn out to stand. Until then work goes on, as under `Guard::run`, but
 /// not past the end of the lease.
 #[test]
-fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt() {
+fn a_doubt_does_not_stop_work_earlier() {
     let (engine, locks) = doubting(&World::new());
     let ttl = Duration::from_secs(3600);
     let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
@@ -130,7 +130,7 @@ fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt(
 
 /// I10: the engine is not asked for this guard, and as far as the process knows the hold may have ended.
 #[test]
-fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
+fn a_shared_hold_in_doubt_is_released_as_unknown() {
     let world = World::new();
     let (engine, locks) = doubting(&world);
     let me = Owner::new("me");
@@ -150,7 +150,7 @@ fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
 /// I10. The first request of a release was lost, and the second finds nothing. A hold that was in doubt then, or got in
 /// doubt, may have ended by itself, and others may have held the name since.
 #[test]
-fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
+fn a_release_sent_twice_during_a_doubt_is_unknown() {
     for doubt_comes_first in [true, false] {
         let (engine, locks) = doubting(&World::new());
         engine.renews.store(true, SeqCst);

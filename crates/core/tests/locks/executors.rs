@@ -60,7 +60,7 @@ fn a_dropped_executor_does_not_stop_renewals() {
 }
 
 #[test]
-fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
+fn a_dropped_keeper_runtime_ends_holds_and_waits() {
     let world = World::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
@@ -85,7 +85,7 @@ fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
 
 /// The keeper would run on the thread that the call blocks.
 #[test]
-fn a_blocking_call_on_the_only_thread_of_its_keeper_panics_and_leaves_nothing() {
+fn a_blocking_call_on_the_only_keeper_thread_panics() {
     let world = World::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));

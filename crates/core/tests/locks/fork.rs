@@ -24,7 +24,7 @@ fn has_locks(pid: nix::unistd::Pid, dir: &std::path::Path) -> bool {
 #[test]
 #[cfg(feature = "file")]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only sleeps and ends")]
-fn a_child_shares_no_lock_that_is_taken_later() {
+fn a_forked_child_has_no_part_in_later_locks() {
     use leasehold_core::{Env, Locks, file::FileEngine};
     let dir = tempfile::tempdir().unwrap();
     let engine = FileEngine::open(Some(dir.path().join("locks")), Env::system()).unwrap();
@@ -51,7 +51,7 @@ fn a_child_shares_no_lock_that_is_taken_later() {
 
 #[test]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only calls this library and _exit")]
-fn the_child_has_no_lock_and_harms_none() {
+fn a_forked_child_has_no_lock_and_ends_none() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();

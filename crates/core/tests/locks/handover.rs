@@ -50,7 +50,7 @@ impl Observe for Counts {
 }
 
 #[test]
-fn tasks_of_one_process_hand_over_with_growing_tokens_and_one_at_a_time() {
+fn tasks_hand_over_one_at_a_time_with_growing_tokens() {
     let counts = Arc::new(Counts::default());
     // A run of hand-overs ends by time or by tokens; with a clock that stands still it ends by tokens, however slow the
     // machine is.
@@ -94,7 +94,7 @@ fn tasks_of_one_process_hand_over_with_growing_tokens_and_one_at_a_time() {
 }
 
 #[test]
-fn another_process_gets_its_turn_within_the_bound() {
+fn another_process_is_granted_within_the_bound() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let granted = Arc::new(AtomicUsize::new(0));
@@ -138,7 +138,7 @@ fn another_process_gets_its_turn_within_the_bound() {
 }
 
 #[test]
-fn a_hold_is_not_handed_to_a_request_of_other_terms() {
+fn a_hold_is_not_handed_over_to_other_terms() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
@@ -183,7 +183,7 @@ fn is_granted<F: Future<Output = Result<Guard, Error>>>(wait: Pin<&mut F>) -> bo
 }
 
 #[test]
-fn a_hold_is_handed_on_for_a_while_and_then_it_is_the_turn_of_another_process() {
+fn hand_over_is_bounded_in_time_for_other_processes() {
     for (held, stays) in [(Duration::from_millis(49), true), (Duration::from_millis(50), false)] {
         let (world, locks, clock, _runtime) = still();
         let guard = locks.mutex("x").blocking().acquire().unwrap();
@@ -200,7 +200,7 @@ fn a_hold_is_handed_on_for_a_while_and_then_it_is_the_turn_of_another_process() 
 }
 
 #[test]
-fn a_hold_is_handed_on_no_more_often_than_it_has_tokens() {
+fn hand_over_is_bounded_by_the_tokens() {
     let (world, locks, _clock, _runtime) = still();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
     let mut neighbours: Vec<_> = (0..100).map(|_| Box::pin(locks.mutex("x").acquire())).collect();
@@ -216,7 +216,7 @@ fn a_hold_is_handed_on_no_more_often_than_it_has_tokens() {
 }
 
 #[test]
-fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
+fn a_hold_with_a_minimum_hold_is_not_handed_over() {
     let (world, locks, _clock, _runtime) = still();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
     let mut neighbour = Box::pin(locks.mutex("x").acquire());
@@ -230,7 +230,7 @@ fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
 /// Guards that share a hold are released one after the other: the minimum hold time of one must survive the release of
 /// another.
 #[test]
-fn a_name_that_one_of_several_wants_kept_is_kept_from_the_last_release_on() {
+fn a_minimum_hold_of_one_guard_starts_at_the_last_release() {
     const KEPT: Duration = Duration::from_secs(3600);
     for (mode, stays) in
         [("readers", Duration::ZERO), ("readers", KEPT / 2), ("one owner", KEPT / 2), ("readers", KEPT)]
@@ -260,7 +260,7 @@ fn a_name_that_one_of_several_wants_kept_is_kept_from_the_last_release_on() {
 }
 
 #[test]
-fn a_guard_that_lost_its_hold_unheard_hands_nothing_on() {
+fn a_guard_with_an_unnoticed_loss_hands_nothing_over() {
     let (_world, locks, clock, _runtime) = still();
     let max_hold = Duration::from_millis(10);
     let guard = locks.mutex("x").max_hold(max_hold).blocking().acquire().unwrap();
@@ -274,7 +274,7 @@ fn a_guard_that_lost_its_hold_unheard_hands_nothing_on() {
 /// I10: the engine is not asked when one of several guards of a hold is released; the result comes from local
 /// knowledge.
 #[test]
-fn a_guard_beside_another_is_told_that_their_hold_had_lapsed() {
+fn a_lapsed_shared_hold_is_reported_to_each_guard() {
     let (_world, locks, clock, _runtime) = still();
     let (me, ttl) = (Owner::new("me"), Duration::from_secs(10));
     let writer = || locks.mutex("x").owner(me.clone()).ttl(ttl).blocking().acquire().unwrap();
@@ -304,7 +304,7 @@ fn a_reader_joins_no_hold_past_a_waiting_writer() {
 /// A claim waits on the engine while a try of the same process is granted, and that hold is handed over to the claim's
 /// request. The claim is then useless, and must not become the next holder, of which no client knows.
 #[test]
-fn a_claim_whose_request_was_handed_a_hold_leaves_the_line() {
+fn a_claim_whose_request_got_a_local_hold_leaves_the_queue() {
     paused().block_on(async {
         let (store, env) = world();
         let (other, ..) = client(&store, &env);

@@ -34,7 +34,7 @@ fn slowly(world: &World) -> (Arc<Slow>, Locks) {
 }
 
 #[test]
-fn nothing_hangs_after_the_keepers_runtime_is_gone() {
+fn nothing_hangs_without_the_runtime_of_the_keeper() {
     for remote in [false, true] {
         let world = World::new();
         let inner = engine(&world);
@@ -53,7 +53,7 @@ fn nothing_hangs_after_the_keepers_runtime_is_gone() {
 }
 
 #[test]
-fn a_keeper_whose_runtime_was_never_alive_is_told() {
+fn a_keeper_on_a_dead_runtime_is_an_error() {
     let world = World::new();
     let (locks, runtime) = on_a_runtime(engine(&world));
     drop(runtime);
@@ -62,7 +62,7 @@ fn a_keeper_whose_runtime_was_never_alive_is_told() {
 }
 
 #[test]
-fn tries_end_with_close_and_with_their_future() {
+fn tries_end_at_close_and_when_dropped() {
     let world = World::new();
     let other = world.client();
     let _guard = other.mutex("x").blocking().acquire().unwrap();
@@ -85,7 +85,7 @@ fn tries_end_with_close_and_with_their_future() {
 }
 
 #[test]
-fn a_silent_engine_is_not_called_taken() {
+fn a_silent_engine_is_not_reported_as_taken() {
     let world = World::new();
     let (slow, locks) = slowly(&world);
     slow.hold_requests(Verb::Claim);
@@ -100,7 +100,7 @@ fn a_silent_engine_is_not_called_taken() {
 }
 
 #[test]
-fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
+fn a_never_reached_engine_is_given_up_for_the_whole_queue() {
     let world = World::new();
     let faulty = Arc::new(Faulty::new(engine(&world)));
     pollster::block_on(faulty.lose_session());
@@ -136,7 +136,7 @@ fn a_claim_that_never_arrived_is_not_released() {
 }
 
 #[test]
-fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
+fn a_late_answer_to_a_try_is_no_restored_engine() {
     let world = World::new();
     let (slow, locks) = slowly(&world);
     let request = locks.semaphore("x", 8);
@@ -155,7 +155,7 @@ fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
 }
 
 #[test]
-fn a_neighbour_task_gets_the_lock_after_max_hold() {
+fn another_task_gets_the_lock_after_max_hold() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
@@ -168,7 +168,7 @@ fn a_neighbour_task_gets_the_lock_after_max_hold() {
 }
 
 #[test]
-fn an_owner_does_not_enter_a_hold_that_its_max_hold_ended() {
+fn an_owner_does_not_enter_a_hold_ended_by_max_hold() {
     let world = World::new();
     let locks = world.client();
     let owner = leasehold_core::Owner::new("worker 7");
@@ -180,7 +180,7 @@ fn an_owner_does_not_enter_a_hold_that_its_max_hold_ended() {
 }
 
 #[test]
-fn one_panic_among_the_guards_of_a_hold_is_enough() {
+fn a_panic_of_one_guard_marks_the_hold_as_abandoned() {
     let world = World::new();
     let locks = world.client();
     let request = locks.mutex("x").owner("worker 7");
@@ -196,7 +196,7 @@ fn one_panic_among_the_guards_of_a_hold_is_enough() {
 }
 
 #[test]
-fn a_crowd_that_is_closed_while_it_comes_hears_of_it() {
+fn close_reaches_requests_that_arrive_meanwhile() {
     for _ in 0..50 {
         let world = World::new();
         let _guard = world.client().mutex("x").blocking().acquire().unwrap();
@@ -216,7 +216,7 @@ fn a_crowd_that_is_closed_while_it_comes_hears_of_it() {
 }
 
 #[test]
-fn renewals_and_releases_leave_in_batches() {
+fn renewals_and_releases_are_batched() {
     const HOLDS: u64 = 500;
     paused().block_on(async {
         let (store, env) = world();
@@ -258,7 +258,7 @@ fn a_lease_counts_from_before_its_request_left() {
 
 /// A deferred keeper serves a short-lived process, and must run for everything that lasts.
 #[test]
-fn a_deferred_keeper_begins_when_somebody_waits_or_it_is_told_to() {
+fn a_deferred_keeper_starts_on_demand() {
     let world = World::new();
     let keeper = Keeper::deferred();
     let locks = Locks::builder(engine(&world)).keeper(keeper.clone()).build();

@@ -24,20 +24,20 @@ pub(crate) fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) 
 }
 
 #[test]
-fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
-    for tries in [false, true] {
+fn a_grant_answered_after_its_lease_is_not_valid() {
+    for try_acquire_and_attempts in [false, true] {
         paused().block_on(async {
             let (store, env) = world();
             let (locks, slow) = slowly(&store, &env);
             let request = locks.mutex("x").ttl(TTL);
             slow.hold_replies(Verb::Claim);
             let mut asking: Asking =
-                if tries { Box::pin(request.try_acquire()) } else { Box::pin(request.acquire()) };
+                if try_acquire_and_attempts { Box::pin(request.try_acquire()) } else { Box::pin(request.acquire()) };
             assert!(timeout(TTL, &mut asking).await.is_err());
             slow.open(Verb::Claim);
             match asking.await {
-                Ok(guard) => assert!(!tries && guard.check(), "by a claim made anew"),
-                Err(error) => assert!(tries && error.is_unreachable(), "{error}"),
+                Ok(guard) => assert!(!try_acquire_and_attempts && guard.check(), "by a claim made anew"),
+                Err(error) => assert!(try_acquire_and_attempts && error.is_unreachable(), "{error}"),
             }
         });
     }
@@ -45,7 +45,7 @@ fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
 
 /// For example, when another transaction had locked the row of the name.
 #[test]
-fn a_grant_that_was_answered_when_half_of_its_lease_was_over_is_extended_first() {
+fn a_grant_answered_after_half_of_its_lease_is_extended_first() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, slow) = slowly(&store, &env);
@@ -60,7 +60,7 @@ fn a_grant_that_was_answered_when_half_of_its_lease_was_over_is_extended_first()
 }
 
 #[test]
-fn a_grant_that_was_pushed_late_is_extended_first() {
+fn a_grant_pushed_late_is_extended_first() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -79,7 +79,7 @@ fn a_grant_that_was_pushed_late_is_extended_first() {
 }
 
 #[test]
-fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
+fn a_grant_pushed_during_a_request_is_used() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -98,7 +98,7 @@ fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
 
 /// Another process holds the name, or did: an engine that stopped answering may not know.
 #[test]
-fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds() {
+fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
     // Claims are sent at random times. So several limits are tried until one passes while a request has been in flight
     // for long and before it is given up.
     let while_silent = |limit: Duration| {
@@ -135,7 +135,7 @@ fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds()
 
 /// I10: the second request finds nothing, which says nothing about the first, nor about the lease.
 #[test]
-fn a_release_that_is_answered_after_the_lease_is_not_called_freed() {
+fn a_release_answered_after_the_lease_is_not_reported_as_freed() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);

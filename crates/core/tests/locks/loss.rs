@@ -52,7 +52,7 @@ fn run_cancels_the_work_when_the_hold_is_lost() {
 /// R6, seed 9109624 of the simulation: the hold was renewed until the user dropped a guard that had been lost long
 /// before.
 #[test]
-fn a_hold_is_free_when_all_its_guards_but_those_told_their_loss_have_left() {
+fn a_guard_with_a_reported_loss_does_not_delay_the_release() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
@@ -89,7 +89,7 @@ fn max_hold_ends_a_hold_that_is_renewed() {
 }
 
 #[test]
-fn an_engine_that_forgets_is_noticed_at_the_next_renewal() {
+fn a_forgotten_hold_is_noticed_at_the_next_renewal() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
@@ -103,7 +103,7 @@ fn an_engine_that_forgets_is_noticed_at_the_next_renewal() {
 }
 
 #[test]
-fn breaking_tells_the_holder_before_the_next_is_granted() {
+fn a_break_notifies_the_holder_before_the_next_grant() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let guard = a.mutex("x").blocking().acquire().unwrap();
@@ -119,7 +119,7 @@ fn breaking_tells_the_holder_before_the_next_is_granted() {
 }
 
 #[test]
-fn confirm_asks_now() {
+fn confirm_asks_the_engine_now() {
     let world = World::new();
     let guard = world.client().mutex("x").blocking().acquire().unwrap();
     pollster::block_on(guard.confirm()).unwrap();
@@ -129,7 +129,7 @@ fn confirm_asks_now() {
 }
 
 #[test]
-fn a_kept_name_stays_taken_by_nobody() {
+fn a_minimum_hold_blocks_without_a_holder() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
@@ -144,7 +144,7 @@ fn a_kept_name_stays_taken_by_nobody() {
 }
 
 #[test]
-fn a_holder_that_was_stopped_for_three_ttl_does_not_believe_any_more() {
+fn a_holder_stopped_for_three_ttl_is_not_valid() {
     let (world, locks, clock, runtime) = still();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     runtime.block_on(async { guard.confirm().await.unwrap() });
@@ -175,7 +175,7 @@ impl Observe for Losses {
 const TROUBLE: &str = "a planned fault";
 
 #[test]
-fn a_hold_that_lapses_because_its_renewals_fail_says_why_they_did() {
+fn a_lapse_is_reported_with_the_error_of_the_renewal() {
     paused().block_on(async {
         let (store, env) = world();
         let (_, faulty, wire) = client(&store, &env);
@@ -214,7 +214,7 @@ fn a_hold_that_lapses_because_its_renewals_fail_says_why_they_did() {
 }
 
 #[test]
-fn trouble_that_passed_is_no_reason_of_a_loss() {
+fn a_past_renewal_error_is_no_reason_of_a_later_loss() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);

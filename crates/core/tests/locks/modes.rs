@@ -3,7 +3,7 @@
 use crate::{PATIENCE, World, eventually, waiters};
 
 #[test]
-fn readers_share_and_a_writer_is_alone() {
+fn readers_share_and_a_writer_excludes() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let first = a.rw("x").read().blocking().acquire().unwrap();
@@ -37,7 +37,7 @@ fn readers_that_come_after_a_waiting_writer_wait_behind_it() {
 }
 
 #[test]
-fn permits_are_counted_over_clients() {
+fn permits_are_counted_across_clients() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let one = a.semaphore("x", 3).blocking().try_acquire().unwrap();
@@ -52,7 +52,7 @@ fn permits_are_counted_over_clients() {
 }
 
 #[test]
-fn two_limits_or_two_kinds_on_one_name_are_a_mistake() {
+fn two_limits_or_kinds_on_one_name_are_misconfigured() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let permit = a.semaphore("x", 3).blocking().acquire().unwrap();
@@ -94,7 +94,7 @@ fn waiting_readers_are_granted_together() {
 }
 
 #[test]
-fn a_reader_behind_a_writer_that_gives_up_is_let_in() {
+fn a_reader_behind_a_cancelled_writer_is_granted() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let reader = b.rw("x").read().blocking().acquire().unwrap();

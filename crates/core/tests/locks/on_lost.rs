@@ -30,7 +30,7 @@ fn assert_once(said: &Receiver<Loss>, expected: Loss) {
 }
 
 #[test]
-fn a_loss_calls_everything_that_wants_it_once_with_the_reason() {
+fn a_loss_calls_each_callback_once_with_its_reason() {
     let world = World::new();
     let locks = world.client();
     let guard = fixed(&locks, "x", TTL);
@@ -44,7 +44,7 @@ fn a_loss_calls_everything_that_wants_it_once_with_the_reason() {
 }
 
 #[test]
-fn a_hold_that_was_let_go_calls_nothing() {
+fn a_released_hold_calls_no_callback() {
     let world = World::new();
     let locks = world.client();
     let (released, dropped) = (fixed(&locks, "x", LONG), fixed(&locks, "y", LONG));
@@ -58,7 +58,7 @@ fn a_hold_that_was_let_go_calls_nothing() {
 }
 
 #[test]
-fn what_blocks_or_panics_is_in_nobodys_way() {
+fn a_callback_that_blocks_or_panics_delays_no_renewal() {
     let world = World::new();
     let locks = world.client();
     let (first, second) = (fixed(&locks, "x", TTL), fixed(&locks, "y", TTL));

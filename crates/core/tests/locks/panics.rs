@@ -108,20 +108,20 @@ fn panicking(inner: Arc<dyn Engine>) -> (Locks, Arc<Panics>) {
 }
 
 #[test]
-fn whoever_claims_is_told_and_nothing_is_left_behind() {
+fn a_panic_of_a_claim_is_reported_and_leaves_nothing() {
     for when in [When::Before, When::After] {
-        for tries in [false, true] {
+        for try_acquire_and_attempts in [false, true] {
             let world = World::new();
             let (locks, panics) = client(&world);
             panics.in_next(Verb::Claim, when);
             let request = locks.mutex("x");
-            let asked = if tries {
+            let asked = if try_acquire_and_attempts {
                 request.blocking().try_acquire()
             } else {
                 request.blocking().acquire_within(PATIENCE)
             };
             let error = asked.expect_err("it panicked");
-            assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {tries}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {try_acquire_and_attempts}: {error}");
             assert!(error.to_string().contains("a row that nobody expected"), "{error}");
             world.assert_at_rest();
             assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next one finds all well");
@@ -130,7 +130,7 @@ fn whoever_claims_is_told_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn whoever_waits_behind_the_one_who_was_told_goes_on() {
+fn a_waiter_behind_a_failed_one_continues() {
     let world = World::new();
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))));
     let (locks, panics) = panicking(Arc::clone(&slow) as _);
@@ -180,7 +180,7 @@ fn a_release_is_sent_again_after_a_panic() {
 }
 
 #[test]
-fn a_question_that_panics_is_answered_and_harms_no_hold() {
+fn a_panic_of_a_confirmation_is_reported_and_loses_nothing() {
     let world = World::new();
     let (locks, panics) = client(&world);
     let guard = locks.mutex("x").blocking().acquire().unwrap();
@@ -193,7 +193,7 @@ fn a_question_that_panics_is_answered_and_harms_no_hold() {
 
 /// Where the work cannot go on, everybody is notified.
 #[test]
-fn a_keeper_that_panics_tells_all_that_it_is_gone() {
+fn a_panic_of_the_keeper_ends_all_holds_and_waits() {
     let world = World::new();
     let (locks, panics) = client(&world);
     let held = world.client().mutex("wanted").blocking().acquire().unwrap();

@@ -25,7 +25,7 @@ const ROUNDS: u32 = 150;
 const TTL: Duration = Duration::from_secs(30);
 
 #[test]
-fn what_clients_saw_keeps_every_promise() {
+fn recorded_histories_keep_the_invariants() {
     let world = World::new();
     let watch = Stopwatch::start();
     let recorders: Vec<_> = (0..=CLIENTS).map(|proc| Recorder::in_memory(1, proc)).collect();

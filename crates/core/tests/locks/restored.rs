@@ -11,7 +11,7 @@ use leasehold_core::{
     memory::{MemoryEngine, MemoryStore},
 };
 
-use crate::inspects::inspects_by;
+use crate::inspect_macro::inspects_by;
 
 /// Two stores of one lineage behind one address.
 struct Restored {
@@ -60,13 +60,13 @@ impl Engine for Restored {
 inspects_by!(Restored, |this| this.now());
 
 #[test]
-fn a_token_that_went_back_is_not_believed_and_nothing_is_left_of_it() {
-    for tries in [false, true] {
+fn a_grant_with_an_older_token_is_refused_and_undone() {
+    for try_acquire_and_attempts in [false, true] {
         let engine = Restored::new();
         let locks = Locks::new(Arc::clone(&engine) as _);
         let ask = || {
             let request = locks.mutex("x");
-            if tries { request.blocking().try_acquire() } else { request.blocking().acquire() }
+            if try_acquire_and_attempts { request.blocking().try_acquire() } else { request.blocking().acquire() }
         };
         let tokens: Vec<u64> = (0..3).map(|_| ask().unwrap().token().number).collect();
         assert!(tokens.is_sorted() && tokens[0] < tokens[2]);

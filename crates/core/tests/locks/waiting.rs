@@ -40,7 +40,7 @@ fn attempts_are_counted() {
 }
 
 #[test]
-fn first_come_first_served_over_clients() {
+fn grants_are_first_come_first_served_across_clients() {
     let world = World::new();
     let clients = [world.client(), world.client(), world.client()];
     let guard = clients[0].mutex("x").blocking().acquire().unwrap();
@@ -63,7 +63,7 @@ fn first_come_first_served_over_clients() {
 }
 
 #[test]
-fn a_dropped_wait_leaves_nothing_and_hands_the_wake_up_on() {
+fn a_dropped_wait_leaves_nothing_and_wakes_the_next() {
     let world = World::new();
     let (a, b, c) = (world.client(), world.client(), world.client());
     let guard = a.mutex("x").blocking().acquire().unwrap();
@@ -83,7 +83,7 @@ fn a_dropped_wait_leaves_nothing_and_hands_the_wake_up_on() {
 }
 
 #[test]
-fn ten_thousand_waiting_tasks_are_one_claim_and_all_are_served() {
+fn ten_thousand_waiting_tasks_share_one_claim() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let guard = a.mutex("x").blocking().acquire().unwrap();

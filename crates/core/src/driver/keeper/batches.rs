@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn without_groups_holds_are_in_the_order_in_which_they_came() {
+    fn without_groups_holds_stay_in_order() {
         let holds = (0..300).map(|number| hold(number, SECOND * 30, "none")).collect();
         let expected: Vec<Vec<u128>> = [0..128, 128..256, 256..300].map(Iterator::collect).into();
         assert_eq!(numbers(&batches(holds, group)), expected);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_in_one_batch_whenever_its_holds_came() {
+    fn a_group_is_in_one_batch() {
         // 60 holds in each of three groups, alternating.
         let holds = (0..180).map(|number| hold(number, SECOND * 30, &(number % 3).to_string())).collect();
         let batches = batches(holds, group);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_fits_into_no_batch_fills_them() {
+    fn a_group_larger_than_a_batch_fills_batches() {
         let holds = (0..300).map(|number| hold(number, SECOND * 30, "7")).collect();
         let sizes: Vec<_> = batches(holds, group).iter().map(Vec::len).collect();
         assert_eq!(sizes, [128, 128, 44]);

@@ -128,7 +128,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_woken_while_it_is_begun_goes_on_in_the_keepers_thread() {
+    fn a_task_woken_during_its_first_poll_continues_in_the_keeper_thread() {
         let env = Env::system();
         let store = MemoryStore::new(env.lineage(), env.clock);
         let locks = Locks::new(Arc::new(MemoryEngine::new(store)));

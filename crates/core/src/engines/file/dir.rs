@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_use_which_directory() {
+    fn directories_are_checked_for_unsafe_permissions() {
         let (own, other, root) = (Uid::from_raw(1000), Uid::from_raw(1001), Uid::from_raw(0));
         assert_eq!(judge(&stat(0o700, 1000), own), Ok(None));
         assert_eq!(judge(&stat(0o2770, 1000), own), Ok(Some(Gid::from_raw(77))));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn network_file_systems_are_known_whatever_the_sign() {
+    fn network_file_systems_are_recognised_by_signed_magic_numbers() {
         assert_eq!(not_local(0x6969), Some("NFS"));
         assert_eq!(not_local(i64::from(0xFF53_4D42_u32 as i32)), Some("CIFS"));
         assert_eq!(not_local(0xEF53), None, "ext4 is local");

@@ -159,11 +159,11 @@ impl FileEngine {
         lock: LockFile,
         held: bool,
     ) -> Result<Option<Created>, EngineError> {
-        let tries = match (claim.may_queue, claim.mode) {
+        let try_acquire_and_attempts = match (claim.may_queue, claim.mode) {
             (true, _) | (false, Mode::Exclusive) => LATCH_TRIES,
             (false, Mode::Shared | Mode::Permits { .. }) => LATCH_TRIES_BESIDE,
         };
-        let latch = match lock.latch_within(tries) {
+        let latch = match lock.latch_within(try_acquire_and_attempts) {
             Ok(latch) => latch,
             Err(busy) => {
                 self.step_back(key, &lock, held);
@@ -425,23 +425,23 @@ fn vanished() -> EngineError {
 mod tests {
     use super::*;
 
-    fn tries(mode: Mode, may_queue: bool, free_at: usize) -> (bool, usize) {
-        let mut tries = 0;
+    fn try_acquire_and_attempts(mode: Mode, may_queue: bool, free_at: usize) -> (bool, usize) {
+        let mut try_acquire_and_attempts = 0;
         let taken = flock(mode, may_queue, || {
-            tries += 1;
-            Ok(tries >= free_at)
+            try_acquire_and_attempts += 1;
+            Ok(try_acquire_and_attempts >= free_at)
         });
-        (taken.unwrap(), tries)
+        (taken.unwrap(), try_acquire_and_attempts)
     }
 
     /// I13.
     #[test]
-    fn a_try_that_may_stand_beside_others_outlasts_an_exclusive_claim_in_passing() {
+    fn a_shared_try_outlasts_a_brief_exclusive_flock() {
         for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
-            assert_eq!(tries(mode, false, 40), (true, 40));
-            assert_eq!(tries(mode, false, usize::MAX), (false, LATCH_TRIES_BESIDE), "it comes to an end");
-            assert_eq!(tries(mode, true, 40), (false, 1), "it is asked again");
+            assert_eq!(try_acquire_and_attempts(mode, false, 40), (true, 40));
+            assert_eq!(try_acquire_and_attempts(mode, false, usize::MAX), (false, LATCH_TRIES_BESIDE), "it comes to an end");
+            assert_eq!(try_acquire_and_attempts(mode, true, 40), (false, 1), "it is asked again");
         }
-        assert_eq!(tries(Mode::Exclusive, false, 40), (false, 1), "whoever has it is in its way");
+        assert_eq!(try_acquire_and_attempts(Mode::Exclusive, false, 40), (false, 1), "whoever has it is in its way");
     }
 }

@@ -140,7 +140,7 @@ proptest! {
     /// lost wake-up, I13 "taken" justified, doubled requests, own only, no effect of late requests, I6 nothing left at
     /// rest.
     #[test]
-    fn whatever_happens_the_rules_hold(semaphore: bool, saves: bool, history in history()) {
+    fn random_steps_keep_the_rules(semaphore: bool, saves: bool, history in history()) {
         let mut fixture = Fixture::new();
         fixture.saves = saves;
         let judge = Judge::new(fixture.now);

@@ -224,8 +224,8 @@ impl LockFile {
     }
 
     /// The same, with this number of tries.
-    pub(crate) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
-        for _ in 0..tries {
+    pub(crate) fn latch_within(&self, try_acquire_and_attempts: usize) -> Result<Latch<'_>, EngineError> {
+        for _ in 0..try_acquire_and_attempts {
             if let Some(latch) = self.try_latch()? {
                 return Ok(latch);
             }

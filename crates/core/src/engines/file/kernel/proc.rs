@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_runs_and_another_start_time_does_not() {
+    fn a_process_is_identified_by_pid_and_start_time() {
         let own = Process::own();
         assert!(own.started > 0 && own.is_running());
         assert!(!Process { started: own.started + 1, ..own }.is_running());

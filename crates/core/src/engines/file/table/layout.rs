@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn a_head_survives_the_way_to_bytes_and_back() {
+    fn a_head_round_trips_through_bytes() {
         let bytes = head().to_bytes(&name());
         assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Ok(head()));
         assert_eq!(name_bytes(&bytes), name().as_str().as_bytes());
     }
 
     #[test]
-    fn what_is_not_ours_is_told_apart() {
+    fn foreign_content_is_distinguished() {
         let mut bytes = head().to_bytes(&name());
         assert_eq!(Head::from_bytes(&[0; HEAD], 0), Err(NoHead::Blank));
         assert_eq!(Head::from_bytes(&[0; HEAD], HEAD as u64), Err(NoHead::Blank));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_written_without_the_latch_lie_in_one_sector() {
+    fn fields_written_without_the_latch_are_in_one_sector() {
         assert_eq!(TOKENS / 512, (RECORD_ZERO + RECORD - 1) / 512);
         const { assert!(TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED) };
         const {

@@ -213,7 +213,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_record_survives_the_way_to_bytes_and_back() {
+    fn a_record_round_trips_through_bytes() {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: u32::MAX }] {
             let record = Record { mode, ..record() };
             assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(Some(record)));
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_emptied_record_is_empty_whatever_else_it_holds() {
+    fn an_emptied_record_is_empty() {
         let mut bytes = record().to_bytes();
         bytes[0] = 0;
         assert_eq!(Record::from_bytes(&bytes), Ok(None));

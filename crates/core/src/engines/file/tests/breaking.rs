@@ -8,7 +8,7 @@ fn break_hold(engine: &FileEngine, text: &str, token: u64) -> Result<Broken, Eng
 }
 
 #[test]
-fn a_holder_that_stops_on_request_is_asked_once_and_its_end_is_told() {
+fn a_holder_that_stops_on_request_is_signalled_once_and_its_end_is_reported() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     for how in ["exclusive", "shared"] {
@@ -58,7 +58,7 @@ fn nothing_held_or_another_token_is_not_held() {
 }
 
 #[test]
-fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
+fn a_break_is_reported_to_the_holder_and_to_the_next_one() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     for mode in [Mode::Exclusive, PERMIT] {
@@ -80,7 +80,7 @@ fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
 
 /// A writer of a shared directory could have written the pid of any process, and wait for root to break the hold.
 #[test]
-fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
+fn only_a_process_with_the_kernel_lock_is_asked_to_stop() {
     use std::os::unix::fs::FileExt;
 
     use super::super::{

@@ -28,7 +28,7 @@ impl Helper {
         let own = [
             exe.to_str().unwrap(),
             "--exact",
-            "engines::file::tests::helper::obeys",
+            "engines::file::tests::helper::helper_main",
             "--nocapture",
             "--test-threads=1",
         ];
@@ -118,7 +118,7 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
 
 /// The main function of the other process. In the normal test run it checks that it has no orders.
 #[test]
-fn obeys() {
+fn helper_main() {
     let Ok(dir) = std::env::var(DIR) else {
         assert_eq!(mode("1/2"), PERMIT, "the orders are understood");
         return;

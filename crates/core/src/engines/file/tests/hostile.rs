@@ -46,7 +46,7 @@ fn a_hard_link_in_place_of_a_file_is_not_written() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
+fn other_than_a_regular_file_is_refused_without_waiting() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     nix::unistd::mkfifo(&scratch.lock_file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -58,7 +58,7 @@ fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
 
 /// A name too long for a file name is read from its state file.
 #[test]
-fn a_list_does_not_wait_for_a_pipe_in_the_place_of_a_state_file() {
+fn a_list_does_not_wait_for_a_pipe_named_as_a_state_file() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("first", Mode::Exclusive)));
@@ -89,7 +89,7 @@ fn a_list_names_what_it_cannot_read() {
 }
 
 #[test]
-fn foreign_content_and_other_layouts_are_refused_and_kept() {
+fn foreign_content_and_other_layouts_are_refused_and_unchanged() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("good", Mode::Exclusive)));
@@ -121,7 +121,7 @@ fn foreign_content_and_other_layouts_are_refused_and_kept() {
 }
 
 #[test]
-fn which_directories_are_refused() {
+fn unsafe_directories_are_refused() {
     let scratch = Scratch::new();
     let refused = |dir: PathBuf| FileEngine::open(Some(dir), Env::system()).unwrap_err();
     std::fs::create_dir(scratch.0.join("real")).unwrap();
@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Any damage to the bytes of a state file gives an answer, never a panic, a hang, or two holders.
     #[test]
-    fn a_damaged_state_never_lets_two_in(changes in prop::collection::vec((0..2048_usize, any::<u8>()), 1..30), cut in 0..3000_u64) {
+    fn a_damaged_state_file_never_grants_twice(changes in prop::collection::vec((0..2048_usize, any::<u8>()), 1..30), cut in 0..3000_u64) {
         let scratch = Scratch::new();
         let engine = scratch.engine();
         let first = claim("job", Mode::Exclusive);

@@ -23,7 +23,7 @@ fn list(engine: &FileEngine, prefix: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_free_name_has_nobody_and_its_path() {
+fn a_free_name_is_shown_with_its_path() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let view = show(&engine, "job");
@@ -70,7 +70,7 @@ fn permits_add_up() {
 }
 
 #[test]
-fn the_dead_are_not_shown() {
+fn dead_claims_are_not_shown() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helpers = [Helper::start(&scratch.dir()), Helper::start(&scratch.dir())];
@@ -106,7 +106,7 @@ fn a_flock_of_another_program_is_a_foreign_holder() {
 }
 
 #[test]
-fn names_in_use_are_listed_by_prefix_hashed_ones_too() {
+fn names_in_use_are_listed_by_prefix() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let long = format!("a/{}", "x".repeat(400));
@@ -123,7 +123,7 @@ fn names_in_use_are_listed_by_prefix_hashed_ones_too() {
 }
 
 #[test]
-fn looking_takes_no_lock() {
+fn inspecting_takes_no_lock() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let holder = claim("job", Mode::Shared);
@@ -139,7 +139,7 @@ fn looking_takes_no_lock() {
 }
 
 #[test]
-fn the_guarantee_is_exact_and_names_what_it_does_not_cover() {
+fn the_guarantee_is_exact_and_names_its_limits() {
     let scratch = Scratch::new();
     let guarantee = pollster::block_on(scratch.engine().guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::Exact);
@@ -148,7 +148,7 @@ fn the_guarantee_is_exact_and_names_what_it_does_not_cover() {
 }
 
 #[test]
-fn a_layer_of_a_container_is_best_effort() {
+fn a_container_layer_is_best_effort() {
     let scratch = Scratch::new();
     let promise_on = |fs| guarantee(&scratch.dir(), None, Some(fs));
     assert_eq!(promise_on(0xEF53).level, Level::Exact);
@@ -159,7 +159,7 @@ fn a_layer_of_a_container_is_best_effort() {
 
 /// No claim can get such a name, so it must not be shown as free.
 #[test]
-fn what_is_no_lock_file_is_not_shown_as_free() {
+fn a_foreign_file_is_not_shown_as_a_free_name() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("good", Mode::Exclusive)));

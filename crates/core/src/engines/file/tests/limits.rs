@@ -11,7 +11,7 @@ fn am_root() -> bool {
 }
 
 #[test]
-fn another_users_directory_is_denied_and_says_whose_it_is() {
+fn a_foreign_directory_is_denied_with_its_owner() {
     let scratch = Scratch::new();
     scratch.engine();
     // Without root, the only directory that certainly belongs to another user is root's.
@@ -50,7 +50,7 @@ fn a_shared_directory_works_for_its_group_and_denies_others_files() {
 }
 
 #[test]
-fn the_limit_of_open_files_is_refused_with_advice_and_nothing_breaks() {
+fn too_many_open_files_are_refused_with_advice() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helper = Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
@@ -95,7 +95,7 @@ fn a_read_only_file_system_is_refused() {
 }
 
 #[test]
-fn a_read_only_file_system_can_be_looked_at() {
+fn a_read_only_file_system_can_be_inspected() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);

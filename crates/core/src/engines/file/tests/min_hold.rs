@@ -10,12 +10,12 @@ use super::{
 };
 
 fn release_with_min_hold(engine: &FileEngine, claim: &Claim, seconds: u64) {
-    let release = Release { release_with_min_hold: Some(Duration::from_secs(seconds)), ..order(claim, None) };
+    let release = Release { keep: Some(Duration::from_secs(seconds)), ..order(claim, None) };
     assert!(matches!(release_as(engine, release), Released::Freed));
 }
 
 #[test]
-fn a_kept_name_is_taken_until_its_time_and_says_when() {
+fn a_name_in_its_minimum_hold_is_taken_and_hints_its_end() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
@@ -39,7 +39,7 @@ fn a_kept_name_is_taken_until_its_time_and_says_when() {
 }
 
 #[test]
-fn a_kept_shared_hold_lets_readers_in_and_a_kept_permit_counts() {
+fn a_minimum_hold_admits_readers_and_counts_permits() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
@@ -59,7 +59,7 @@ fn a_kept_shared_hold_lets_readers_in_and_a_kept_permit_counts() {
 }
 
 #[test]
-fn a_reboot_ends_what_was_kept() {
+fn a_reboot_ends_a_minimum_hold() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let only = Mode::Permits { count: 1, limit: 1 };
@@ -76,7 +76,7 @@ fn a_reboot_ends_what_was_kept() {
 }
 
 #[test]
-fn permits_that_become_kept_while_somebody_looks_are_kept() {
+fn permits_released_into_a_minimum_hold_during_a_claim_count() {
     let scratch = Scratch::new();
     let (engine, other) = (scratch.engine(), scratch.engine());
     let mode = |count| Mode::Permits { count, limit: 3 };
@@ -98,7 +98,7 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
 
 /// The time stamp is from the clock of the machine: a container may see another clock.
 #[test]
-fn a_name_is_kept_as_long_between_time_namespaces() {
+fn a_minimum_hold_is_equally_long_in_all_time_namespaces() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let user: &[&str] =

@@ -45,7 +45,7 @@ fn wake_pipe_of(engine: &FileEngine) -> PathBuf {
 }
 
 #[test]
-fn a_release_signals_the_first_in_line() {
+fn a_release_signals_the_head_of_the_queue() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let scratch = Scratch::new();
         let (holder, waiter, first, second) = queue(&scratch, mode);
@@ -55,7 +55,7 @@ fn a_release_signals_the_first_in_line() {
 }
 
 #[test]
-fn a_released_permit_signals_too_and_a_granted_one_passes_the_signal_on() {
+fn a_released_permit_signals_and_a_granted_one_signals_the_next() {
     let scratch = Scratch::new();
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let both = claim("quota", Mode::Permits { count: 2, limit: 2 });
@@ -112,7 +112,7 @@ fn a_waiter_that_gives_up_hands_its_signal_on() {
 }
 
 #[test]
-fn when_the_first_in_line_is_killed_the_second_is_woken() {
+fn when_the_head_is_killed_the_second_is_woken() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
@@ -128,7 +128,7 @@ fn when_the_first_in_line_is_killed_the_second_is_woken() {
 }
 
 #[test]
-fn only_the_first_two_in_line_hear_of_a_release() {
+fn a_release_wakes_the_first_two_waiters_only() {
     let scratch = Scratch::new();
     let (holder, waiter, first, _) = queue(&scratch, Mode::Exclusive);
     let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
@@ -148,7 +148,7 @@ fn only_the_first_two_in_line_hear_of_a_release() {
 }
 
 #[test]
-fn of_many_names_only_the_signalled_one_is_asked_for() {
+fn of_many_names_only_the_signalled_one_is_rechecked() {
     let scratch = Scratch::new();
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let names: Vec<String> = (0..20).map(|n| format!("job{n}")).collect();
@@ -161,7 +161,7 @@ fn of_many_names_only_the_signalled_one_is_asked_for() {
 }
 
 #[test]
-fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
+fn without_inotify_a_timer_notices_the_end_of_a_killed_holder() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     engine.listener.no_inotify.store(true, Ordering::Relaxed);
@@ -188,7 +188,7 @@ fn the_wake_pipe_alone_wakes_a_waiter() {
 }
 
 #[test]
-fn without_a_wake_pipe_waiters_hear_of_a_release_all_the_same() {
+fn without_a_wake_pipe_waiters_notice_a_release() {
     for no_inotify in [false, true] {
         let scratch = Scratch::new();
         let (holder, waiter) = (scratch.engine(), scratch.engine());
@@ -204,7 +204,7 @@ fn without_a_wake_pipe_waiters_hear_of_a_release_all_the_same() {
 }
 
 #[test]
-fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
+fn an_unused_inotify_instance_is_closed_and_reopened() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
@@ -230,7 +230,7 @@ fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
 }
 
 #[test]
-fn a_file_planted_in_the_place_of_a_wake_pipe_is_not_written_to() {
+fn a_file_planted_as_a_wake_pipe_is_not_written() {
     let scratch = Scratch::new();
     let (holder, waiter, first, _) = queue(&scratch, Mode::Exclusive);
     let wake_pipe = wake_pipe_of(&waiter);
@@ -241,7 +241,7 @@ fn a_file_planted_in_the_place_of_a_wake_pipe_is_not_written_to() {
 }
 
 #[test]
-fn a_wake_pipe_that_nobody_listens_to_holds_up_nobody() {
+fn a_wake_pipe_without_a_reader_blocks_no_release() {
     let scratch = Scratch::new();
     let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
     let wake_pipe = wake_pipe_of(&waiter);
@@ -257,7 +257,7 @@ fn a_wake_pipe_that_nobody_listens_to_holds_up_nobody() {
 }
 
 #[test]
-fn a_dropped_notifications_future_loses_nothing_and_works_in_the_next_runtime() {
+fn notifications_survive_a_dropped_future_and_another_runtime() {
     let scratch = Scratch::new();
     let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
     run(async {

@@ -39,7 +39,7 @@ fn claims_of_three_engines_are_granted_in_the_order_of_arrival() {
 }
 
 #[test]
-fn a_newcomer_does_not_barge_past_a_waiter_of_a_free_name() {
+fn a_new_claim_does_not_overtake_a_waiter_of_a_free_name() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.engine(), scratch.engine());
     let (first, waiter) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
@@ -77,7 +77,7 @@ fn readers_share_and_wait_behind_a_waiting_writer() {
 }
 
 #[test]
-fn a_waiter_that_gives_up_or_dies_holds_nobody_up() {
+fn a_waiter_that_ends_delays_no_other_waiter() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
@@ -99,7 +99,7 @@ fn a_waiter_that_gives_up_or_dies_holds_nobody_up() {
 }
 
 #[test]
-fn a_stopped_waiter_that_does_not_answer_is_passed_and_keeps_its_place() {
+fn a_stopped_waiter_is_passed_and_stays_in_the_queue() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
@@ -122,7 +122,7 @@ fn a_stopped_waiter_that_does_not_answer_is_passed_and_keeps_its_place() {
 }
 
 #[test]
-fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
+fn a_stopped_latch_owner_makes_others_retry() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
@@ -139,7 +139,7 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
 
 /// I13: a reader may fit beside the claim that changes the table, so the answer must not be that the lock is taken.
 #[test]
-fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken() {
+fn a_reader_is_granted_while_another_reader_releases() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Shared);
@@ -155,7 +155,7 @@ fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken()
 }
 
 #[test]
-fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_lives() {
+fn a_claim_far_back_is_answered_without_the_latch() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));
@@ -178,7 +178,7 @@ fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_l
 }
 
 #[test]
-fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
+fn a_full_queue_refuses_and_dead_entries_are_reused() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));

@@ -22,7 +22,7 @@ fn a_release_takes_only_its_own_hold() {
 }
 
 #[test]
-fn a_release_of_a_hold_that_lapsed_ends_whatever_its_claim_has() {
+fn a_release_of_a_lapsed_hold_ends_the_claim() {
     for asks_again in [false, true] {
         let mut fixture = Fixture::new();
         let first = fixture.hold(1, Exclusive);
@@ -71,7 +71,7 @@ fn no_request_of_a_lapsed_claim_creates_anything() {
 }
 
 #[test]
-fn the_next_holder_is_told_how_the_last_hold_ended() {
+fn the_next_holder_gets_the_end_of_the_last_hold() {
     for ended in [Previous::Clean, Previous::Abandoned] {
         let mut fixture = Fixture::new();
         let grant = fixture.hold(1, Exclusive);
@@ -86,7 +86,7 @@ fn the_next_holder_is_told_how_the_last_hold_ended() {
 }
 
 #[test]
-fn of_holds_side_by_side_the_worst_end_counts() {
+fn of_concurrent_holds_the_worst_end_counts() {
     let one = Permits { count: 1, limit: 3 };
     let mut fixture = Fixture::new();
     let (first, second) = (fixture.hold(1, one), fixture.hold(2, one));
@@ -99,7 +99,7 @@ fn of_holds_side_by_side_the_worst_end_counts() {
 }
 
 #[test]
-fn a_claim_that_never_knew_that_it_held_leaves_the_story_as_it_was() {
+fn a_never_confirmed_hold_does_not_change_the_reported_end() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     fixture.pass(30_000);
@@ -119,7 +119,7 @@ fn a_bad_end_is_remembered_for_a_time_and_then_nothing_is_left() {
 }
 
 #[test]
-fn a_broken_hold_keeps_its_lease_until_its_holder_lets_go() {
+fn a_broken_hold_lasts_until_its_holder_releases() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
@@ -150,7 +150,7 @@ fn a_broken_hold_ends_with_its_lease_at_the_latest() {
 }
 
 #[test]
-fn breaking_by_force_waits_for_nobody() {
+fn a_forced_break_does_not_wait() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
@@ -176,7 +176,7 @@ fn any_token_of_the_block_names_the_hold_to_break() {
 }
 
 #[test]
-fn a_kept_name_can_be_broken_and_nobody_is_told() {
+fn a_minimum_hold_can_be_broken_without_a_notification() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     fixture.end(&Release { keep: Some(TTL), ..release(1, Some(grant.token)) });

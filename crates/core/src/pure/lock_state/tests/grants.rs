@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn readers_at_the_head_are_granted_together_and_a_waiting_writer_stops_later_ones() {
+fn readers_at_the_head_are_granted_together_up_to_a_waiting_writer() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     for (reader, before) in [(2, 0), (3, 1)] {
@@ -43,7 +43,7 @@ fn a_small_permit_claim_does_not_overtake_a_large_one() {
 }
 
 #[test]
-fn what_can_never_be_granted_is_refused() {
+fn an_impossible_count_is_refused() {
     let mut fixture = Fixture::new();
     for (count, limit) in [(0, 3), (4, 3), (1, 0), (0, 0)] {
         let mode = Permits { count, limit };
@@ -80,7 +80,7 @@ fn a_doubled_claim_gets_the_same_grant_and_the_full_time() {
 }
 
 #[test]
-fn a_late_request_for_less_time_takes_none_away() {
+fn a_late_request_for_a_shorter_ttl_shortens_nothing() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     let short = Duration::from_secs(1);
@@ -113,7 +113,7 @@ fn asking_creates_nothing() {
 }
 
 #[test]
-fn without_a_place_in_line_nothing_remains() {
+fn a_claim_that_may_not_queue_leaves_nothing() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     let mut hasty = claim(2, Exclusive);
@@ -126,7 +126,7 @@ fn without_a_place_in_line_nothing_remains() {
 }
 
 #[test]
-fn the_line_is_bounded() {
+fn the_queue_is_bounded() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     let mut waiting = claim(2, Exclusive);

@@ -39,7 +39,7 @@ pub(crate) fn world() -> (Arc<MemoryStore>, Env) {
 }
 
 #[test]
-fn a_place_in_line_is_given_up_no_earlier_than_it_ends() {
+fn cleanup_of_a_queue_entry_lasts_until_the_entry_ends() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -59,7 +59,7 @@ fn a_place_in_line_is_given_up_no_earlier_than_it_ends() {
 }
 
 #[test]
-fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way() {
+fn a_hold_broken_before_its_grant_was_known_does_not_block_its_claim() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -80,7 +80,7 @@ fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way(
 }
 
 #[test]
-fn a_claim_that_is_gone_is_released_all_the_same() {
+fn a_gone_claim_is_still_released() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -96,7 +96,7 @@ fn a_claim_that_is_gone_is_released_all_the_same() {
 }
 
 #[test]
-fn a_release_that_was_given_up_sends_nothing_more() {
+fn an_abandoned_release_sends_nothing_more() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, counting) = client(&store, &env);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn a_pushed_grant_lasts_the_claim_time_until_its_claim_speaks() {
+fn a_pushed_grant_lasts_the_claim_time_until_its_claim_asks() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
@@ -43,7 +43,7 @@ fn a_claim_time_is_at_most_the_ttl() {
 }
 
 #[test]
-fn a_waiter_that_misses_its_turn_goes_behind_until_it_speaks_again() {
+fn a_waiter_that_misses_its_grant_is_requeued_when_it_asks() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     for number in [2, 3, 4] {
@@ -65,7 +65,7 @@ fn a_waiter_that_misses_its_turn_goes_behind_until_it_speaks_again() {
 }
 
 #[test]
-fn a_waiter_that_speaks_just_after_it_missed_its_turn_gets_the_free_name() {
+fn a_waiter_that_just_missed_its_grant_gets_the_free_name() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
@@ -92,7 +92,7 @@ fn a_silent_claim_cannot_return_beside_another_kind_of_lock() {
 }
 
 #[test]
-fn places_in_line_are_leases_that_speaking_extends() {
+fn queue_entries_are_leases_that_asking_extends() {
     let mut fixture = Fixture::new();
     let holder = fixture.hold(1, Shared);
     fixture.wait(2, Exclusive);
@@ -109,7 +109,7 @@ fn places_in_line_are_leases_that_speaking_extends() {
 }
 
 #[test]
-fn a_lease_that_runs_out_frees_the_name_for_whoever_asks() {
+fn an_expired_lease_frees_the_name_for_the_next_claim() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     assert_eq!(fixture.wait(2, Exclusive), 0);
@@ -128,7 +128,7 @@ fn a_lease_that_runs_out_frees_the_name_for_whoever_asks() {
 }
 
 #[test]
-fn only_the_first_in_line_watch_the_clock() {
+fn only_the_first_waiters_get_a_time_hint() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     for position in 0..=WATCHERS {
@@ -138,7 +138,7 @@ fn only_the_first_in_line_watch_the_clock() {
 }
 
 #[test]
-fn a_name_is_kept_taken_by_nobody() {
+fn a_minimum_hold_blocks_the_name_without_a_holder() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     let keep = Some(Duration::from_secs(5));

@@ -37,7 +37,7 @@ async fn reached(locks: &Locks) {
 }
 
 #[test]
-fn a_claim_that_was_not_answered_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_an_unanswered_claim() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, slow) = slowly(&store, &env);
@@ -55,7 +55,7 @@ fn a_claim_that_was_not_answered_is_not_waited_for_at_the_end() {
 }
 
 #[test]
-fn a_claim_that_met_an_outage_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_a_claim_during_an_outage() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);
@@ -70,7 +70,7 @@ fn a_claim_that_met_an_outage_is_not_waited_for_at_the_end() {
 }
 
 #[test]
-fn a_hold_whose_question_was_not_answered_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_an_unanswered_confirmation() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, slow) = slowly(&store, &env);
@@ -88,7 +88,7 @@ fn a_hold_whose_question_was_not_answered_is_not_waited_for_at_the_end() {
 }
 
 #[test]
-fn a_hold_whose_question_met_an_outage_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_a_confirmation_during_an_outage() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);
@@ -116,14 +116,14 @@ const MARK: &str = "nothing is left to do but to end";
 
 /// If a process ended before a slow engine answered its release, the lock would stay taken until the lease runs out.
 #[test]
-fn a_process_waits_at_its_end_for_an_engine_that_answers() {
+fn exit_waits_for_an_engine_that_answers() {
     let watch = Stopwatch::start();
     assert!(start(SLOW).wait().unwrap().success());
     assert!(watch.elapsed() >= ANSWERED, "{:?}", watch.elapsed());
 }
 
 #[test]
-fn a_process_does_not_wait_at_its_end_for_an_engine_that_is_away() {
+fn exit_does_not_wait_for_an_unreachable_engine() {
     let mut process = start(AWAY);
     let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == MARK), "it ended early");
@@ -135,13 +135,13 @@ fn a_process_does_not_wait_at_its_end_for_an_engine_that_is_away() {
 
 fn start(case: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "goodbye::ends", "--nocapture", "--test-threads=1"]).env(CASE, case);
+    command.args(["--exact", "at_exit::child_main", "--nocapture", "--test-threads=1"]).env(CASE, case);
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// The test that the child process runs. In a normal run it checks that this is not a child.
 #[test]
-fn ends() {
+fn child_main() {
     let Ok(case) = std::env::var(CASE) else {
         assert_ne!(AWAY, SLOW, "the orders can be told apart");
         return;

@@ -12,7 +12,7 @@ use tokio::time::{self, Instant};
 
 use crate::{
     CLEAN_UP,
-    inspects::inspects_by,
+    inspect_macro::inspects_by,
     left_over::{client, paused, world},
 };
 
@@ -86,7 +86,7 @@ async fn is_taken(other: &Locks) -> bool {
 }
 
 #[test]
-fn the_process_goes_on_holding_until_then() {
+fn the_process_holds_until_the_minimum_is_over() {
     each(async |locks, other, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).owner("me").acquire().await.unwrap();
@@ -105,7 +105,7 @@ fn the_process_goes_on_holding_until_then() {
 }
 
 #[test]
-fn neither_a_fixed_lease_nor_max_hold_ends_it_sooner() {
+fn neither_a_fixed_lease_nor_max_hold_shortens_the_minimum() {
     each(async |locks, _, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).renew(false).max_hold(TTL / 2).acquire().await.unwrap();
@@ -115,7 +115,7 @@ fn neither_a_fixed_lease_nor_max_hold_ends_it_sooner() {
 }
 
 #[test]
-fn it_is_over_at_once_when_the_time_has_passed() {
+fn a_minimum_that_has_passed_releases_at_once() {
     each(async |locks, other, _| {
         let guard = locks.mutex("x").acquire().await.unwrap();
         time::sleep(MOMENT).await;
@@ -127,7 +127,7 @@ fn it_is_over_at_once_when_the_time_has_passed() {
 }
 
 #[test]
-fn it_goes_on_though_nobody_waits_for_it() {
+fn the_minimum_lasts_when_the_release_future_is_dropped() {
     each(async |locks, other, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
@@ -139,7 +139,7 @@ fn it_goes_on_though_nobody_waits_for_it() {
 }
 
 #[test]
-fn nobody_takes_it_again_meanwhile_also_not_its_owner() {
+fn the_owner_cannot_acquire_during_the_minimum() {
     let me: Owner = "me".parse().unwrap();
     each(async |locks, _, _| {
         let begin = Instant::now();
@@ -156,7 +156,7 @@ fn nobody_takes_it_again_meanwhile_also_not_its_owner() {
 }
 
 #[test]
-fn a_loss_meanwhile_is_told() {
+fn a_loss_during_the_minimum_is_reported() {
     each(async |locks, other, store| {
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         let kept = guard.release_at_least(Duration::from_secs(3600));
@@ -169,7 +169,7 @@ fn a_loss_meanwhile_is_told() {
 }
 
 #[test]
-fn closing_ends_it() {
+fn closing_ends_the_minimum() {
     each(async |locks, other, _| {
         let guard = locks.mutex("x").acquire().await.unwrap();
         let kept = guard.release_at_least(Duration::from_secs(3600));
@@ -181,7 +181,7 @@ fn closing_ends_it() {
 }
 
 #[test]
-fn each_waiter_starts_when_the_time_of_the_one_before_it_is_over() {
+fn each_waiter_starts_after_the_minimum_of_the_one_before() {
     paused().block_on(async {
         let (store, env) = world();
         let two = [client(&store, &env).0, client(&store, &env).0];

@@ -27,7 +27,7 @@ fn alone(locks: Locks) -> Locks {
 const ENOUGH: usize = 8;
 
 #[test]
-fn a_lone_request_is_begun_on_the_thread_that_asks_and_seen_through_by_the_keeper() {
+fn a_lone_request_starts_on_the_calling_thread() {
     let world = World::new();
     let (slow, locks) = direct(&world);
     pollster::block_on(begins_here(&slow, &locks));
@@ -35,7 +35,7 @@ fn a_lone_request_is_begun_on_the_thread_that_asks_and_seen_through_by_the_keepe
 }
 
 #[test]
-fn so_it_is_on_the_runtime_of_its_keeper() {
+fn a_lone_request_starts_inside_the_runtime_of_the_keeper() {
     let world = World::new();
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))).direct());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -68,7 +68,7 @@ async fn begins_here(slow: &Slow, locks: &Locks) {
 }
 
 #[test]
-fn what_a_crowd_asks_for_is_left_to_the_keeper() {
+fn concurrent_requests_are_left_to_the_keeper() {
     let world = World::new();
     let (slow, locks) = direct(&world);
     let before = slow.begun_here(Verb::Claim);
@@ -89,7 +89,7 @@ fn what_a_crowd_asks_for_is_left_to_the_keeper() {
 }
 
 #[test]
-fn nothing_is_left_of_a_request_that_was_begun_here_and_dropped() {
+fn a_dropped_request_started_on_the_caller_leaves_nothing() {
     let world = World::new();
     for hold in [Slow::hold_requests, Slow::hold_replies] {
         let (slow, locks) = direct(&world);
@@ -103,7 +103,7 @@ fn nothing_is_left_of_a_request_that_was_begun_here_and_dropped() {
 }
 
 #[test]
-fn a_keeper_that_is_gone_ends_what_was_begun_here() {
+fn the_end_of_the_keeper_ends_requests_started_on_the_caller() {
     let world = World::new();
     let (slow, locks) = direct(&world);
     slow.hold_requests(Verb::Claim);
