@@ -6,7 +6,7 @@ use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
     contract::observe::Event,
     driver::keeper::{TimerKey, hold_until},
-    driver::local::{Ending, ReleaseOutcome, GuardRelease, unanswered_release},
+    driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
     driver::shared::Lifeline,
     driver::validity::{Lost, Validity},
 };
@@ -288,7 +288,13 @@ impl Guard {
         let now = shared.now();
         let held = now.since(self.since);
         shared.observer.event(&Event::Released { name: &self.name, held });
-        Some(shared.release_guard(&GuardRelease { name: &self.name, id: self.id, validity: &self.validity, ending, now }))
+        Some(shared.release_guard(&GuardRelease {
+            name: &self.name,
+            id: self.id,
+            validity: &self.validity,
+            ending,
+            now,
+        }))
     }
 }
 

@@ -112,7 +112,7 @@ impl Request {
     /// # Cancel safety
     /// Dropping the future, at any point, leaves the queue and leaves nothing behind.
     pub fn acquire(&self) -> Acquire {
-        self.start(None, self.try_acquire_and_attempts())
+        self.start(None, self.tries())
     }
 
     /// Waits for at most `limit`.
@@ -126,7 +126,7 @@ impl Request {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub fn acquire_within(&self, limit: Duration) -> Acquire {
-        self.start(Some(limit), self.try_acquire_and_attempts())
+        self.start(Some(limit), self.tries())
     }
 
     /// Tries once, without waiting.
@@ -146,16 +146,20 @@ impl Request {
         Blocking(self.clone())
     }
 
-    fn try_acquire_and_attempts(&self) -> Tries {
+    fn tries(&self) -> Tries {
         self.attempts.map_or(Tries::UntilGranted, Tries::Limited)
     }
 
-    fn start(&self, limit: Option<Duration>, try_acquire_and_attempts: Tries) -> Acquire {
+    fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
         match self.asked() {
             Ok(asked) => {
                 let span = tracing::debug_span!("acquire", name = %asked.name, mode = %asked.terms.mode);
-                let state =
-                    RequestState::New { lifeline: Arc::clone(&self.lifeline), asked: Box::new(asked), limit, try_acquire_and_attempts };
+                let state = RequestState::New {
+                    lifeline: Arc::clone(&self.lifeline),
+                    asked: Box::new(asked),
+                    limit,
+                    tries,
+                };
                 Acquire { state, span }
             }
             Err(error) => Acquire { state: RequestState::Invalid(error), span: tracing::Span::none() },
@@ -218,7 +222,7 @@ enum RequestState {
         lifeline: Arc<Lifeline>,
         asked: Box<Asked>,
         limit: Option<Duration>,
-        try_acquire_and_attempts: Tries,
+        tries: Tries,
     },
     Waiting {
         lifeline: Arc<Lifeline>,
@@ -238,9 +242,9 @@ impl Future for Acquire {
         loop {
             match std::mem::replace(now, RequestState::Done) {
                 RequestState::Invalid(error) => return Poll::Ready(Err(error)),
-                RequestState::New { lifeline, asked, limit, try_acquire_and_attempts } => {
+                RequestState::New { lifeline, asked, limit, tries } => {
                     let name = asked.name.clone();
-                    match Shared::enter(&lifeline, *asked, limit, try_acquire_and_attempts) {
+                    match Shared::enter(&lifeline, *asked, limit, tries) {
                         Entered::Now(result) => return Poll::Ready(result.map(Guard::seen)),
                         Entered::Wait { rx, ticket } => {
                             *now = RequestState::Waiting { lifeline, name, ticket, rx }
@@ -250,18 +254,20 @@ impl Future for Acquire {
                 RequestState::Waiting { lifeline, .. } if !lifeline.is_own_process() => {
                     return Poll::Ready(Err(lifeline.check_open().expect_err("not at home")));
                 }
-                RequestState::Waiting { lifeline, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
-                    Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::seen)),
-                    Poll::Ready(Err(_)) => {
-                        let text = name.as_str();
-                        let message = format!("the wait for {text:?} ended: its keeper is gone");
-                        return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
+                RequestState::Waiting { lifeline, name, ticket, mut rx } => {
+                    match Pin::new(&mut rx).poll(cx) {
+                        Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::seen)),
+                        Poll::Ready(Err(_)) => {
+                            let text = name.as_str();
+                            let message = format!("the wait for {text:?} ended: its keeper is gone");
+                            return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
+                        }
+                        Poll::Pending => {
+                            *now = RequestState::Waiting { lifeline, name, ticket, rx };
+                            return Poll::Pending;
+                        }
                     }
-                    Poll::Pending => {
-                        *now = RequestState::Waiting { lifeline, name, ticket, rx };
-                        return Poll::Pending;
-                    }
-                },
+                }
                 RequestState::Done => panic!("Acquire polled after it was done"),
             }
         }

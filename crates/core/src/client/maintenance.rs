@@ -79,7 +79,7 @@ async fn end_claim<C: Maintain>(client: Weak<C>, id: ClaimId) {
     {
         // The client may end while this sleeps.
         drop(client);
-        tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
+        tracing::debug!(%id, "a claim that sent no request in time is not ended yet");
         sleep(RETRY).await;
     }
 }

@@ -47,7 +47,7 @@ impl ServersUrl<'_> {
     /// If it has no host, or its port is no number.
     pub fn place(&self, text: &str, default_port: u16) -> Result<Endpoint, Error> {
         let split = Endpoint::split(text, default_port);
-        let (host, port) = split.ok_or_else(|| self.malformed("has a port that is no number"))?;
+        let (host, port) = split.ok_or_else(|| self.malformed("has a port that is not a number"))?;
         let host = self.decoded(host)?;
         if host.is_empty() {
             return Err(self.malformed("names no host"));
@@ -70,7 +70,7 @@ impl ServersUrl<'_> {
     pub fn login(&self, text: &str) -> Result<(String, Password), Error> {
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
         if user.is_empty() {
-            return Err(self.malformed("has a password and no user"));
+            return Err(self.malformed("has a password but no user"));
         }
         Ok((self.decoded(user)?, self.decoded(password)?.into()))
     }
@@ -82,7 +82,7 @@ impl ServersUrl<'_> {
 /// If there is no user.
 pub fn set_password(login: &mut Option<(String, Password)>, password: Password) -> Result<(), Error> {
     let Some((_, old)) = login else {
-        return Err(Error::misconfigured("a password is given and no user: write user@ before the host"));
+        return Err(Error::misconfigured("a password is given but no user: write user@ before the host"));
     };
     *old = password;
     Ok(())

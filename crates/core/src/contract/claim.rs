@@ -188,7 +188,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lapsed => "its lease ran out before a renewal was acknowledged",
-            Self::Gone => "the engine says that it is gone",
+            Self::Gone => "the engine reports it as gone",
             Self::Broken => "an operator broke it",
             Self::Replaced => "its lock file was replaced or unlinked",
             Self::MaxHold => "its max_hold ended",

@@ -192,7 +192,7 @@ impl Shared {
     /// those who wait for its outcome.
     pub(crate) fn give(&self, work: Work) {
         if let Err(error) = self.keeper.begin() {
-            tracing::error!(%error, "cannot start the keeper thread: what it was asked for is not done");
+            tracing::error!(%error, "cannot start the keeper thread: the request was dropped");
             return drop(work);
         }
         let undone = match &mut *self.lock_work() {

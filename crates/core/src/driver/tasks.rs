@@ -78,7 +78,7 @@ pub async fn lasting<W, S>(
     S: Future<Output = ()>,
 {
     while let Err(panicked) = caught(async { begin().await }).await {
-        tracing::error!(what, %panicked, "a task died and is begun anew");
+        tracing::error!(what, %panicked, "a task panicked and is restarted");
         fell();
         sleep(PAUSE).await;
     }

@@ -16,11 +16,11 @@
 mod claim;
 mod end;
 mod entry;
-mod wait_queue;
 mod look;
 mod save;
 mod settle;
 mod tombstones;
+mod wait_queue;
 
 #[cfg(test)]
 mod fixture;
@@ -109,7 +109,7 @@ pub enum Refusal {
         found: Mode,
     },
     /// The queue has [`MAX_WAITERS`] claims already.
-    #[error("{MAX_WAITERS} claims stand in line already")]
+    #[error("the queue is full: {MAX_WAITERS} claims wait already")]
     LineFull,
     /// A count of zero, or larger than the limit, can never be granted.
     #[error("{0} can never be granted: the count must be from 1 to the limit")]

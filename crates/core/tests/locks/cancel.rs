@@ -58,7 +58,7 @@ fn acquire_within() {
 }
 
 #[test]
-fn try_acquire_and_attempts() {
+fn tries() {
     drop_everywhere(Request::try_acquire, false);
     drop_everywhere(|request| request.clone().attempts(100).acquire(), true);
 }

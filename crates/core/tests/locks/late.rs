@@ -25,19 +25,19 @@ pub(crate) fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) 
 
 #[test]
 fn a_grant_answered_after_its_lease_is_not_valid() {
-    for try_acquire_and_attempts in [false, true] {
+    for tries in [false, true] {
         paused().block_on(async {
             let (store, env) = world();
             let (locks, slow) = slowly(&store, &env);
             let request = locks.mutex("x").ttl(TTL);
             slow.hold_replies(Verb::Claim);
             let mut asking: Asking =
-                if try_acquire_and_attempts { Box::pin(request.try_acquire()) } else { Box::pin(request.acquire()) };
+                if tries { Box::pin(request.try_acquire()) } else { Box::pin(request.acquire()) };
             assert!(timeout(TTL, &mut asking).await.is_err());
             slow.open(Verb::Claim);
             match asking.await {
-                Ok(guard) => assert!(!try_acquire_and_attempts && guard.check(), "by a claim made anew"),
-                Err(error) => assert!(try_acquire_and_attempts && error.is_unreachable(), "{error}"),
+                Ok(guard) => assert!(!tries && guard.check(), "by a claim made anew"),
+                Err(error) => assert!(tries && error.is_unreachable(), "{error}"),
             }
         });
     }

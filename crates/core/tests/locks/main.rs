@@ -4,8 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![cfg(feature = "memory")]
 
+mod at_exit;
 mod basics;
 mod cancel;
+mod cleanup;
 #[cfg(all(feature = "file", target_os = "linux"))]
 mod conformance;
 mod doubt;
@@ -13,19 +15,17 @@ mod executors;
 mod faults;
 mod first_contact;
 mod fork;
-mod at_exit;
 mod groups;
 mod handover;
-mod on_caller;
 mod inspect_macro;
-mod min_hold;
 mod keeper;
 mod late;
-mod cleanup;
 mod loss;
+mod min_hold;
 mod modes;
 mod notifications;
 mod observe;
+mod on_caller;
 mod on_lost;
 mod panics;
 mod recorded;

@@ -110,18 +110,18 @@ fn panicking(inner: Arc<dyn Engine>) -> (Locks, Arc<Panics>) {
 #[test]
 fn a_panic_of_a_claim_is_reported_and_leaves_nothing() {
     for when in [When::Before, When::After] {
-        for try_acquire_and_attempts in [false, true] {
+        for tries in [false, true] {
             let world = World::new();
             let (locks, panics) = client(&world);
             panics.in_next(Verb::Claim, when);
             let request = locks.mutex("x");
-            let asked = if try_acquire_and_attempts {
+            let asked = if tries {
                 request.blocking().try_acquire()
             } else {
                 request.blocking().acquire_within(PATIENCE)
             };
             let error = asked.expect_err("it panicked");
-            assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {try_acquire_and_attempts}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {tries}: {error}");
             assert!(error.to_string().contains("a row that nobody expected"), "{error}");
             world.assert_at_rest();
             assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next one finds all well");

@@ -61,12 +61,12 @@ inspects_by!(Restored, |this| this.now());
 
 #[test]
 fn a_grant_with_an_older_token_is_refused_and_undone() {
-    for try_acquire_and_attempts in [false, true] {
+    for tries in [false, true] {
         let engine = Restored::new();
         let locks = Locks::new(Arc::clone(&engine) as _);
         let ask = || {
             let request = locks.mutex("x");
-            if try_acquire_and_attempts { request.blocking().try_acquire() } else { request.blocking().acquire() }
+            if tries { request.blocking().try_acquire() } else { request.blocking().acquire() }
         };
         let tokens: Vec<u64> = (0..3).map(|_| ask().unwrap().token().number).collect();
         assert!(tokens.is_sorted() && tokens[0] < tokens[2]);

@@ -11,11 +11,11 @@ use crate::{
     pure::wait::{Next, Wait},
 };
 
-/// Tries up to `try_acquire_and_attempts` times, until `until` at the latest or until the request is dropped, and sends the outcome.
+/// Tries up to `tries` times, until `until` at the latest or until the request is dropped, and sends the outcome.
 pub(crate) async fn attempt(
     lifeline: Arc<Lifeline>,
     asked: Asked,
-    try_acquire_and_attempts: u32,
+    tries: u32,
     until: Option<Instant>,
     mut tx: oneshot::Sender<Result<Guard, Error>>,
 ) {
@@ -29,7 +29,7 @@ pub(crate) async fn attempt(
     };
     let result = tokio::select! {
         biased;
-        result = try_on(&lifeline, &asked, try_acquire_and_attempts, &mut last) => result,
+        result = try_on(&lifeline, &asked, tries, &mut last) => result,
         () = over => None,
         () = tx.closed() => return,
     };
@@ -41,10 +41,10 @@ pub(crate) async fn attempt(
 }
 
 /// Tries until the outcome is decided; `None` when the tries are used up. `last` is the error of the last try.
-async fn try_on(lifeline: &Arc<Lifeline>, asked: &Asked, try_acquire_and_attempts: u32, last: &mut Error) -> Option<Guard> {
+async fn try_on(lifeline: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Error) -> Option<Guard> {
     let mut wait = Wait::new(&lifeline.profile, None);
     let since = lifeline.now();
-    for left in (0..try_acquire_and_attempts).rev() {
+    for left in (0..tries).rev() {
         let hint = match once(lifeline, asked, since).await {
             Ok(Ok(guard)) => return Some(guard),
             Ok(Err(error)) => {
@@ -60,7 +60,8 @@ async fn try_on(lifeline: &Arc<Lifeline>, asked: &Asked, try_acquire_and_attempt
         if left == 0 || lifeline.first_contact(since).is_some_and(|limit| lifeline.now() >= limit) {
             break;
         }
-        let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), lifeline.now(), lifeline.env.jitter())
+        let Next::Call { at, .. } =
+            wait.answered(Ok(Answer::Taken(hint)), lifeline.now(), lifeline.env.jitter())
         else {
             break;
         };
@@ -141,9 +142,9 @@ fn blocked_error(shared: &Shared, asked: &Asked, hint: Hint) -> Error {
     }
 }
 
-fn taken(shared: &Shared, asked: &Asked, try_acquire_and_attempts: u32) -> Error {
+fn taken(shared: &Shared, asked: &Asked, tries: u32) -> Error {
     let (engine, name) = (shared.profile.engine, asked.name.as_str());
-    let after = if try_acquire_and_attempts > 1 { format!(" after {try_acquire_and_attempts} tries") } else { String::new() };
+    let after = if tries > 1 { format!(" after {tries} tries") } else { String::new() };
     Error::new(
         ErrorKind::Taken,
         format!("{engine} lock {name:?}: not acquired{after}: it is held by another"),

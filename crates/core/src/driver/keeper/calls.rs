@@ -38,9 +38,8 @@ impl Calls {
         let (new, due) = channel();
         let started = thread::Builder::new().name("leasehold lost".into()).spawn(move || run(&due));
         started.map_err(|error| {
-            let message = format!(
-                "cannot start a thread for what is to be called: {error}: raise the limit of threads"
-            );
+            let message =
+                format!("cannot start a thread for a loss callback: {error}: raise the limit of threads");
             Error::new(ErrorKind::Refused, message)
         })?;
         Ok(sender.insert(new).clone())
@@ -51,7 +50,7 @@ fn run(due: &Receiver<Due>) {
     for call in due {
         // Its half-finished work belongs to the user, who has lost the hold anyway.
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            tracing::error!("what was called for a lost hold panicked");
+            tracing::error!("a loss callback panicked");
         }
     }
 }

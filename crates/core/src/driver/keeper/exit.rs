@@ -98,7 +98,8 @@ pub(crate) fn exit_wait() {
     // If the lock is taken, it was taken at a fork, or by a thread that will not continue: do not block the exit.
     let Ok(living) = LIVING.try_lock() else { return };
     let begin = std::time::Instant::now();
-    let own: Vec<_> = living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_own_process()).collect();
+    let own: Vec<_> =
+        living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_own_process()).collect();
     drop(living);
     for shared in &own {
         shared.stop_waiting();

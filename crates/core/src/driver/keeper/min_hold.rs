@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::{
     ClaimId, Error, Guard, Instant, Name, Previous,
     driver::keeper::Work,
-    driver::local::{Ending, ReleaseOutcome, GuardRelease, unanswered_release},
+    driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
     driver::shared::Lifeline,
     driver::validity::Validity,
 };
@@ -34,7 +34,8 @@ pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome
         return None;
     }
     let validity = lifeline.add_keeper_guard(guard, now)?;
-    let min_hold = MinHold { lifeline: Arc::clone(lifeline), validity, name: guard.name.clone(), id: guard.id, until };
+    let min_hold =
+        MinHold { lifeline: Arc::clone(lifeline), validity, name: guard.name.clone(), id: guard.id, until };
     let (reply, answer) = oneshot::channel();
     lifeline.give(Work::Spawn(Box::pin(async move { drop(reply.send(min_hold.see_through().await)) })));
     Some(ReleaseOutcome::Sent(answer))
@@ -50,7 +51,13 @@ impl MinHold {
             () = lifeline.sleep_until(until) => {}
         }
         let ending = Ending { ended: Previous::Clean, min_hold_until: Some(until) };
-        match lifeline.release_guard(&GuardRelease { name: &name, id, validity: &validity, ending, now: lifeline.now() }) {
+        match lifeline.release_guard(&GuardRelease {
+            name: &name,
+            id,
+            validity: &validity,
+            ending,
+            now: lifeline.now(),
+        }) {
             ReleaseOutcome::Done(result) => result,
             ReleaseOutcome::Sent(answer) => answer.await.unwrap_or_else(|_| Err(unanswered_release(&name))),
         }

@@ -226,5 +226,5 @@ impl Shared {
 
 pub(super) fn went_back_error(name: &Name) -> Error {
     let loss = Loss::TokenWentBack;
-    Error::new(ErrorKind::Lost(loss), format!("the grant of {:?} is not believed: {loss}", name.as_str()))
+    Error::new(ErrorKind::Lost(loss), format!("the grant of {:?} is not valid: {loss}", name.as_str()))
 }

@@ -46,7 +46,7 @@ impl Shared {
         lifeline: &Arc<Lifeline>,
         asked: Asked,
         limit: Option<Duration>,
-        try_acquire_and_attempts: Tries,
+        tries: Tries,
     ) -> Entered {
         let shared: &Arc<Self> = lifeline;
         if let Err(error) = shared.ready() {
@@ -61,9 +61,9 @@ impl Shared {
             drop(shard);
             return Entered::Now(shared.announced(&asked.name, decided));
         }
-        if let Tries::Limited(try_acquire_and_attempts) = try_acquire_and_attempts {
+        if let Tries::Limited(tries) = tries {
             drop(shard);
-            return shared.try_alone(lifeline, asked, try_acquire_and_attempts, until);
+            return shared.try_alone(lifeline, asked, tries, until);
         }
         // Closing empties the local queues shard by shard: a request that comes after that must see that the `Locks` is
         // closed.
@@ -148,12 +148,12 @@ impl Shared {
         self: &Arc<Self>,
         lifeline: &Arc<Lifeline>,
         asked: Asked,
-        try_acquire_and_attempts: u32,
+        tries: u32,
         until: Option<Instant>,
     ) -> Entered {
         let (tx, mut rx) = oneshot::channel();
-        let mut attempt = Box::pin(attempt(Arc::clone(lifeline), asked, try_acquire_and_attempts, until, tx));
-        if self.profile.inline && try_acquire_and_attempts == 1 && poll_once(attempt.as_mut()).is_some() {
+        let mut attempt = Box::pin(attempt(Arc::clone(lifeline), asked, tries, until, tx));
+        if self.profile.inline && tries == 1 && poll_once(attempt.as_mut()).is_some() {
             return match rx.try_recv() {
                 Ok(result) => Entered::Now(result),
                 Err(_) => Entered::Now(Err(Error::new(ErrorKind::Internal, "a try ended without an answer"))),

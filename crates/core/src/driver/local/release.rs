@@ -38,7 +38,9 @@ impl Shared {
         let GuardRelease { name, id, validity, ending, now } = *guard_release;
         let mut shard = self.table.shard(name);
         let lost = validity.lost(now);
-        let Some(state) = shard.get_mut(name) else { return ReleaseOutcome::Done(release_result(name, lost)) };
+        let Some(state) = shard.get_mut(name) else {
+            return ReleaseOutcome::Done(release_result(name, lost));
+        };
         let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
             return ReleaseOutcome::Done(release_result(name, lost));
         };
@@ -51,7 +53,11 @@ impl Shared {
         if !hold.guards.is_empty() {
             // I10: the engine is not asked, so a hold that may have ended there cannot be reported as held until now.
             let is_doubted = lost.is_none() && validity.is_in_doubt();
-            return ReleaseOutcome::Done(if is_doubted { Err(in_doubt_error(name)) } else { release_result(name, lost) });
+            return ReleaseOutcome::Done(if is_doubted {
+                Err(in_doubt_error(name))
+            } else {
+                release_result(name, lost)
+            });
         }
         if lost.is_none()
             && let Some(delivery) = self.hand_on(name, state, at, now)
@@ -135,7 +141,9 @@ impl Shared {
         }
         let outcome = match released {
             Some(Released::Freed) => ReleaseOutcome::Done(release_result(&release.name, lost)),
-            Some(Released::NotThere) => ReleaseOutcome::Done(release_result(&release.name, lost.or(Some(Loss::Gone.into())))),
+            Some(Released::NotThere) => {
+                ReleaseOutcome::Done(release_result(&release.name, lost.or(Some(Loss::Gone.into()))))
+            }
             Some(Released::Unknown(_)) | None => {
                 self.leave_to_keeper(Cleanup::new(self, release, ttl).sent_before(), deadline, lost)
             }
@@ -146,7 +154,12 @@ impl Shared {
 
     /// R5: if the guard knows of a loss, the release needs no answer of the server; the remains on the server are
     /// cleaned up all the same.
-    fn leave_to_keeper(self: &Arc<Self>, cleanup: Cleanup, deadline: Instant, lost: Option<Lost>) -> ReleaseOutcome {
+    fn leave_to_keeper(
+        self: &Arc<Self>,
+        cleanup: Cleanup,
+        deadline: Instant,
+        lost: Option<Lost>,
+    ) -> ReleaseOutcome {
         if lost.is_some() {
             let outcome = release_result(cleanup.name(), lost);
             self.give(Work::Release(cleanup));
@@ -205,7 +218,7 @@ fn in_doubt_error(name: &Name) -> Error {
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "nobody knows whether {text:?} was still held at its release: it was in doubt, because the engine's clock went forward, or another server has its locks now, or one that was started anew"
+            "it is unknown whether {text:?} was still held at its release: it was in doubt, because the server's clock was set forward, or the server was replaced or restarted"
         ),
     )
 }

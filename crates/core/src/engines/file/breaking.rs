@@ -73,7 +73,7 @@ impl FileEngine {
             // signalled.
             if !self.has_flock(lock_file, pid) {
                 return Err(denied(format!(
-                    "pid {pid} ({}) is said to hold it, and the kernel shows no lock of that process on its file: {ends_it}; find \
+                    "pid {pid} ({}) holds it by the state file, but the kernel shows no lock of that process on its file: {ends_it}; find \
                      out who holds it",
                     record.owner
                 )));

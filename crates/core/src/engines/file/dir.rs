@@ -135,13 +135,15 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
 /// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
 pub(super) fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
     if stat.st_mode & 0o002 != 0 {
-        return Err("can be written by everybody, who could replace a lock file: chmod o-w it".into());
+        return Err(
+            "is writable by all users, and any of them could replace a lock file: chmod o-w it".into()
+        );
     }
     let shared = stat.st_mode & 0o020 != 0;
     if stat.st_uid != user.as_raw() && !user.is_root() && !shared {
         let owner = stat.st_uid;
         return Err(format!(
-            "belongs to user {owner} and is not shared: use one's own, or share it (chgrp GROUP, chmod 2770)"
+            "belongs to user {owner} and is not shared: use a directory of your own, or share it (chgrp GROUP, chmod 2770)"
         ));
     }
     Ok(shared.then(|| Gid::from_raw(stat.st_gid)))
@@ -179,8 +181,7 @@ pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, Engin
     match not_local(fs) {
         None => Ok(fs),
         Some(kind) => Err(misconfigured(format!(
-            "the lock directory {shown} is on {kind}, whose locks do not hold between hosts: use a local directory, \
-             or an engine that is made for several hosts"
+            "the lock directory {shown} is on {kind}, whose locks may not exclude other hosts: use a local directory, or an engine for several hosts"
         ))),
     }
 }

@@ -13,15 +13,15 @@ pub(super) fn guarantee(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Gua
     let mut guarantee = Guarantee::new(
         Level::Exact,
         &[
-            "the kernel of this host keeps the lock until its holder lets go or is gone: other hosts are not excluded",
-            "flock(1) on the lock file excludes and is excluded, but takes no place in line, counts no permits and does not see --at-least",
-            "a lock file that is removed or replaced ends the exclusion: holders are told at their next check",
-            "--at-least and the order of waiters end with a reboot; tokens go on growing",
+            "the kernel of this host holds the lock until its holder releases it or ends: other hosts are not excluded",
+            "flock(1) on the lock file excludes and is excluded, but does not wait in the queue, counts no permits and ignores --at-least",
+            "a lock file that is removed or replaced ends the exclusion: holders notice it at their next check",
+            "--at-least and the order of waiters end at a reboot; tokens keep growing",
         ],
     );
     guarantee.note(match shared {
         Some(group) => format!("the directory {shown} is shared by group {group}"),
-        None => format!("only one user's programs meet in {shown}"),
+        None => format!("{shown} serves the programs of one user only"),
     });
     if fs == Some(OVERLAY) {
         guarantee.lower(

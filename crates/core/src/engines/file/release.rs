@@ -42,7 +42,7 @@ impl FileEngine {
             // The lock itself is free: closing the file frees it in any case. Only the record stays, as that of a
             // dead owner.
             Err(error) => {
-                tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
+                tracing::debug!(%error, name = %release.name, "the record of a released claim could not be emptied");
             }
         }
         if meant { Released::Freed } else { Released::NotThere }

@@ -135,7 +135,7 @@ impl<'a> Table<'a> {
         let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !used[*slot as usize]) else {
             return Err(EngineError::new(
                 Fault::Refused,
-                format!("the line is full: {MAX_CLAIMS} claims stand or hold on this name"),
+                format!("the queue is full: {MAX_CLAIMS} claims hold this name or wait for it"),
             ));
         };
         let ticket = self.head.table.next_ticket;

@@ -43,7 +43,10 @@ impl FileEngine {
         let answer = match (&mut *cell, how) {
             (ClaimCell::Gone, _) => return Ok(Answer::Gone),
             (ClaimCell::Fresh, How::Ask) => {
-                return Err(EngineError::new(Fault::Retry, "the first claim of this id is still under way"));
+                return Err(EngineError::new(
+                    Fault::Retry,
+                    "the first claim of this id is still in progress",
+                ));
             }
             (ClaimCell::Fresh, How::Create) => self.create(claim).map(|(entry, answer)| {
                 *cell = entry.map_or(ClaimCell::Gone, ClaimCell::Live);
@@ -159,11 +162,11 @@ impl FileEngine {
         lock: LockFile,
         held: bool,
     ) -> Result<Option<Created>, EngineError> {
-        let try_acquire_and_attempts = match (claim.may_queue, claim.mode) {
+        let tries = match (claim.may_queue, claim.mode) {
             (true, _) | (false, Mode::Exclusive) => LATCH_TRIES,
             (false, Mode::Shared | Mode::Permits { .. }) => LATCH_TRIES_BESIDE,
         };
-        let latch = match lock.latch_within(try_acquire_and_attempts) {
+        let latch = match lock.latch_within(tries) {
             Ok(latch) => latch,
             Err(busy) => {
                 self.step_back(key, &lock, held);
@@ -410,7 +413,7 @@ fn clash(wanted: Mode, other: Mode) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
         format!(
-            "it is in use as {}, and was asked for as {}: give each use its own name",
+            "it is in use as {}, and was requested as {}: use another name for each kind of lock",
             word(other),
             word(wanted)
         ),
@@ -425,23 +428,23 @@ fn vanished() -> EngineError {
 mod tests {
     use super::*;
 
-    fn try_acquire_and_attempts(mode: Mode, may_queue: bool, free_at: usize) -> (bool, usize) {
-        let mut try_acquire_and_attempts = 0;
+    fn tries(mode: Mode, may_queue: bool, free_at: usize) -> (bool, usize) {
+        let mut tries = 0;
         let taken = flock(mode, may_queue, || {
-            try_acquire_and_attempts += 1;
-            Ok(try_acquire_and_attempts >= free_at)
+            tries += 1;
+            Ok(tries >= free_at)
         });
-        (taken.unwrap(), try_acquire_and_attempts)
+        (taken.unwrap(), tries)
     }
 
     /// I13.
     #[test]
     fn a_shared_try_outlasts_a_brief_exclusive_flock() {
         for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
-            assert_eq!(try_acquire_and_attempts(mode, false, 40), (true, 40));
-            assert_eq!(try_acquire_and_attempts(mode, false, usize::MAX), (false, LATCH_TRIES_BESIDE), "it comes to an end");
-            assert_eq!(try_acquire_and_attempts(mode, true, 40), (false, 1), "it is asked again");
+            assert_eq!(tries(mode, false, 40), (true, 40));
+            assert_eq!(tries(mode, false, usize::MAX), (false, LATCH_TRIES_BESIDE), "it comes to an end");
+            assert_eq!(tries(mode, true, 40), (false, 1), "it is asked again");
         }
-        assert_eq!(try_acquire_and_attempts(Mode::Exclusive, false, 40), (false, 1), "whoever has it is in its way");
+        assert_eq!(tries(Mode::Exclusive, false, 40), (false, 1), "whoever has it is in its way");
     }
 }

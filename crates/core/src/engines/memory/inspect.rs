@@ -7,10 +7,8 @@ impl MemoryEngine {
     fn list_now(&self, prefix: &str) -> Vec<View> {
         let mut views = Vec::new();
         self.store.sweep_all(|shard, now| {
-            let used = shard
-                .names
-                .iter()
-                .filter(|(name, lock)| name.as_str().starts_with(prefix) && lock.is_used());
+            let used =
+                shard.names.iter().filter(|(name, lock)| name.as_str().starts_with(prefix) && lock.is_used());
             views.extend(used.map(|(name, lock)| lock.view(name, name.as_str(), now)));
         });
         views.sort_unstable_by(|one, other| one.name.cmp(&other.name));

@@ -74,11 +74,7 @@ impl MemoryStore {
         for number in 0..SHARDS {
             self.sweep(number, |shard| {
                 left.extend(
-                    shard
-                        .names
-                        .iter()
-                        .filter(|(_, lock)| lock.is_used())
-                        .map(|(n, q)| format!("{n}: {q:?}")),
+                    shard.names.iter().filter(|(_, lock)| lock.is_used()).map(|(n, q)| format!("{n}: {q:?}")),
                 );
                 left.extend(
                     (!shard.tombstones.is_empty()).then(|| format!("{} dead claims", shard.tombstones.len())),

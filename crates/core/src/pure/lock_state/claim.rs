@@ -96,7 +96,8 @@ impl<C: Clone> LockState<C> {
             return Err(Refusal::Impossible(asked));
         }
         let held = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
-        let wanted = self.wait_queue.iter().flat_map(|wait_queue| wait_queue.waiting.iter().map(|waiter| waiter.mode));
+        let wanted =
+            self.wait_queue.iter().flat_map(|wait_queue| wait_queue.waiting.iter().map(|waiter| waiter.mode));
         // All of them are of one kind, because each was checked against the others: comparing with the first is enough.
         match held.chain(wanted).next() {
             Some(found) if !found.same_kind(asked) => Err(Refusal::Clash { asked, found }),

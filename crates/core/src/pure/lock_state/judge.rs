@@ -200,8 +200,7 @@ impl Judge {
             rows
         };
         let shown = view.holders.iter().map(|holder| (holder.id.clone(), holder.token.unwrap())).collect();
-        let known =
-            self.holds.iter().map(|hold| (hold.claim.id.to_string(), hold.token.number)).collect();
+        let known = self.holds.iter().map(|hold| (hold.claim.id.to_string(), hold.token.number)).collect();
         assert_eq!(sorted(shown), sorted(known));
         let shown: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
         let known: Vec<_> = self.queue.iter().map(|waiter| waiter.claim.id.to_string()).collect();

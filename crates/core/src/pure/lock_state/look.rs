@@ -34,7 +34,8 @@ impl<C> LockState<C> {
     #[must_use]
     pub fn next_expiry(&self) -> Instant {
         let held = self.holders.iter().map(|holder| holder.expires);
-        let wanted = self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| waiter.expires));
+        let wanted =
+            self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| waiter.expires));
         held.chain(wanted).min().unwrap_or(Instant::NEVER)
     }
 
@@ -53,7 +54,9 @@ impl<C> LockState<C> {
     /// The clients of all claims, once for each claim.
     pub fn clients(&self) -> impl Iterator<Item = &C> {
         let held = self.holders.iter().map(|holder| &holder.client);
-        held.chain(self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| &waiter.client)))
+        held.chain(
+            self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| &waiter.client)),
+        )
     }
 
     /// The name as operators see it.
@@ -65,7 +68,11 @@ impl<C> LockState<C> {
             view.lineage = Some(holder.token.lineage);
             view.add_holder(holder.mode, holder_view(holder, now));
         }
-        let waiting = self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all()).filter(|waiter| waiter.expires > now);
+        let waiting = self
+            .wait_queue
+            .iter()
+            .flat_map(|wait_queue| wait_queue.all())
+            .filter(|waiter| waiter.expires > now);
         view.waiters = waiting.map(|waiter| waiter_view(waiter, now)).collect();
         view
     }

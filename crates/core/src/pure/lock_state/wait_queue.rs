@@ -32,7 +32,8 @@ impl<C> WaitQueue<C> {
 impl<C> LockState<C> {
     /// The queue, created if there is none.
     pub(super) fn wait_queue_mut(&mut self) -> &mut WaitQueue<C> {
-        self.wait_queue.get_or_insert_with(|| Box::new(WaitQueue { waiting: VecDeque::new(), silent: Vec::new() }))
+        self.wait_queue
+            .get_or_insert_with(|| Box::new(WaitQueue { waiting: VecDeque::new(), silent: Vec::new() }))
     }
 
     /// How many claims are ahead of this one, if it is in the queue.

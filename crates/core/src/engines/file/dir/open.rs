@@ -70,7 +70,7 @@ pub(crate) fn open_file(
             links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
         }
     }
-    Err(EngineError::new(Fault::Retry, format!("{} is removed again and again by somebody", shown())))
+    Err(EngineError::new(Fault::Retry, format!("{} is removed repeatedly by another process", shown())))
 }
 
 /// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for

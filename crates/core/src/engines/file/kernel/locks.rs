@@ -181,7 +181,7 @@ impl LockFile {
             Ok(()) => Ok(()),
             Err(Errno::EAGAIN | Errno::EACCES) => Err(foreign(
                 "the lock file",
-                "carries byte-range locks of a program that does not play by the rules of its table",
+                "has byte-range locks of a program that does not follow the rules of the lock table",
             )),
             Err(errno) => Err(sort_errno("cannot mark", "the lock file", errno)),
         }
@@ -224,8 +224,8 @@ impl LockFile {
     }
 
     /// The same, with this number of tries.
-    pub(crate) fn latch_within(&self, try_acquire_and_attempts: usize) -> Result<Latch<'_>, EngineError> {
-        for _ in 0..try_acquire_and_attempts {
+    pub(crate) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
+        for _ in 0..tries {
             if let Some(latch) = self.try_latch()? {
                 return Ok(latch);
             }
@@ -233,7 +233,7 @@ impl LockFile {
         }
         Err(EngineError::new(
             Fault::Retry,
-            "a process was stopped or is starved while it changed the table of waiters: see `show` and /proc/locks",
+            "a process was stopped, or gets no CPU time, while it changed the table of waiters: see `show` and /proc/locks",
         ))
     }
 

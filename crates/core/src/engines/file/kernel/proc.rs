@@ -58,7 +58,9 @@ pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
         if error.kind() != io::ErrorKind::NotFound {
             return sort("cannot read", BOOT_ID, error);
         }
-        let why = format!("cannot read {BOOT_ID}: {error}: the file engine needs /proc to tell one boot from the next: mount it");
+        let why = format!(
+            "cannot read {BOOT_ID}: {error}: the file engine needs /proc to recognise a reboot: mount it"
+        );
         EngineError::new(Fault::Misconfigured, why).with_source(error)
     })?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

@@ -114,7 +114,7 @@ impl StateFile {
     }
 
     pub(crate) fn damaged(&self) -> EngineError {
-        foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then begin anew)")
+        foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then restart)")
     }
 
     fn size(&self) -> Result<u64, EngineError> {

@@ -179,7 +179,8 @@ fn min_hold_against(
     now: Instant,
     dead: &mut Vec<u32>,
 ) -> Option<Instant> {
-    let mut until = zero.filter(|zero| is_in_min_hold(&zero.record, now)).map(|zero| zero.record.min_hold_until);
+    let mut until =
+        zero.filter(|zero| is_in_min_hold(&zero.record, now)).map(|zero| zero.record.min_hold_until);
     for indexed in records.iter().filter(|indexed| indexed.record.state == RecordState::MinHold) {
         if !is_in_min_hold(&indexed.record, now) {
             dead.push(indexed.slot);

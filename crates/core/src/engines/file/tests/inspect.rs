@@ -1,7 +1,7 @@
 //! The views of operators.
 
 use super::{
-    super::{kernel::OVERLAY, guarantee::guarantee},
+    super::{guarantee::guarantee, kernel::OVERLAY},
     helper::Helper,
     *,
 };

@@ -144,9 +144,9 @@ fn lock_as_a_whole(file: &std::fs::File) -> Result<(), Errno> {
 
 /// Repeats until `is_so`: a program that another test is starting has a copy of every descriptor until its exec.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let mut try_acquire_and_attempts = 0..10_000;
+    let mut tries = 0..10_000;
     while !is_so() {
-        assert!(try_acquire_and_attempts.next().is_some(), "{what}");
+        assert!(tries.next().is_some(), "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

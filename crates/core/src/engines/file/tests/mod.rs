@@ -1,20 +1,20 @@
 //! The engine against real files, real processes and the real `flock(1)`.
 #![expect(clippy::disallowed_methods, reason = "tests have a clock and processes of their own")]
 
-mod interleaving;
 mod breaking;
 mod exclusive;
 mod files;
 mod helper;
 mod hostile;
+mod inspect;
+mod interleaving;
 mod interop;
+mod limits;
 mod min_hold;
-mod queue;
 mod notifications;
 mod permits;
+mod queue;
 mod random;
-mod limits;
-mod inspect;
 mod tokens;
 
 use std::{

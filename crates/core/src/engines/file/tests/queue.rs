@@ -195,7 +195,7 @@ fn a_full_queue_refuses_and_dead_entries_are_reused() {
     drop(table);
     let error = create(&engine, &claim("job", Mode::Exclusive)).unwrap_err();
     assert_eq!(error.fault, crate::Fault::Refused);
-    assert!(error.message.contains("the line is full"), "{error}");
+    assert!(error.message.contains("the queue is full"), "{error}");
     assert_eq!(taken(create(&engine, &try_claim("job", Mode::Exclusive))).ahead, Some(MAX_CLAIMS));
     drop(lock);
     assert_eq!(waiting(create(&engine, &claim("job", Mode::Exclusive))).ahead, Some(0));

@@ -118,7 +118,7 @@ impl Listener {
         if matches!(inner.wake_pipe, Source::NotOpen) {
             self.changed.notify_one();
         }
-        let without = "no bell for waiting claims: they ask at the pace of their place in line";
+        let without = "no wake pipe for waiting claims: they poll, less often further back in the queue";
         inner
             .wake_pipe
             .get_or_open(without, || WakePipe::new(dir, &self.env))
@@ -143,8 +143,7 @@ impl Listener {
         });
         let became_near = ahead < WATCHED && !entry.near;
         entry.near = ahead < WATCHED;
-        let without =
-            "no inotify instance (see fs.inotify.max_user_instances): the first in line ask every 10 ms";
+        let without = "no inotify instance (see fs.inotify.max_user_instances): the head of the queue polls every 10 ms";
         if became_near
             && entry.watch.is_none()
             && let Some(inotify) = inotify.get_or_open(without, || self.listen_to_files())
