@@ -232,7 +232,7 @@ mod tests {
         type Conn = ();
 
         fn dial(&self, _: Arc<Notify>) -> BoxFuture<'_, Result<(), EngineError>> {
-            Box::pin(async { Err(EngineError::new(Fault::Retry, "nobody is there")) })
+            Box::pin(async { Err(EngineError::new(Fault::Retry, "no server")) })
         }
 
         fn is_dead((): &()) -> bool {

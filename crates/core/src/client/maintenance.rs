@@ -148,12 +148,12 @@ mod tests {
         assert_eq!(rounds(), 3);
         assert!(matches!(client.mailbox.read().await[..], [Notification::AskAll]));
         sleep(LONGEST_SLEEP).await;
-        assert_eq!(rounds(), 4, "it is begun anew");
+        assert_eq!(rounds(), 4, "it is started again");
         let gone = Arc::downgrade(&client);
         drop(client);
         sleep(LONGEST_SLEEP * 2).await;
         assert!(gone.upgrade().is_none());
-        assert_eq!(Arc::strong_count(&sooner), 1, "nobody waits any more");
+        assert_eq!(Arc::strong_count(&sooner), 1, "no task waits");
     }
 
     #[tokio::test(start_paused = true)]

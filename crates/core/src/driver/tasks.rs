@@ -106,12 +106,12 @@ mod tests {
         pollster::block_on(lasting(
             "a test",
             || async {
-                log.borrow_mut().push("begun");
+                log.borrow_mut().push("started");
                 assert!(log.borrow().len() > 4, "not yet");
             },
             || log.borrow_mut().push("fell"),
             |_| std::future::ready(()),
         ));
-        assert_eq!(*log.borrow(), ["begun", "fell", "begun", "fell", "begun"]);
+        assert_eq!(*log.borrow(), ["started", "fell", "started", "fell", "started"]);
     }
 }

@@ -230,7 +230,7 @@ mod tests {
         validity.extend(&lease);
         assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
         assert_eq!(validity.loss(at(150)), None);
-        assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "told once");
+        assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "reported once");
         lease.renewed(at(100), at(110), Some(secs(30)), None);
         validity.extend(&lease);
         assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));

@@ -186,7 +186,7 @@ proptest! {
             if let LeaseAction::Lost(loss) = step {
                 lost = Some(loss);
             } else {
-                prop_assert!(at(now) < bound, "believed in at {now} ms, past {bound:?}");
+                prop_assert!(at(now) < bound, "valid at {now} ms, past {bound:?}");
             }
             match event {
                 RenewalAnswer::Sent => lease.sent(at(now)),

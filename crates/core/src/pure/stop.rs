@@ -98,13 +98,13 @@ mod tests {
             let mut now = sent.after(part(granted, first.0));
             for (slow, part_of_most, lost_once) in answers {
                 let notified = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).tell;
-                prop_assert!(notified(&lease, now) > Duration::ZERO, "told after a grant");
+                prop_assert!(notified(&lease, now) > Duration::ZERO, "notified after a grant");
                 for lost in [lost_once, false] {
                     if let LeaseAction::Sleep(at) = lease.step(now) {
                         now = at;
                     }
                     prop_assert_eq!(lease.step(now), LeaseAction::Renew);
-                    prop_assert!(notified(&lease, now) > Duration::ZERO, "told before a renewal was due");
+                    prop_assert!(notified(&lease, now) > Duration::ZERO, "notified before a renewal was due");
                     sent = now;
                     lease.sent(now);
                     if !lost {
@@ -112,7 +112,7 @@ mod tests {
                     }
                 }
                 now = now.after(part(granted, slow));
-                prop_assert!(notified(&lease, now) > Duration::ZERO, "told before an answer in time");
+                prop_assert!(notified(&lease, now) > Duration::ZERO, "notified before an answer in time");
                 granted = part(most, part_of_most);
                 lease.renewed(sent, now, Some(granted), group);
             }

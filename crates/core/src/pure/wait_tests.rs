@@ -71,10 +71,7 @@ fn without_a_queue_entry_pauses_grow_to_a_bound() {
 #[test]
 fn a_restarted_wait_continues_after_a_refusal() {
     let mut wait = Wait::new(&profile(true), None);
-    assert!(
-        matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Fail(_)),
-        "it never stood in line"
-    );
+    assert!(matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Fail(_)), "it was never queued");
     wait.answered(Ok(Answer::Waiting(hint(None, None))), now(), 0);
     assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
     let mut again = wait.again(&profile(true), None);

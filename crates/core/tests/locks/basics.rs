@@ -119,12 +119,12 @@ fn an_owner_can_acquire_its_hold_again() {
     let outer = locks.mutex("x").owner(me.clone()).blocking().acquire().unwrap();
     let inner = locks.mutex("x").owner(me.clone()).blocking().try_acquire().unwrap();
     assert_eq!(inner.token(), outer.token(), "the same hold has the same token");
-    let stranger = locks.mutex("x").owner("worker 7").blocking().try_acquire();
-    assert!(stranger.unwrap_err().is_taken(), "the same label is not the same owner");
+    let other_owner = locks.mutex("x").owner("worker 7").blocking().try_acquire();
+    assert!(other_owner.unwrap_err().is_taken(), "the same label is not the same owner");
     drop(outer);
     assert!(
         world.client().mutex("x").blocking().try_acquire().unwrap_err().is_taken(),
-        "the inner guard still holds"
+        "the inner guard still holds the name"
     );
     drop(inner);
     world.assert_at_rest();

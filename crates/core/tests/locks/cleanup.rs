@@ -47,13 +47,13 @@ fn cleanup_of_a_queue_entry_lasts_until_the_entry_ends() {
         let _guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
-        // Sent again for 3.6 s: longer than the lease and the request life, shorter than the life of the queue entry.
+        // Sent again for 3.6 s: longer than the lease and the request life, shorter than the lease of the queue entry.
         (0..8).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
         drop(waiting);
         time::sleep(Duration::from_secs(6)).await;
         assert!(
             holder.show("x").await.unwrap().waiters.is_empty(),
-            "nobody stands in line for the dropped wait"
+            "the queue entry of the dropped wait is gone"
         );
     });
 }

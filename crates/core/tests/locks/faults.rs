@@ -1,4 +1,4 @@
-//! The API while requests and answers get lost, late, doubled and out of order.
+//! The API while requests and answers are lost, late, doubled and out of order.
 
 use std::{
     sync::{
@@ -118,7 +118,7 @@ fn a_lost_session_is_reported_and_waiters_queue_again() {
     assert!(!guard.check());
     let request = locks.mutex("x");
     let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
-    eventually("waits again", || crate::waiters(&world.client(), "x") == 1);
+    eventually("queued again", || crate::waiters(&world.client(), "x") == 1);
     drop(other);
     drop(guard);
     waiter.join().unwrap().unwrap();
@@ -134,7 +134,7 @@ fn lost_notifications_only_delay() {
         let guard = other.mutex("x").blocking().acquire().unwrap();
         let request = locks.mutex("x");
         let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
-        eventually("in line", || crate::waiters(&other, "x") == 1);
+        eventually("queued", || crate::waiters(&other, "x") == 1);
         faulty.next(Verb::Notification, fault);
         drop(guard);
         waiter.join().unwrap().unwrap();
@@ -185,7 +185,7 @@ fn storm(seed: u64) {
     let report = check::check(&recorder.history(), &terms);
     assert!(report.holds(), "seed {seed}: {report:?}");
     assert!(report.verdict(Invariant::Exclusion).is_some());
-    assert!(granted.into_inner() > ROUNDS, "seed {seed}: the storm let nobody through");
+    assert!(granted.into_inner() > ROUNDS, "seed {seed}: too few grants");
 }
 
 fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
@@ -207,11 +207,11 @@ fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
                     watched: false,
                     fixed: false,
                 };
-                let belief = attempt.granted(facts, left);
+                let active = attempt.granted(facts, left);
                 // Long enough that readers and permits overlap.
                 thread::sleep(Duration::from_millis(1));
-                belief.check(|| guard.check(), left);
-                let leaving = belief.releasing(None);
+                active.check(|| guard.check(), left);
+                let leaving = active.releasing(None);
                 match guard.release_blocking() {
                     Ok(()) => leaving.freed(),
                     Err(error) if error.is_lost() => leaving.not_held(),

@@ -1,4 +1,4 @@
-//! An engine that could never be connected is given up in time; one that answers late is not. On paused time.
+//! An engine that was never reached is given up in time; an engine that answers late is not. On paused time.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use leasehold_core::{
 use leasehold_testkit::decorators::{Slow, Verb};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::left_over::{client as other, paused, world};
+use crate::cleanup::{client as other, paused, world};
 
 /// Shorter than the time limit of a request here.
 const TIMEOUT: Duration = Duration::from_millis(800);

@@ -10,8 +10,8 @@ use leasehold_testkit::decorators::{Count, Counting, Verb};
 use tokio::time::sleep;
 
 use crate::{
+    cleanup::{paused, world},
     inspect_macro::inspects_by,
-    left_over::{paused, world},
 };
 
 const TTL: Duration = Duration::from_secs(6);

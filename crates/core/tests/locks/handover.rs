@@ -21,9 +21,10 @@ use tokio::{
 };
 
 use crate::{
-    PATIENCE, World, eventually,
+    PATIENCE, World,
+    cleanup::{client, paused, world},
+    eventually,
     late::slowly,
-    left_over::{client, paused, world},
     waiters,
 };
 
@@ -52,8 +53,8 @@ impl Observe for Counts {
 #[test]
 fn tasks_hand_over_one_at_a_time_with_growing_tokens() {
     let counts = Arc::new(Counts::default());
-    // A run of hand-overs ends by time or by tokens; with a clock that stands still it ends by tokens, however slow the
-    // machine is.
+    // A run of hand-overs ends by time or by tokens. With a stopped clock it ends by tokens, however slow the machine
+    // is.
     let clock: Arc<dyn Clock> = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
     let env = Env { clock, ..Env::system() };
     let world = World { store: MemoryStore::new(env.lineage(), Arc::clone(&env.clock)) };
@@ -110,11 +111,11 @@ fn another_process_is_granted_within_the_bound() {
             }
         }));
     }
-    let mut stood_in_line = 0;
-    // Often b asks at a moment when the name is free; on a busy machine nearly always.
+    let mut queued = 0;
+    // The name is often free when b asks; on a busy machine nearly always.
     let limit = std::time::Instant::now() + PATIENCE * 5;
-    while stood_in_line < 5 {
-        assert!(std::time::Instant::now() < limit, "b always came at a free moment");
+    while queued < 5 {
+        assert!(std::time::Instant::now() < limit, "the name was free whenever b asked");
         eventually("a is busy", || granted.load(Ordering::Relaxed) > 100);
         let mut wait = Box::pin(b.mutex("x").acquire());
         let mut context = Context::from_waker(Waker::noop());
@@ -127,7 +128,7 @@ fn another_process_is_granted_within_the_bound() {
                 let passed = granted.load(Ordering::Relaxed) - before;
                 assert!(passed <= 64 + 4 + 64, "{passed} others passed");
                 drop(guard);
-                stood_in_line += 1;
+                queued += 1;
                 break;
             }
         }
@@ -151,7 +152,7 @@ fn a_hold_is_not_handed_over_to_other_terms() {
     assert!(other.remaining().unwrap() <= ttl, "it has the lease it asked for");
 }
 
-/// A clock that stands still.
+/// A stopped clock.
 pub(crate) struct Manual(AtomicU64);
 
 impl Manual {
@@ -166,7 +167,7 @@ impl Clock for Manual {
     }
 }
 
-/// A world and a client of it on a clock that stands still, with a keeper that does not run: nothing happens in the
+/// A world and a client of it on a stopped clock, with a keeper that does not run: nothing happens in the
 /// background.
 pub(crate) fn still() -> (World, Locks, Arc<Manual>, Runtime) {
     let clock = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
@@ -187,15 +188,15 @@ fn hand_over_is_bounded_in_time_for_other_processes() {
     for (held, stays) in [(Duration::from_millis(49), true), (Duration::from_millis(50), false)] {
         let (world, locks, clock, _runtime) = still();
         let guard = locks.mutex("x").blocking().acquire().unwrap();
-        let mut neighbour = Box::pin(locks.mutex("x").acquire());
-        assert!(!is_granted(neighbour.as_mut()));
+        let mut local = Box::pin(locks.mutex("x").acquire());
+        assert!(!is_granted(local.as_mut()));
         let other = world.client();
-        let mut stranger = Box::pin(other.mutex("x").acquire());
-        assert!(!is_granted(stranger.as_mut()));
-        eventually("the stranger is in line", || waiters(&other, "x") == 1);
+        let mut remote = Box::pin(other.mutex("x").acquire());
+        assert!(!is_granted(remote.as_mut()));
+        eventually("the remote claim is queued", || waiters(&other, "x") == 1);
         clock.advance(held);
         drop(guard);
-        assert_eq!(is_granted(neighbour.as_mut()), stays, "after {held:?}");
+        assert_eq!(is_granted(local.as_mut()), stays, "after {held:?}");
     }
 }
 
@@ -203,26 +204,26 @@ fn hand_over_is_bounded_in_time_for_other_processes() {
 fn hand_over_is_bounded_by_the_tokens() {
     let (world, locks, _clock, _runtime) = still();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    let mut neighbours: Vec<_> = (0..100).map(|_| Box::pin(locks.mutex("x").acquire())).collect();
-    assert!(!neighbours.iter_mut().any(|wait| is_granted(wait.as_mut())));
+    let mut locals: Vec<_> = (0..100).map(|_| Box::pin(locks.mutex("x").acquire())).collect();
+    assert!(!locals.iter_mut().any(|wait| is_granted(wait.as_mut())));
     let other = world.client();
-    let mut stranger = Box::pin(other.mutex("x").acquire());
-    assert!(!is_granted(stranger.as_mut()));
-    eventually("the stranger is in line", || waiters(&other, "x") == 1);
+    let mut remote = Box::pin(other.mutex("x").acquire());
+    assert!(!is_granted(remote.as_mut()));
+    eventually("the remote claim is queued", || waiters(&other, "x") == 1);
     drop(guard);
     // Each releases at once.
-    let went = neighbours.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
-    assert!(went > 0 && went < neighbours.len(), "{went} went before the stranger");
+    let granted = locals.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
+    assert!(granted > 0 && granted < locals.len(), "{granted} were granted before the remote claim");
 }
 
 #[test]
 fn a_hold_with_a_minimum_hold_is_not_handed_over() {
     let (world, locks, _clock, _runtime) = still();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    let mut neighbour = Box::pin(locks.mutex("x").acquire());
-    assert!(!is_granted(neighbour.as_mut()));
+    let mut local = Box::pin(locks.mutex("x").acquire());
+    assert!(!is_granted(local.as_mut()));
     pollster::block_on(guard.release_at_least(Duration::from_secs(3600))).unwrap();
-    assert!(!is_granted(neighbour.as_mut()));
+    assert!(!is_granted(local.as_mut()));
     let view = pollster::block_on(world.client().show("x")).unwrap();
     assert_eq!(view.holders[0].owner, leasehold_core::lock_state::KEPT_OWNER);
 }
@@ -231,18 +232,21 @@ fn a_hold_with_a_minimum_hold_is_not_handed_over() {
 /// another.
 #[test]
 fn a_minimum_hold_of_one_guard_starts_at_the_last_release() {
-    const KEPT: Duration = Duration::from_secs(3600);
-    for (mode, stays) in
-        [("readers", Duration::ZERO), ("readers", KEPT / 2), ("one owner", KEPT / 2), ("readers", KEPT)]
-    {
+    const MIN_HOLD: Duration = Duration::from_secs(3600);
+    for (mode, stays) in [
+        ("readers", Duration::ZERO),
+        ("readers", MIN_HOLD / 2),
+        ("one owner", MIN_HOLD / 2),
+        ("readers", MIN_HOLD),
+    ] {
         let (world, locks, clock, _runtime) = still();
         let me = Owner::new("me");
         let guard = || match mode {
-            "readers" => locks.rw("x").read().ttl(KEPT * 2).blocking().acquire().unwrap(),
-            _ => locks.mutex("x").ttl(KEPT * 2).owner(me.clone()).blocking().acquire().unwrap(),
+            "readers" => locks.rw("x").read().ttl(MIN_HOLD * 2).blocking().acquire().unwrap(),
+            _ => locks.mutex("x").ttl(MIN_HOLD * 2).owner(me.clone()).blocking().acquire().unwrap(),
         };
         let (first, last) = (guard(), guard());
-        pollster::block_on(first.release_at_least(KEPT)).unwrap();
+        pollster::block_on(first.release_at_least(MIN_HOLD)).unwrap();
         clock.advance(stays);
         let other = world.client();
         let taken = || match other.rw("x").write().blocking().try_acquire() {
@@ -251,9 +255,9 @@ fn a_minimum_hold_of_one_guard_starts_at_the_last_release() {
         };
         assert!(taken(), "{mode}: the last one holds it");
         last.release_blocking().unwrap();
-        assert_eq!(taken(), stays < KEPT, "{mode}, released after {stays:?}");
-        clock.advance((KEPT - stays).saturating_sub(Duration::from_secs(1)));
-        assert_eq!(taken(), stays < KEPT, "{mode}, released after {stays:?}");
+        assert_eq!(taken(), stays < MIN_HOLD, "{mode}, released after {stays:?}");
+        clock.advance((MIN_HOLD - stays).saturating_sub(Duration::from_secs(1)));
+        assert_eq!(taken(), stays < MIN_HOLD, "{mode}, released after {stays:?}");
         clock.advance(Duration::from_secs(1));
         assert!(!taken(), "{mode}, released after {stays:?}: its time is over");
     }
@@ -264,11 +268,11 @@ fn a_guard_with_an_unnoticed_loss_hands_nothing_over() {
     let (_world, locks, clock, _runtime) = still();
     let max_hold = Duration::from_millis(10);
     let guard = locks.mutex("x").max_hold(max_hold).blocking().acquire().unwrap();
-    let mut neighbour = Box::pin(locks.mutex("x").acquire());
-    assert!(!is_granted(neighbour.as_mut()));
+    let mut local = Box::pin(locks.mutex("x").acquire());
+    assert!(!is_granted(local.as_mut()));
     clock.advance(max_hold);
     assert!(guard.release_blocking().unwrap_err().is_lost(), "it was not freed by this");
-    assert!(is_granted(neighbour.as_mut()), "by a claim of its own");
+    assert!(is_granted(local.as_mut()), "through its own claim");
 }
 
 /// I10: the engine is not asked when one of several guards of a hold is released; the result comes from local
@@ -321,7 +325,7 @@ fn a_claim_whose_request_got_a_local_hold_leaves_the_queue() {
         tried.release().await.unwrap();
         let handed_on = waiting.await.unwrap();
         sleep(MOMENT).await;
-        assert!(other.show("x").await.unwrap().waiters.is_empty(), "nobody waits any more");
+        assert!(other.show("x").await.unwrap().waiters.is_empty(), "no claim waits");
         handed_on.release().await.unwrap();
         assert!(other.mutex("x").try_acquire().await.unwrap().check());
     });

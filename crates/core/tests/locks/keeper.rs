@@ -1,4 +1,4 @@
-//! The fate of requests, releases and holds when the keeper dies, and how many requests a keeper sends.
+//! What happens to requests, releases and holds when the keeper ends, and how many requests a keeper sends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,9 +10,10 @@ use leasehold_testkit::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    CLEAN_UP, World, eventually,
+    CLEAN_UP, World,
+    cleanup::{client, paused, world},
+    eventually,
     late::slowly as slowly_on_paused_time,
-    left_over::{client, paused, world},
 };
 
 const TTL: Duration = Duration::from_secs(2);
@@ -81,7 +82,7 @@ fn tries_end_at_close_and_when_dropped() {
     assert!(error.is_closed(), "{error}");
     let calls = counting.count(Verb::Claim).calls;
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(counting.count(Verb::Claim).calls, calls, "nobody tries any more");
+    assert_eq!(counting.count(Verb::Claim).calls, calls, "no more tries");
 }
 
 #[test]
@@ -104,10 +105,10 @@ fn a_never_reached_engine_is_given_up_for_the_whole_queue() {
     let world = World::new();
     let faulty = Arc::new(Faulty::new(engine(&world)));
     pollster::block_on(faulty.lose_session());
-    let (timeout, line) = (Duration::from_millis(200), 50);
+    let (timeout, waiters) = (Duration::from_millis(200), 50);
     let locks = Locks::builder(Arc::clone(&faulty) as _).connect_timeout(timeout).build();
     let watch = Stopwatch::start();
-    let waiting: Vec<_> = (0..line)
+    let waiting: Vec<_> = (0..waiters)
         .map(|_| {
             let request = locks.mutex("x");
             std::thread::spawn(move || request.blocking().acquire().unwrap_err().kind())
@@ -116,7 +117,7 @@ fn a_never_reached_engine_is_given_up_for_the_whole_queue() {
     for waiter in waiting {
         assert_eq!(waiter.join().unwrap(), ErrorKind::Unreachable);
     }
-    watch.assert_within(timeout * line / 2, "each waited from its own beginning");
+    watch.assert_within(timeout * waiters / 2, "each waiter had its own time limit");
     faulty.heal();
     drop(locks.mutex("x").blocking().acquire().unwrap());
 }
@@ -247,12 +248,12 @@ fn a_lease_counts_from_before_its_request_left() {
         let (locks, slow) = slowly_on_paused_time(&store, &env);
         slow.hold_replies(Verb::Claim);
         let mut asking = Box::pin(locks.mutex("x").ttl(TTL).renew(false).acquire());
-        let under_way = Duration::from_millis(400);
-        assert!(timeout(under_way, &mut asking).await.is_err());
+        let delay = Duration::from_millis(400);
+        assert!(timeout(delay, &mut asking).await.is_err());
         assert_eq!(slow.waiting(Verb::Claim), 1, "it was granted");
         slow.open(Verb::Claim);
         let left = asking.await.unwrap().remaining().unwrap();
-        assert!(left <= TTL - under_way, "{left:?} left of {TTL:?} although the answer took {under_way:?}");
+        assert!(left <= TTL - delay, "{left:?} left of {TTL:?} although the answer took {delay:?}");
     });
 }
 

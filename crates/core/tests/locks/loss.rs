@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::{
     PATIENCE, World,
+    cleanup::{client, paused, world},
     handover::still,
-    left_over::{client, paused, world},
 };
 
 const TTL: Duration = Duration::from_millis(150);
@@ -26,7 +26,7 @@ fn a_fixed_lease_ends_before_another_can_be_granted() {
     let (request, old) = (b.mutex("x"), std::sync::Arc::clone(&guard));
     let other = std::thread::spawn(move || {
         let next = request.blocking().acquire().unwrap();
-        assert!(!old.check(), "another was granted while the old hold was believed in");
+        assert!(!old.check(), "another claim was granted while the old hold was valid");
         next
     });
     assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
@@ -36,7 +36,7 @@ fn a_fixed_lease_ends_before_another_can_be_granted() {
     assert_eq!(next.previous(), Previous::Lapsed);
     let error = guard.release_blocking().unwrap_err();
     assert!(error.is_lost(), "{error}");
-    assert!(next.check(), "the late release harmed nobody");
+    assert!(next.check(), "the late release ended no other hold");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_guard_with_a_reported_loss_does_not_delay_the_release() {
         let next = other.rw("x").write().try_acquire().await.unwrap();
         assert_eq!(next.previous(), Previous::Clean);
         drop(ended);
-        assert!(next.check(), "a guard that was lost frees nothing");
+        assert!(next.check(), "a guard of a lost hold frees nothing");
     });
 }
 
@@ -82,7 +82,11 @@ fn max_hold_ends_a_hold_that_is_renewed() {
         assert!(held >= TTL && !guard.check(), "held for {held:?}");
         let (other, ..) = client(&store, &env);
         let next = other.mutex("x").acquire_within(TTL * 2).await.unwrap();
-        assert_eq!(next.previous(), Previous::Lapsed, "its renewal stopped although the guard was kept");
+        assert_eq!(
+            next.previous(),
+            Previous::Lapsed,
+            "its renewal stopped although the guard was not dropped"
+        );
         drop(guard);
         assert!(next.check());
     });
@@ -113,7 +117,7 @@ fn a_break_notifies_the_holder_before_the_next_grant() {
     assert!(guard.check());
     assert_eq!(broken(token, false), leasehold_core::Broken::Done);
     assert_eq!(pollster::block_on(guard.lost()), Loss::Broken);
-    assert!(b.mutex("x").blocking().try_acquire().unwrap_err().is_taken(), "waits for the holder to let go");
+    assert!(b.mutex("x").blocking().try_acquire().unwrap_err().is_taken(), "until the holder releases");
     drop(guard);
     assert_eq!(b.mutex("x").blocking().try_acquire().unwrap().previous(), Previous::Broken);
 }
@@ -134,12 +138,12 @@ fn a_minimum_hold_blocks_without_a_holder() {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
         let (other, ..) = client(&store, &env);
-        let (from, kept) = (Instant::now(), Duration::from_millis(200));
+        let (from, min_hold) = (Instant::now(), Duration::from_millis(200));
         let guard = locks.mutex("x").acquire().await.unwrap();
-        guard.release_at_least(kept).await.unwrap();
+        guard.release_at_least(min_hold).await.unwrap();
         assert!(other.mutex("x").try_acquire().await.unwrap_err().is_taken());
         drop(other.mutex("x").acquire().await.unwrap());
-        assert!(from.elapsed() >= kept, "after {:?}", from.elapsed());
+        assert!(from.elapsed() >= min_hold, "after {:?}", from.elapsed());
     });
 }
 
@@ -151,7 +155,7 @@ fn a_holder_stopped_for_three_ttl_is_not_valid() {
     // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is reported.
     clock.advance(TTL * 3);
     let other = world.client().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
-    assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a word from anybody");
+    assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a notification");
     // The process continues: the loss is reported at once, and the late release does no harm.
     assert_eq!(runtime.block_on(guard.lost()), Loss::Lapsed);
     assert!(runtime.block_on(guard.release()).unwrap_err().is_lost());
@@ -193,10 +197,13 @@ fn a_lapse_is_reported_with_the_error_of_the_renewal() {
         assert_eq!((one.trouble(), third.trouble()), (None, None));
         (0..100).for_each(|_| faulty.next(Verb::Renew, Fault::RequestLost));
         assert_eq!((one.lost().await, other.lost().await), (Loss::Lapsed, Loss::Lapsed));
-        let told = std::mem::take(&mut *losses.0.lock().unwrap());
-        assert_eq!(told.len(), 2, "one for each hold: {told:?}");
-        for told in told {
-            assert!(told.0 == Loss::Lapsed && told.1.as_ref().unwrap().contains(TROUBLE), "{told:?}");
+        let reported = std::mem::take(&mut *losses.0.lock().unwrap());
+        assert_eq!(reported.len(), 2, "one for each hold: {reported:?}");
+        for reported in reported {
+            assert!(
+                reported.0 == Loss::Lapsed && reported.1.as_ref().unwrap().contains(TROUBLE),
+                "{reported:?}"
+            );
         }
         assert!(one.trouble().unwrap().contains(TROUBLE));
         // In every error that reports the loss to the user.

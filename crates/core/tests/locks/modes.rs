@@ -28,7 +28,7 @@ fn readers_that_come_after_a_waiting_writer_wait_behind_it() {
         let reader = a.rw("x").read().blocking().acquire().unwrap();
         let request = writers.rw("x").write();
         let writer = std::thread::spawn(move || request.blocking().acquire().unwrap());
-        eventually("new readers are turned away", || a.rw("x").read().blocking().try_acquire().is_err());
+        eventually("new readers are refused", || a.rw("x").read().blocking().try_acquire().is_err());
         assert!(b.rw("x").read().blocking().try_acquire().is_err() || std::ptr::eq(writers, &a));
         drop(reader);
         drop(writer.join().unwrap());
@@ -101,7 +101,7 @@ fn a_reader_behind_a_cancelled_writer_is_granted() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut writer = Box::pin(a.rw("x").write().acquire());
     assert!(writer.as_mut().poll(&mut context).is_pending());
-    eventually("the writer is in line", || waiters(&b, "x") == 1);
+    eventually("the writer is queued", || waiters(&b, "x") == 1);
     let mut next = Box::pin(a.rw("x").read().acquire_within(PATIENCE));
     assert!(next.as_mut().poll(&mut context).is_pending());
     drop(writer);

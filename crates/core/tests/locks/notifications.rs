@@ -1,4 +1,4 @@
-//! Notifications that arrive during a request, with time standing still: no later poll can help.
+//! Notifications that arrive during a request, with stopped time: no later poll can help.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Requests that are begun on the caller's thread.
+//! Requests that are started on the caller's thread.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const ENOUGH: usize = 8;
 fn a_lone_request_starts_on_the_calling_thread() {
     let world = World::new();
     let (slow, locks) = direct(&world);
-    pollster::block_on(begins_here(&slow, &locks));
+    pollster::block_on(starts_on_caller(&slow, &locks));
     world.assert_at_rest();
 }
 
@@ -45,13 +45,13 @@ fn a_lone_request_starts_inside_the_runtime_of_the_keeper() {
         for _ in 0..ENOUGH {
             locks.mutex("before").acquire().await.unwrap().release().await.unwrap();
         }
-        begins_here(&slow, &locks).await;
+        starts_on_caller(&slow, &locks).await;
     });
     world.assert_at_rest();
 }
 
-/// The next request, and its release, are begun on this thread.
-async fn begins_here(slow: &Slow, locks: &Locks) {
+/// The next request, and its release, are started on this thread.
+async fn starts_on_caller(slow: &Slow, locks: &Locks) {
     let begun = || (slow.begun_here(Verb::Claim), slow.begun_here(Verb::Release));
     let (claims, releases) = begun();
     slow.hold_requests(Verb::Claim);
@@ -84,7 +84,7 @@ fn concurrent_requests_are_left_to_the_keeper() {
     drop(guards);
     let before = slow.begun_here(Verb::Claim);
     locks.mutex("x").blocking().acquire().unwrap().release_blocking().unwrap();
-    assert_eq!(slow.begun_here(Verb::Claim), before, "the next may be one of a crowd, too");
+    assert_eq!(slow.begun_here(Verb::Claim), before, "the next one may be one of many");
     world.assert_at_rest();
 }
 

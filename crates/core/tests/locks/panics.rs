@@ -1,4 +1,4 @@
-//! An engine that panics, for example on malformed data of others: nobody waits for a dead task, and nothing is left
+//! An engine that panics, for example on malformed foreign data: no caller waits for a dead task, and nothing is left
 //! behind.
 
 use std::sync::{Arc, Mutex};
@@ -37,9 +37,9 @@ impl Panics {
 
     async fn passing<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let when = self.next.lock().unwrap().take_if(|(known, _)| *known == verb).map(|(_, when)| when);
-        assert_ne!(when, Some(When::Before), "a row that nobody expected");
+        assert_ne!(when, Some(When::Before), "an unexpected row");
         let answer = call.await;
-        assert_ne!(when, Some(When::After), "a row that nobody expected");
+        assert_ne!(when, Some(When::After), "an unexpected row");
         answer
     }
 }
@@ -122,9 +122,9 @@ fn a_panic_of_a_claim_is_reported_and_leaves_nothing() {
             };
             let error = asked.expect_err("it panicked");
             assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {tries}: {error}");
-            assert!(error.to_string().contains("a row that nobody expected"), "{error}");
+            assert!(error.to_string().contains("an unexpected row"), "{error}");
             world.assert_at_rest();
-            assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next one finds all well");
+            assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next request works");
         }
     }
 }
@@ -158,9 +158,9 @@ fn a_hold_outlives_a_renewal_that_panicked() {
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     panics.in_next(Verb::Renew, When::Before);
     let error = pollster::block_on(guard.confirm()).expect_err("it panicked");
-    assert!(error.to_string().contains("a row that nobody expected"), "{error}");
+    assert!(error.to_string().contains("an unexpected row"), "{error}");
     panics.in_next(Verb::Renew, When::After);
-    eventually("it is renewed by a panic", || !panics.is_armed());
+    eventually("the renewal panicked", || !panics.is_armed());
     until_renewed(&guard);
     assert!(guard.check());
     guard.release_blocking().unwrap();
@@ -191,7 +191,7 @@ fn a_panic_of_a_confirmation_is_reported_and_loses_nothing() {
     pollster::block_on(guard.confirm()).unwrap();
 }
 
-/// Where the work cannot go on, everybody is notified.
+/// When the keeper cannot continue, every holder and waiter is notified.
 #[test]
 fn a_panic_of_the_keeper_ends_all_holds_and_waits() {
     let world = World::new();
@@ -206,7 +206,7 @@ fn a_panic_of_the_keeper_ends_all_holds_and_waits() {
     panics.in_next(Verb::Notification, When::Before);
     // This wakes the keeper, which then reads notifications again.
     drop(locks.mutex("other").blocking().acquire());
-    assert!(waiting.join().unwrap().expect_err("nobody keeps it").is_closed());
+    assert!(waiting.join().unwrap().expect_err("its keeper is gone").is_closed());
     pollster::block_on(guard.lost());
     assert!(!guard.check());
     assert!(locks.mutex("y").blocking().try_acquire().expect_err("it is gone").is_closed());

@@ -73,6 +73,6 @@ fn a_grant_with_an_older_token_is_refused_and_undone() {
         engine.restored.store(true, Ordering::SeqCst);
         let error = ask().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost(Loss::TokenWentBack), "{error}");
-        assert!(pollster::block_on(locks.list("")).unwrap().is_empty(), "the grant was given back");
+        assert!(pollster::block_on(locks.list("")).unwrap().is_empty(), "the grant was undone");
     }
 }

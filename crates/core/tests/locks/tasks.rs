@@ -36,8 +36,8 @@ impl Runtime for Weighing {
     }
 }
 
-/// An async function that takes a future reserves room for it twice: as argument, and where it is polled. With two such
-/// functions around one another, each waiting claim took four times its size.
+/// An async function that takes a future reserves room for it twice: as argument, and where it is polled. With two
+/// nested functions of this kind, each waiting claim took four times its size.
 #[test]
 fn a_task_is_little_larger_than_its_future() {
     let world = World::new();

@@ -445,6 +445,6 @@ mod tests {
             assert_eq!(tries(mode, false, usize::MAX), (false, LATCH_TRIES_BESIDE), "it comes to an end");
             assert_eq!(tries(mode, true, 40), (false, 1), "it is asked again");
         }
-        assert_eq!(tries(Mode::Exclusive, false, 40), (false, 1), "whoever has it is in its way");
+        assert_eq!(tries(Mode::Exclusive, false, 40), (false, 1), "any holder blocks it");
     }
 }

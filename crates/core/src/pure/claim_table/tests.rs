@@ -47,7 +47,7 @@ fn a_claim_that_asks_is_extended_and_a_silent_one_is_ended_once() {
     let (mut table, lifetime) = (table(&[1, 2]), crate::pure::lock_state::entry_life(claim(1).ttl));
     table.get(id(1)).unwrap().waits(5, 4, at(1000));
     assert_eq!(table.next_due(), Some(at(0).after(lifetime)));
-    assert_eq!(table.overdue(at(0).after(lifetime)), [id(2)], "the other one spoke since");
+    assert_eq!(table.overdue(at(0).after(lifetime)), [id(2)], "the other one asked since");
     assert_eq!(table.next_due(), Some(at(1000).after(lifetime)));
     table.get(id(2)).unwrap().speaks(at(0).after(lifetime));
     assert_eq!(state(&mut table, 2), ClaimState::Ending { own: None, again: false }, "too late");

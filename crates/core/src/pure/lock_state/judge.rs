@@ -122,7 +122,7 @@ impl Judge {
     pub(super) fn all_pushed(&mut self, pushed: &[Pushed<u8>]) {
         for pushed in pushed {
             assert_eq!(u128::from(pushed.client), u128::from_be_bytes(pushed.id.0), "sent to its client");
-            let waiter = self.queue.first().unwrap_or_else(|| panic!("pushed to nobody: {pushed:?}"));
+            let waiter = self.queue.first().unwrap_or_else(|| panic!("pushed without a waiter: {pushed:?}"));
             let (claim, until) = (waiter.claim.clone(), waiter.until);
             assert_eq!(pushed.id, claim.id, "first come, first served");
             assert_eq!(pushed.grant.ttl, Some(claim.claim_time.min(claim.ttl)));
@@ -157,7 +157,7 @@ impl Judge {
             let was_queued = [&mut self.queue, &mut self.silent]
                 .into_iter()
                 .any(|queue| queue.extract_if(.., |waiter| waiter.claim.id == id).next().is_some());
-            assert_eq!(freed, was_queued && token.is_none(), "a place in line is no hold");
+            assert_eq!(freed, was_queued && token.is_none(), "a queue entry is no hold");
             return self.mark_dead(id);
         };
         let mine = token.is_none_or(|token| token == self.holds[at].token);
@@ -217,7 +217,7 @@ impl Judge {
             Some(0) => drop(self.queue.remove(0)),
             Some(position) => panic!("overtook {position} others"),
             None => {
-                assert!(newcomers_too && self.queue.is_empty(), "a newcomer passed the line");
+                assert!(newcomers_too && self.queue.is_empty(), "a new claim overtook the queue");
                 assert!(!self.is_dead(claim.id), "a ghost");
             }
         }

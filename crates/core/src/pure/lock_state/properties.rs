@@ -152,7 +152,7 @@ proptest! {
         }
         run.fixture.pass(3_600_000);
         run.fixture.settle();
-        prop_assert!(run.fixture.pushed.is_empty(), "all places in line have lapsed");
+        prop_assert!(run.fixture.pushed.is_empty(), "all queue entries have lapsed");
         prop_assert!(!run.fixture.lock.is_used());
         run.fixture.tombstones.forget(run.fixture.now);
         run.fixture.now = run.fixture.now.after(ENDED_LIFE);

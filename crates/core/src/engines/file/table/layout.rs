@@ -254,7 +254,7 @@ mod tests {
         let mut bytes = head().to_bytes(&name());
         assert_eq!(Head::from_bytes(&[0; HEAD], 0), Err(NoHead::Blank));
         assert_eq!(Head::from_bytes(&[0; HEAD], HEAD as u64), Err(NoHead::Blank));
-        assert_eq!(Head::from_bytes(&[0; HEAD], 5), Err(NoHead::Foreign), "five zeros are somebody's");
+        assert_eq!(Head::from_bytes(&[0; HEAD], 5), Err(NoHead::Foreign), "a file of zeros is foreign");
         bytes[6] = 9;
         assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Version(9)));
         bytes[0] = b'x';

@@ -100,7 +100,7 @@ fn ended_claims_and_engines_leave_nothing_open() {
     }
     let wake_pipe = 2;
     let (states, idle) = (64, 32);
-    assert!(open_in(&scratch.dir()) <= at_rest + wake_pipe + states + idle, "few files are kept open");
+    assert!(open_in(&scratch.dir()) <= at_rest + wake_pipe + states + idle, "few files stay open");
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
     die(engine);
     assert_eq!(open_in(&scratch.dir()), 0);
@@ -243,7 +243,7 @@ fn root_creates_files_with_the_owner_of_the_directory() {
     held(create(&engine, &first));
     waiting(create(&other, &second));
     let all = all_in(&scratch.dir());
-    assert!(all.len() >= 5, "a lock file, a state, a bell, and their directories: {all:?}");
+    assert!(all.len() >= 5, "a lock file, a state file, a wake pipe, and their directories: {all:?}");
     assert!(all.iter().all(|(_, owner)| *owner == USER), "{all:?}");
     freed(&engine, &first);
     held(ask(&other, &second));

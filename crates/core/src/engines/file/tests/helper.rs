@@ -8,7 +8,7 @@ use std::{
 use super::*;
 
 const DIR: &str = "LEASEHOLD_TEST_HELPER_DIR";
-const MARK: &str = "helper says ";
+const MARK: &str = "helper: ";
 
 /// A process with an engine of its own; killed when dropped.
 pub(super) struct Helper {
@@ -146,7 +146,7 @@ fn helper_main() {
                 }
                 Err(error) => format!("{error:?}"),
             },
-            ["keep", seconds] => {
+            ["release-after", seconds] => {
                 let keep = Some(Duration::from_secs(seconds.parse().unwrap()));
                 format!("{:?}", release_as(&engine, Release { keep, ..order(&claims.pop().unwrap(), None) }))
             }
@@ -169,7 +169,7 @@ fn helper_main() {
                     other => break describe(other),
                 }
             },
-            _ => format!("what is {line:?}?"),
+            _ => format!("unknown order {line:?}"),
         });
     }
 }

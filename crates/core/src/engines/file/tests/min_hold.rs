@@ -111,7 +111,7 @@ fn a_minimum_hold_is_equally_long_in_all_time_namespaces() {
     assert_eq!(shifted.request("try ours exclusive"), "taken", "its clock is a day ahead");
     let reply = shifted.request("claim theirs exclusive");
     assert!(reply.starts_with("held"), "{reply}");
-    assert_eq!(shifted.request("keep 3600"), "Freed");
+    assert_eq!(shifted.request("release-after 3600"), "Freed");
     let left = taken(create(&engine, &try_claim("theirs", Mode::Exclusive))).ask_in.unwrap();
     assert!(left <= Duration::from_secs(3600), "{left:?}");
 }

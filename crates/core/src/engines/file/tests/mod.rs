@@ -131,7 +131,7 @@ fn held(answer: Result<Answer, EngineError>) -> Grant {
 fn waiting(answer: Result<Answer, EngineError>) -> Hint {
     match answer.unwrap() {
         Answer::Waiting(hint) => hint,
-        other => panic!("expected a place in line: {other:?}"),
+        other => panic!("expected to wait: {other:?}"),
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, woken).await.expect("the waiter was never rung")
+    tokio::time::timeout(PATIENCE, woken).await.expect("the waiter was never woken")
 }
 
 fn queue(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim) {
@@ -192,7 +192,7 @@ fn without_a_wake_pipe_waiters_notice_a_release() {
     for no_inotify in [false, true] {
         let scratch = Scratch::new();
         let (holder, waiter) = (scratch.engine(), scratch.engine());
-        std::fs::write(scratch.dir().join(".bells"), "in the place of a directory").unwrap();
+        std::fs::write(scratch.dir().join(".bells"), "a file instead of a directory").unwrap();
         waiter.listener.no_inotify.store(no_inotify, Ordering::Relaxed);
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
         held(create(&holder, &first));
@@ -219,7 +219,7 @@ fn an_unused_inotify_instance_is_closed_and_reopened() {
         };
         clock.advance(Duration::from_secs(3600));
         listen();
-        assert!(waiter.listener.watches_files(), "as long as somebody waits near the head");
+        assert!(waiter.listener.watches_files(), "while a claim waits near the head");
         freed(&holder, &first);
         while !matches!(ask(&waiter, &second), Ok(Answer::Held(_))) {}
         freed(&waiter, &second);

@@ -123,7 +123,7 @@ impl World {
         assert_eq!(
             std::fs::read(self.scratch.state_file("job")).unwrap()[576],
             0,
-            "nobody is left in the table"
+            "no record is left in the table"
         );
     }
 }

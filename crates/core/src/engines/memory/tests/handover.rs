@@ -56,7 +56,7 @@ fn a_silent_waiter_is_passed_over_when_its_claim_time_ends() {
     clock.pass(CLAIM_TIME);
     assert_eq!(held(three.ask(3)).previous, Previous::Lapsed);
     assert_eq!(silent.granted().0, id(2), "it had the news, too late");
-    assert!(matches!(silent.ask(2), Answer::Waiting(_)), "and stands in line again");
+    assert!(matches!(silent.ask(2), Answer::Waiting(_)), "it is queued again");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_expired_lease_frees_the_name_and_the_head_has_a_hint() {
     assert_eq!((claim, grant.previous), (id(2), Previous::Lapsed));
 
     assert!(matches!(one.renew(1, old.token), Renewed::Lost(Loss::Gone)));
-    assert!(!one.release(release(1, old.token)), "a late release of the old hold harms nobody");
+    assert!(!one.release(release(1, old.token)), "a late release of the old hold ends no other hold");
     assert!(matches!(two.renew(2, grant.token), Renewed::Kept { .. }));
 }
 

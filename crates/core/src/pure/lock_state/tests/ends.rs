@@ -50,7 +50,7 @@ fn no_request_of_a_released_claim_creates_anything() {
     assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
     let grant = fixture.hold(2, Exclusive);
     fixture.wait(3, Exclusive);
-    assert!(fixture.release(3, None), "a place in line was there");
+    assert!(fixture.release(3, None), "a queue entry was there");
     assert!(matches!(fixture.create(3, Exclusive), Answer::Gone));
     assert!(fixture.release(2, grant.token) && fixture.notified().is_empty());
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone), "a doubled claim, late");
@@ -133,7 +133,7 @@ fn a_broken_hold_lasts_until_its_holder_releases() {
     assert_eq!(ahead(fixture.ask(2)), 0);
     let keep = Some(Duration::from_secs(5));
     assert!(fixture.end(&Release { keep, ..release(1, Some(grant.token)) }));
-    assert_eq!(fixture.notified(), [2], "let go, and not kept");
+    assert_eq!(fixture.notified(), [2], "released, without a minimum hold");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Broken);
 }
 

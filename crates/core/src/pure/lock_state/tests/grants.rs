@@ -20,7 +20,7 @@ fn readers_at_the_head_are_granted_together_up_to_a_waiting_writer() {
 
     assert!(fixture.release(1, first.token));
     assert_eq!(fixture.notified(), [2, 3]);
-    assert_eq!(fixture.wait(6, Shared), 2, "the writer stands before it");
+    assert_eq!(fixture.wait(6, Shared), 2, "the writer is ahead of it");
     assert!(fixture.notified().is_empty());
 
     assert!(fixture.release(2, None) && fixture.notified().is_empty());
@@ -137,7 +137,7 @@ fn the_queue_is_bounded() {
     }
     assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1);
     assert_eq!(fixture.call(&claim(4, Exclusive), How::Create).unwrap_err(), Refusal::LineFull);
-    assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1, "who stands there stays");
+    assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1, "a queued claim stays queued");
     fixture.release(3, None);
     fixture.wait(4, Exclusive);
 }

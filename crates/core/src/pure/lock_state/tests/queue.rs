@@ -74,7 +74,7 @@ fn a_waiter_that_just_missed_its_grant_gets_the_free_name() {
     fixture.pass(2_000);
     let grant = held(fixture.ask(2));
     assert!(grant.token > missed && grant.ttl == Some(TTL));
-    assert!(fixture.pushed.is_empty(), "told by the answer alone");
+    assert!(fixture.pushed.is_empty(), "reported by the answer alone");
     assert!(fixture.renew(2, missed).is_err(), "the missed grant is over");
 }
 
@@ -114,7 +114,7 @@ fn an_expired_lease_frees_the_name_for_the_next_claim() {
     let first = fixture.hold(1, Exclusive);
     assert_eq!(fixture.wait(2, Exclusive), 0);
     let Answer::Waiting(hint) = fixture.ask(2) else { panic!() };
-    assert_eq!(hint.ask_in, Some(TTL), "told when to ask");
+    assert_eq!(hint.ask_in, Some(TTL), "with a hint when to ask");
     fixture.pass(20_000);
     fixture.ask(2);
     fixture.pass(9_999);
@@ -164,7 +164,7 @@ fn a_grant_whose_client_is_gone_goes_to_the_next() {
     assert_eq!(fixture.notified(), [2]);
     fixture.step(|lock, step| lock.undelivered(id(2), step));
     assert_eq!(fixture.notified(), [3]);
-    assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "nobody worked in between");
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "no holder in between");
     fixture.step(|lock, step| lock.undelivered(id(9), step));
     fixture.renew(3, fixture_token(&fixture)).unwrap();
     fixture.step(|lock, step| lock.undelivered(id(3), step));
