@@ -24,9 +24,9 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let count = |name: &str| -> Result<u64, Failure> {
-        let said = server.says(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        let row = server.says(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
         let figure =
-            said.first().and_then(|line| line.split('|').nth(1)).ok_or("the server tells no figure")?;
+            row.first().and_then(|line| line.split('|').nth(1)).ok_or("the server tells no figure")?;
         Ok(figure.parse()?)
     };
     runtime.block_on(async {
@@ -85,9 +85,9 @@ pub(crate) fn bench() -> Result<(), Failure> {
 
 /// The next grant that any of these clients is notified of.
 async fn granted(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
-    let mut heard: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
+    let mut futures: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
     std::future::poll_fn(|context| {
-        for (at, notification) in heard.iter_mut().enumerate() {
+        for (at, notification) in futures.iter_mut().enumerate() {
             while let std::task::Poll::Ready(all) = notification.as_mut().poll(context) {
                 *notification = engines[at].notifications();
                 for notification in all {

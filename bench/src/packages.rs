@@ -106,12 +106,12 @@ impl PackageDir {
 }
 
 fn done(command: &mut Command) -> Result<(), Failure> {
-    let said = command.output().map_err(|error| {
+    let output = command.output().map_err(|error| {
         format!("{command:?}: {error}: this needs node with npm, go, a JDK with mvn, and their registries")
     })?;
-    if said.status.success() {
+    if output.status.success() {
         return Ok(());
     }
-    let [out, complaint] = [said.stdout, said.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    let [out, complaint] = [output.stdout, output.stderr].map(|output| String::from_utf8_lossy(&output).into_owned());
     Err(format!("{command:?}: {complaint}{out}").into())
 }

@@ -23,15 +23,15 @@ const HELD: Duration = Duration::from_secs(60);
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = ZookeeperServer::durable(&[]);
     let mut child = child::start(&["zookeeper-holds", &server.port().to_string()])?;
-    let mut said = BufReader::new(child.stdout.take().ok_or("no output")?);
+    let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
     let mut line = String::new();
-    said.read_line(&mut line)?;
+    output.read_line(&mut line)?;
     print!("  {line}");
     let count =
         || Ok::<_, Failure>((figure(&server, "zk_packets_received")?, figure(&server, "zk_watch_count")?));
     let ((before, _), begin) = (count()?, Instant::now());
     line.clear();
-    said.read_line(&mut line)?;
+    output.read_line(&mut line)?;
     let (after, watches) = count()?;
     println!(
         "  {:.1} requests a second, {watches} watches",

@@ -6,7 +6,7 @@
 
 mod peer;
 mod table;
-mod untold;
+mod unreported;
 mod work;
 
 use std::process::ExitCode;

@@ -13,7 +13,7 @@ use leasehold_testkit::history::History;
 
 use crate::{
     peer::{NAMES, OF_THREE, version},
-    untold,
+    unreported,
 };
 
 /// The length of a round: several storms.
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(38);
 /// The invariants that are compared. Most crates promise nothing about the others, such as tokens.
 const COMPARED: [&str; 3] = ["I1 exclusion", "I12 limits", "I7 wake-ups"];
 /// The column that does not come from the checker.
-const UNTOLD: &str = "losses not told";
+const UNREPORTED: &str = "losses not told";
 
 /// The parsed arguments.
 struct Typed {
@@ -35,7 +35,7 @@ struct Typed {
 #[derive(Default)]
 struct Findings {
     figures: Figures,
-    untold: usize,
+    unreported: usize,
     examples: BTreeMap<&'static str, String>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
         "grants",
         "faults",
         "exclusion violated",
-        UNTOLD,
+        UNREPORTED,
         "waits over limit",
         "lost wake-ups",
         "hand-over, p50",
@@ -68,7 +68,7 @@ pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
             figures.operations,
             figures.grants,
             figures.all_faults(),
-            findings.untold,
+            findings.unreported,
             figures.hand_over_p50,
             figures.hand_over_p99,
         );
@@ -130,10 +130,10 @@ impl Findings {
         // once.
         let history = outcome.dir.path().join("history.jsonl");
         if history.exists() {
-            let untold = untold::losses(History::merge([history])?.events());
-            self.untold += untold.len();
-            if let Some(example) = untold.into_iter().next() {
-                self.examples.entry(UNTOLD).or_insert(example);
+            let unreported = unreported::losses(History::merge([history])?.events());
+            self.unreported += unreported.len();
+            if let Some(example) = unreported.into_iter().next() {
+                self.examples.entry(UNREPORTED).or_insert(example);
             }
         }
         Ok(())

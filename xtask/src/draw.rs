@@ -25,8 +25,8 @@ pub(crate) fn print(workspace: &Workspace, seed: u64) -> Result<(), String> {
         println!("{:3}  {line}", nth + 1);
     }
     println!("\nwhere they stand");
-    for (nth, (place, _)) in drawn.iter().enumerate() {
-        println!("{:3}  {place}", nth + 1);
+    for (nth, (location, _)) in drawn.iter().enumerate() {
+        println!("{:3}  {location}", nth + 1);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! into our code and reports whether the suite finds them, `cargo xtask pictures` and `cargo xtask book` render parts
 //! of the documentation, `cargo xtask draw SEED` draws lines of code for a test of their names.
 
-mod again;
+mod rerun;
 mod book;
 mod check;
 mod draw;

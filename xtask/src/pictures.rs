@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_told_with_its_line() {
+    fn an_invalid_line_is_reported() {
         for line in ["A > C ask", "A ] no hold began", "A ? B x", "word"] {
-            let told = draw(&format!("lane A one\n{line}\n")).unwrap_err();
-            assert!(told.ends_with(line), "{told}");
+            let error = draw(&format!("lane A one\n{line}\n")).unwrap_err();
+            assert!(error.ends_with(line), "{error}");
         }
     }
 
     #[test]
-    fn every_picture_is_what_its_text_says() {
+    fn every_picture_matches_its_text() {
         assert_eq!(complaints(&Workspace::find().unwrap()), [""; 0]);
     }
 }

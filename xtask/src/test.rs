@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
 use crate::{
-    again, check, own_rules,
+    rerun, check, own_rules,
     run::{Failure, Steps, under},
     setup,
     side_by_side::{self, Ended, Job, Lane},
@@ -150,8 +150,8 @@ pub(crate) fn in_memory(mut lane: Lane) -> Lane {
 
 /// The free bytes on the file system of this directory, from `df`.
 fn free(directory: &str) -> Option<u64> {
-    let told = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
-    String::from_utf8_lossy(&told.stdout).lines().nth(1)?.trim().parse().ok()
+    let output = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
+    String::from_utf8_lossy(&output.stdout).lines().nth(1)?.trim().parse().ok()
 }
 
 fn doc_tests(workspace: &Workspace) -> Job {
@@ -163,7 +163,7 @@ fn doc_tests(workspace: &Workspace) -> Job {
 fn in_tiers(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Result<(), Failure> {
     let ended = steps.step("tests and checks", || {
         let logs = logs(workspace)?;
-        Ok::<_, String>(again::alone(side_by_side::run(lanes, &logs), &logs))
+        Ok::<_, String>(rerun::alone(side_by_side::run(lanes, &logs), &logs))
     })?;
     sum_up(&ended).map_err(|reason| Failure::new("tests and checks", reason))
 }

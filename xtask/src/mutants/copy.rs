@@ -111,11 +111,11 @@ impl Drop for Applied<'_> {
 fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let said = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
-    if !said.status.success() {
-        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&said.stderr).trim()));
+    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
-    let listed = String::from_utf8(said.stdout).map_err(|error| format!("git ls-files: {error}"))?;
+    let listed = String::from_utf8(output.stdout).map_err(|error| format!("git ls-files: {error}"))?;
     let files = listed.split_terminator('\0').map(PathBuf::from);
     Ok(files.filter(|file| root.join(file).is_file()).collect())
 }

@@ -28,7 +28,7 @@ pub(super) fn run(
     ]);
     fault_run.envs(system.map(|system| (SYSTEM, system)));
     fault_run.args(night.seed()).arg("--keep").arg(night.dir().join("torture"));
-    night.tell(&format!("storm-{engine}"), &mut fault_run)
+    night.run_logged(&format!("storm-{engine}"), &mut fault_run)
 }
 
 /// The tables of docs/proof.md: the engines and the rows of each.
@@ -107,8 +107,8 @@ struct Sum(Vec<Value>);
 
 impl Sum {
     fn of(night: &Night<'_>, engine: &str) -> Self {
-        let kept = night.dir().join("torture").join(format!("{engine}.jsonl"));
-        Self::read(&fs::read_to_string(kept).unwrap_or_default())
+        let stored = night.dir().join("torture").join(format!("{engine}.jsonl"));
+        Self::read(&fs::read_to_string(stored).unwrap_or_default())
     }
 
     fn read(lines: &str) -> Self {

@@ -45,7 +45,7 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
     let typed = Typed::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
     let mut night = steps.step("what is done of this night", || Night::find(workspace, typed.fresh))?;
     for part in &PARTS {
-        if let Some(failure) = night.came_of(part.name) {
+        if let Some(failure) = night.result_of(part.name) {
             println!("-- {}: done before{}", part.name, if failure.is_some() { ", it failed" } else { "" });
             continue;
         }
@@ -55,8 +55,8 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
         if let Some(reason) = &failure {
             eprintln!("xtask: {} failed: {reason}", part.name);
         }
-        let kept = night.done(part.name, failure);
-        kept.map_err(|reason| Failure::new("keep what is done", reason))?;
+        let recorded = night.done(part.name, failure);
+        recorded.map_err(|reason| Failure::new("keep what is done", reason))?;
     }
     let tables = [("proof.md", proof::page(&night)), ("benchmarks.md", bench::page(&night))];
     for (file, page) in tables {
@@ -70,7 +70,7 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
 
 /// The names of the parts that failed.
 fn verdict(night: &Night<'_>) -> Result<(), Failure> {
-    let failed = |part: &&Part| night.came_of(part.name).flatten().is_some();
+    let failed = |part: &&Part| night.result_of(part.name).flatten().is_some();
     let names: Vec<&str> = PARTS.iter().filter(failed).map(|part| part.name).collect();
     if names.is_empty() { Ok(()) } else { Err(Failure::new("nightly", names.join("; "))) }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hours_and_a_fresh_begin_are_read() {
+    fn hours_and_fresh_are_parsed() {
         assert_eq!(Typed::read(&[]), Ok(Typed { hours: HOURS, fresh: false }));
         assert_eq!(Typed::read(&["--hours", "0.5", "--fresh"]), Ok(Typed { hours: 0.5, fresh: true }));
         for bad in [&["--hours"][..], &["--hours", "-1"], &["--hours", "x"], &["redis"]] {

@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn undone_work_is_found_with_its_line() {
+    fn unfinished_work_is_found_with_its_line() {
         for word in UNDONE {
             let found = complaints("a.rs", &format!("fn f() {{\n    {word}\n}}\n"));
             assert_eq!(found.len(), 1);

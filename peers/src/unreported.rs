@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_loss_beyond_doubt_is_counted_and_once() {
+    fn a_certain_unreported_loss_is_counted_once() {
         let recorder = Recorder::in_memory(1, 1);
         let ask = || recorder.attempt(0, "m0", Mode::Exclusive, None);
         let [first, early] = [ask(), ask()];
