@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    Failure, cluster_holds, contended, etcd_handover, etcd_contended, handover, holds, postgres_handover,
-    redis_handover, redis_contended, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
+    Failure, cluster_holds, contended, etcd_contended, etcd_handover, handover, holds, postgres_handover,
+    redis_contended, redis_handover, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
     zookeeper_holds,
 };
 
@@ -51,6 +51,6 @@ pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
         ["crowd", url] => redis_contended::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),
         ["holds"] => holds::child(),
-        _ => Err("an unknown task for a child".into()),
+        _ => Err("unknown arguments for a child".into()),
     }
 }

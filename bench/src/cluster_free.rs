@@ -28,7 +28,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let way = |about, on_runtime_about, site: Site| -> Result<Way, Failure> {
         let own = Locks::connect(&site.url())?;
-        let on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&site.url())?;
+        let on_runtime =
+            Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&site.url())?;
         Ok(Way { about, on_runtime_about, site, own, on_runtime })
     };
     let ways = [

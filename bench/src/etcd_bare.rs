@@ -103,8 +103,12 @@ impl Bare {
             ..Compare::default()
         };
         let delete = Delete { key, prev_kv: true, ..Delete::default() };
-        self.commit(Txn { compare: vec![no_min_hold], success: vec![Step::delete(delete)], failure: Vec::new() })
-            .await
+        self.commit(Txn {
+            compare: vec![no_min_hold],
+            success: vec![Step::delete(delete)],
+            failure: Vec::new(),
+        })
+        .await
     }
 
     /// Locks and unlocks with the server's own lock service.

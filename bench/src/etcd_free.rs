@@ -28,7 +28,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::connect(&server.url())?;
-    let on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
+    let on_runtime =
+        Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
     let bare = runtime.block_on(Bare::connect(server.port()))?;
     let compacted = || runtime.block_on(bare.clone().compact());
     let time = |pairs: f64| 1e6 / pairs;

@@ -30,7 +30,7 @@ impl Foreign {
         writeln!(self.orders, "{order}")?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        Ok(line.trim().parse().map_err(|_| format!("a program said {line:?} instead of a figure"))?)
+        Ok(line.trim().parse().map_err(|_| format!("a program answered {line:?} instead of a figure"))?)
     }
 
     /// Its process.

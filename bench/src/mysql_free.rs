@@ -31,7 +31,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::builder(new_engine(&server)?).build();
-    let on_runtime = Locks::builder(new_engine(&server)?).keeper(Keeper::on(runtime.handle().clone())).build();
+    let on_runtime =
+        Locks::builder(new_engine(&server)?).keeper(Keeper::on(runtime.handle().clone())).build();
     let bare = runtime.block_on(Bare::connect(&server))?;
     println!("  {TASKS} tasks of one thread, a name each");
     Contest::new("pairs/s")

@@ -202,7 +202,7 @@ impl Raw {
     fn answers(&mut self, names: usize) -> Result<Vec<String>, Failure> {
         let length = self.line()?;
         let length: usize =
-            length.strip_prefix('$').ok_or_else(|| format!("the server said {length:?}"))?.parse()?;
+            length.strip_prefix('$').ok_or_else(|| format!("the server answered {length:?}"))?.parse()?;
         let mut text = vec![0; length + 2];
         self.stream.read_exact(&mut text)?;
         let words: Vec<String> =

@@ -17,9 +17,9 @@ use crate::{
 /// Short slices and many rounds, because the speed of a shared machine varies.
 const SLICE: Duration = Duration::from_millis(40);
 const ROUNDS: usize = 81;
-/// How often each way is run before it is measured, because Java and JavaScript compile code that runs often.
+/// How often each way runs before it is measured, because Java and JavaScript compile code that runs often.
 const WARMING: usize = 25;
-/// Ticks a second of the processor times in `/proc`, the same on every architecture of Linux.
+/// The ticks per second of processor times in `/proc`, the same on every architecture of Linux.
 const TICKS: f64 = 100.0;
 
 const REDLOCK: &str = "npm redlock 5, ioredis";
@@ -32,8 +32,10 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let site = RedisServer::start(&[]);
     let (port, url) = (site.port().to_string(), format!("redis://127.0.0.1:{}", site.port()));
     let output = site.command(&["INFO", "server"]);
-    let server =
-        output.iter().find_map(|line| line.strip_prefix("process_id:")).ok_or("a server tells its process")?;
+    let server = output
+        .iter()
+        .find_map(|line| line.strip_prefix("process_id:"))
+        .ok_or("no process id in the answer of the server")?;
     let server = server.trim().parse()?;
     let start = |mut command: std::process::Command| {
         command.arg(&port);
@@ -69,7 +71,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         let medians = contest.measured()?;
         for (at, (name, _)) in others.iter().enumerate() {
             println!(
-                "  pairs beside those of {name}: {:.2}; {:.2}",
+                "  pairs compared with {name}: {:.2}; {:.2}",
                 medians[3] / medians[at],
                 medians[4] / medians[at]
             );
@@ -117,7 +119,7 @@ impl Cost {
 
     fn print(&self) {
         let [client, server] = [self.client, self.server].map(|seconds| seconds * 1e6 / self.pairs);
-        println!("  time of processors of a pair, {}: {client:.1} us, server {server:.1} us", self.name);
+        println!("  processor time of a pair, {}: {client:.1} us, server {server:.1} us", self.name);
     }
 }
 

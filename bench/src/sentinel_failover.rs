@@ -44,9 +44,9 @@ pub(crate) fn bench() -> Result<(), Failure> {
     println!("  {ROUNDS} rounds, down-after 1 s, ttl {TTL:?}");
     figure("from the kill until a majority names another", |found| found.named);
     figure("from then until that one grants a name", |found| found.granted);
-    figure("from the kill until all is told lost that is lost", |found| found.reported);
+    figure("from the kill until all lost holds are reported", |found| found.reported);
     println!(
-        "  of {} holds that replicas had {} were kept; of {} that they lacked {} were told lost",
+        "  of {} replicated holds {} survived; of {} unreplicated holds {} were reported as lost",
         REPLICATED * ROUNDS,
         found.iter().map(|found| found.replicated).sum::<usize>(),
         UNREPLICATED * ROUNDS,
@@ -58,7 +58,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 fn once(runtime: &Runtime) -> Result<Found, Failure> {
     let mut group = RedisSentinels::start();
     let locks = Locks::connect(&group.url())?;
-    let replicated = runtime.block_on(hold(&locks, "kept", REPLICATED))?;
+    let replicated = runtime.block_on(hold(&locks, "replicated", REPLICATED))?;
     group.command(0, &["SET", "echo", "1", "PX", "60000"]);
     while (1..3).any(|node| group.command(node, &["EXISTS", "echo"]) != ["1"]) {
         thread::sleep(Duration::from_millis(5));
@@ -90,7 +90,7 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
         let grants = runtime.block_on(granted(&locks, &over));
         (naming.join(), grants)
     });
-    let named = named.map_err(|_| "nobody was named")?;
+    let named = named.map_err(|_| "no master was named")?;
     let granted = grants?.into_iter().find(|granted| *granted >= named).ok_or("nothing was granted")?;
     let mut reported = killed;
     let lost = runtime.block_on(async {

@@ -116,6 +116,6 @@ fn numbered() -> zookeeper_client::CreateOptions<'static> {
 fn is_first(queue: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
     match queue?.len() {
         1 => Ok(()),
-        others => Err(format!("{others} in a line where one was expected").into()),
+        others => Err(format!("{others} in a queue where one was expected").into()),
     }
 }

@@ -38,13 +38,13 @@ pub(crate) fn bench() -> Result<(), Failure> {
         (after - before) as f64 / begin.elapsed().as_secs_f64()
     );
     println!(
-        "  {} sessions, {} nodes of theirs",
+        "  {} sessions, {} ephemeral nodes",
         figure(&server, "zk_global_sessions")?,
         figure(&server, "zk_ephemerals_count")?
     );
     print!("  {line}");
     drop(child.stdin.take());
-    if child.wait()?.success() { Ok(()) } else { Err("the process that holds ended badly".into()) }
+    if child.wait()?.success() { Ok(()) } else { Err("the holding process failed".into()) }
 }
 
 /// Runs in a process of its own, so that its memory is used for nothing else.

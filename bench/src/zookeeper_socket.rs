@@ -64,7 +64,7 @@ impl Socket {
         bytes(&mut list, dir.as_bytes());
         list.push(0);
         if self.ask(CHILDREN, &list)?.get(..4) != Some(&1_i32.to_be_bytes()) {
-            return Err("others in a line where one was expected".into());
+            return Err("others in a queue where one was expected".into());
         }
         // The path of the node, and the version: any.
         self.ask(DELETE, &[&node[..], &(-1_i32).to_be_bytes()].concat())?;
@@ -73,7 +73,8 @@ impl Socket {
 
     fn ask(&mut self, what: i32, body: &[u8]) -> Result<Vec<u8>, Failure> {
         self.requests += 1;
-        let mut answer = self.exchange(&[&self.requests.to_be_bytes(), &what.to_be_bytes(), body].concat())?;
+        let mut answer =
+            self.exchange(&[&self.requests.to_be_bytes(), &what.to_be_bytes(), body].concat())?;
         if answer.len() < HEADER_BYTES || answer[12..HEADER_BYTES] != [0; 4] {
             return Err(format!("the server answered {answer:?}").into());
         }

@@ -1,8 +1,8 @@
 //! The interface of the workload to a lock crate.
 //!
 //! Each crate is set up as its documentation advises for one server, or for several independent ones, with our lease
-//! time; where the documentation leaves something open, the choice favours the crate. Its users know only what its API
-//! tells them.
+//! time; where the documentation leaves something open, the choice favours the crate. Clients know only what the API
+//! of the crate reports.
 
 mod distributed_lock;
 mod ours;

@@ -1,5 +1,5 @@
-//! The comparing program: runs rounds of each peer from the same seeds, and prints their figures in a line and one
-//! example of each violation.
+//! The comparing program: runs rounds of each peer from the same seeds, and prints a line of figures for each peer and
+//! one example of each violation.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(38);
 /// The invariants that are compared. Most crates promise nothing about the others, such as tokens.
 const COMPARED: [&str; 3] = ["I1 exclusion", "I12 limits", "I7 wake-ups"];
 /// The column that does not come from the checker.
-const UNREPORTED: &str = "losses not told";
+const UNREPORTED: &str = "unreported losses";
 
 /// The parsed arguments.
 struct Typed {
@@ -109,7 +109,8 @@ fn peers() -> Vec<(&'static str, &'static str)> {
 
 fn compare(engine: &str, rounds: usize, seed: u64, program: &Path) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
-    // Seeds of rounds whose server keeps what it acknowledged. No crate is to blame for the locks that a server loses.
+    // Seeds of rounds whose server loses nothing that it acknowledged: no crate is responsible for the locks that a
+    // server loses.
     for seed in (seed..).filter(|seed| seed % 4 < 2).take(rounds) {
         let round = Round { engine, seed, time: ROUND, program };
         findings.add(&round.run(|_| ())?)?;

@@ -86,7 +86,7 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, rng: &mut Rng) 
     let end = Instant::now() + if rng.percent(10) { rng.millis(100..600) } else { rng.millis(0..8) };
     loop {
         if !active.check(|| P::is_held(&hold), || left(&hold)) {
-            active.lost("told");
+            active.lost("reported");
             break;
         }
         let rest = end.saturating_duration_since(Instant::now());
@@ -96,7 +96,7 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, rng: &mut Rng) 
         sleep(rest.min(LOOK)).await;
     }
     let leaving = active.releasing(None);
-    // A crate without request limits would wait for ever on a connection that fell silent.
+    // A crate without request limits would wait forever on a silent connection.
     match timeout(PATIENCE, peer.release(hold)).await {
         Ok(Ok(())) => leaving.freed(),
         _ => leaving.unknown("Unreachable"),

@@ -15,7 +15,7 @@ const TOP: usize = 84;
 /// The position of the first lane.
 const LEFT: usize = 130;
 
-/// Draws all pictures anew.
+/// Draws all pictures again.
 pub(crate) fn write(workspace: &Workspace) -> Result<(), String> {
     for (svg, drawn) in all(workspace)? {
         fs::write(&svg, drawn).map_err(|error| format!("{}: {error}", svg.display()))?;
@@ -49,7 +49,7 @@ fn all(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>, String> {
         }
     }
     pictures.sort();
-    if pictures.is_empty() { Err(format!("{TEXTS} holds no text of a picture")) } else { Ok(pictures) }
+    if pictures.is_empty() { Err(format!("{TEXTS} has no text of a picture")) } else { Ok(pictures) }
 }
 
 /// A picture while it is drawn.

@@ -90,7 +90,7 @@ mod tests {
         let tests = |done: Ended| of(&done).map(|(_, tests)| tests);
         assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 2))).unwrap(), ["a::b", "c"]);
         assert_eq!(tests(ended("fault_run", TWO_FAILED, (3, 2))), None);
-        assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 3))), None, "one was not told");
+        assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 3))), None, "one was not reported");
         assert_eq!(tests(ended("fault_cases", "", (5, 0))), None, "none failed");
         let many = format!("\nfailures:\n{}", "    x\n".repeat(6));
         assert_eq!(tests(ended("fault_cases", &many, (0, 6))), None, "the program is broken");

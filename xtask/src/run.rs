@@ -62,7 +62,7 @@ impl Steps {
             println!("{:8.1} s  {name}", took.as_secs_f64());
         }
         let all: Duration = self.done.iter().map(|(_, took)| *took).sum();
-        println!("{:8.1} s  in all", all.as_secs_f64());
+        println!("{:8.1} s  total", all.as_secs_f64());
     }
 }
 

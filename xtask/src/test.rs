@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
 use crate::{
-    rerun, check, own_rules,
+    check, own_rules, rerun,
     run::{Failure, Steps, under},
     setup,
     side_by_side::{self, Ended, Job, Lane},

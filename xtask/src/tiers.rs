@@ -118,9 +118,9 @@ pub(crate) fn sort(suites: &mut [Suite]) {
 
 /// The test programs without a tier, the rows without a test program, and the rows that are missing in CONTRIBUTING.md.
 pub(crate) fn complaints(suites: &[Suite], contributing: &str) -> Vec<String> {
-    let homeless = suites.iter().filter(|suite| of(suite).is_none());
+    let without_tier = suites.iter().filter(|suite| of(suite).is_none());
     let mut found: Vec<_> =
-        homeless.map(|suite| format!("xtask/src/tiers.rs: {suite} is in no tier: add a row")).collect();
+        without_tier.map(|suite| format!("xtask/src/tiers.rs: {suite} is in no tier: add a row")).collect();
     for row in &TABLE {
         if row.target != "doc tests" && !suites.iter().any(|suite| row.is_of(suite)) {
             found.push(format!(

@@ -102,7 +102,7 @@ impl Drop for Applied<'_> {
     fn drop(&mut self) {
         // A mutant that cannot be reverted makes the next one fail to apply; the next run repairs the copy.
         if let Err(error) = apply(&self.tree, &self.mutant.path, &["--reverse"]) {
-            eprintln!("xtask: {}: cannot be taken back: {error}", self.mutant.name);
+            eprintln!("xtask: {}: cannot be reverted: {error}", self.mutant.name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A mutant: a patch under a header that says what it breaks and which command must fail.
+//! A mutant: a patch with a header that states what it breaks and which command must fail.
 
 use std::{
     fmt,
@@ -101,7 +101,7 @@ pub(super) fn apply(root: &Path, patch: &Path, how: &[&str]) -> Result<(), Strin
         return Ok(());
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    Err(format!("does not apply any more: make it anew for the code of today\n    {}", why.trim()))
+    Err(format!("no longer applies: update it to the current code\n    {}", why.trim()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Runs the targets of `fuzz/` with cargo-fuzz, which knows what code an input reaches and mutates such inputs further.
 //!
 //! It runs without a sanitizer, so that a stable compiler can build the targets: the instrumentation uses stable
-//! options. The sanitizers look for errors that safe code cannot have. Inputs that reached new code are kept below
-//! `target/nightly`, and the next night begins with them.
+//! options. The sanitizers look for errors that safe code cannot have. Inputs that reached new code are stored below
+//! `target/nightly`, and the next night starts with them.
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
@@ -114,7 +114,10 @@ mod tests {
     #[test]
     fn the_output_of_the_fuzzer_is_parsed() {
         let row = |cells: [&str; 4]| cells.map(str::to_owned);
-        assert_eq!(rows(OUTPUT), [row(["`a`", "1,300,000", "130", "**0**"]), row(["`b`", "7", "0", "**1**"])]);
+        assert_eq!(
+            rows(OUTPUT),
+            [row(["`a`", "1,300,000", "130", "**0**"]), row(["`b`", "7", "0", "**1**"])]
+        );
     }
 
     /// A target that the manifest does not name would not be built.

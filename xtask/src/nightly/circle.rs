@@ -1,4 +1,4 @@
-//! Divides work into pieces, and does as many as fit into the time. Each night goes on where the last one ended, in a
+//! Divides work into pieces, and does as many as fit into the time. Each night continues where the last one ended, in a
 //! circle.
 
 use std::{
@@ -63,7 +63,7 @@ fn following<'a>(all: &'a [String], name: &str) -> Option<&'a String> {
 struct Round {
     /// The night of the other fields, in seconds since 1970.
     night: u64,
-    /// The piece to go on with.
+    /// The piece to continue with.
     next: Option<String>,
     tonight: Vec<String>,
     complaints: Vec<String>,

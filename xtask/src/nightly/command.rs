@@ -1,4 +1,4 @@
-//! Runs a command whose output is shown and kept.
+//! Runs a command, shows its output and adds it to a log.
 
 use std::{
     fs::OpenOptions,
@@ -45,8 +45,9 @@ mod tests {
 
     #[test]
     fn the_output_is_logged_even_of_a_failed_command() {
-        let log = std::env::temp_dir().join(format!("xtask-said-{}", std::process::id()));
-        let shell = |script: &str| run_logged(Command::new("sh").args(["-c", script]).env("WORD", "one"), &log);
+        let log = std::env::temp_dir().join(format!("xtask-output-{}", std::process::id()));
+        let shell =
+            |script: &str| run_logged(Command::new("sh").args(["-c", script]).env("WORD", "one"), &log);
         assert_eq!(shell("echo $WORD"), Ok(()));
         assert!(shell("echo two; exit 3").unwrap_err().contains("exit status: 3"));
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\ntwo\n");

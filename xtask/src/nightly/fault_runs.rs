@@ -66,8 +66,8 @@ const CHECKS: Row = ("answers of `check()`", |sum| grouped(sum.count("checks")))
 const FAULTS: Row =
     ("faults", |sum| format!("{}, of {} kinds", grouped(sum.all("faults")), sum.kinds("faults")));
 const GRANTS: Row = ("grants", |sum| grouped(sum.count("grants")));
-const HAND_OVERS: Row = ("hand-overs to who waited", |sum| grouped(sum.count("hand_overs")));
-const BOTH: Row = ("grants; hand-overs to who waited", |sum| {
+const HAND_OVERS: Row = ("hand-overs to a waiter", |sum| grouped(sum.count("hand_overs")));
+const BOTH: Row = ("grants; hand-overs to a waiter", |sum| {
     format!("{}; {}", grouped(sum.count("grants")), grouped(sum.count("hand_overs")))
 });
 const LOST: Row = ("holds told lost", |sum| grouped(sum.count("lost")));

@@ -1,9 +1,9 @@
 //! `cargo xtask nightly [--hours N] [--fresh]`: the tests and measurements that take too long for each change.
 //!
-//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share goes
-//! on in the next night where it stopped ([`circle`]). Progress is kept below `target/nightly`: an interrupted night
-//! goes on where it was; a new one begins when the last is complete, or with `--fresh`. A part that fails does not stop
-//! the others. At the end the figures are printed as the tables of the documentation.
+//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share
+//! continues in the next night where it stopped ([`circle`]). Progress is stored below `target/nightly`: an interrupted
+//! night continues where it stopped; a new one starts when the last is complete, or with `--fresh`. A part that fails
+//! does not stop the others. At the end the figures are printed as the tables of the documentation.
 
 mod bench;
 mod cargo_fuzz;
@@ -43,7 +43,7 @@ struct Typed {
 /// Does the remaining parts of this night.
 pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
     let typed = Typed::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
-    let mut night = steps.step("what is done of this night", || Night::find(workspace, typed.fresh))?;
+    let mut night = steps.step("read the progress of this night", || Night::find(workspace, typed.fresh))?;
     for part in &PARTS {
         if let Some(failure) = night.result_of(part.name) {
             println!("-- {}: done before{}", part.name, if failure.is_some() { ", it failed" } else { "" });
@@ -56,7 +56,7 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
             eprintln!("xtask: {} failed: {reason}", part.name);
         }
         let recorded = night.done(part.name, failure);
-        recorded.map_err(|reason| Failure::new("keep what is done", reason))?;
+        recorded.map_err(|reason| Failure::new("store the progress", reason))?;
     }
     let tables = [("proof.md", proof::page(&night)), ("benchmarks.md", bench::page(&night))];
     for (file, page) in tables {
@@ -64,7 +64,7 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
         let written = fs::write(night.dir().join(file), page);
         written.map_err(|error| Failure::new("write the tables", error))?;
     }
-    night.whole().map_err(|reason| Failure::new("keep what is done", reason))?;
+    night.whole().map_err(|reason| Failure::new("store the progress", reason))?;
     verdict(&night)
 }
 

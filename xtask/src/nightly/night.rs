@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 /// The file with the progress.
 const STATE: &str = "state.json";
 
-/// A night: new, or begun before and not complete yet.
+/// A night: new, or started before and not complete yet.
 pub(super) struct Night<'w> {
     pub(super) workspace: &'w Workspace,
     dir: PathBuf,
@@ -39,7 +39,7 @@ impl<'w> Night<'w> {
         if let Some(stored) = stored.filter(|stored| !fresh && stored["whole"] == false)
             && let (Some(started), Some(done)) = (stored["begun"].as_u64(), stored["done"].as_object())
         {
-            println!("it goes on: {} parts are done", done.len());
+            println!("it continues: {} parts are done", done.len());
             return Ok(Self { workspace, dir, started, done: done.clone() });
         }
         fs::create_dir_all(&dir)?;
@@ -141,13 +141,13 @@ mod tests {
         let mut night = at(100_000, false);
         night.done("a", None::<String>).unwrap();
         night.done("b", Some("a reason")).unwrap();
-        fs::write(night.log_path("x"), "said").unwrap();
+        fs::write(night.log_path("x"), "output").unwrap();
 
         let night = at(200_000, false);
         assert_eq!((night.started(), night.day()), (100_000, 1), "it is the same");
         assert_eq!(night.result_of("a"), Some(None));
         assert_eq!(night.result_of("b"), Some(Some("a reason")));
-        assert_eq!((night.result_of("c"), night.log("x").as_str()), (None, "said"));
+        assert_eq!((night.result_of("c"), night.log("x").as_str()), (None, "output"));
 
         night.whole().unwrap();
         let night = at(300_000, false);

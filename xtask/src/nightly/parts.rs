@@ -113,7 +113,7 @@ pub(super) const PARTS: [Part; 34] = [
     part(
         "bench of the build",
         2.0,
-        "it builds the command anew each time",
+        "it builds the command from scratch each time",
         Work::Bench("Build", bench::BUILD),
     ),
 ];

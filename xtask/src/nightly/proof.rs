@@ -58,7 +58,7 @@ fn peers(output: &str) -> String {
         "grants",
         "faults",
         "exclusion violated",
-        "losses not told",
+        "unreported losses",
         "waits over their limit",
         "lost wake-ups",
         "hand-over p50",

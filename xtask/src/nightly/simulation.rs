@@ -228,7 +228,7 @@ violations                   0
             page(&night)
         };
         night_of(3, "");
-        night_of(3, "seeds that violated: [300040007]; `--replay SEED` tells one of them\n");
+        night_of(3, "seeds that violated: [300040007]; `--replay SEED` replays one of them\n");
         let page = night_of(5, "");
         assert_eq!(
             first_seeds,

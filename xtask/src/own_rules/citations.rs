@@ -45,7 +45,7 @@ pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
                 }
             }
             if let Some(words) = vague(line) {
-                found.push(format!("{path}:{number}: \"{words}\" leads nowhere: cite a rule of {RULES}"));
+                found.push(format!("{path}:{number}: \"{words}\" names no list: cite a rule of {RULES}"));
             }
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
     for rule in &rules {
         let mut complain = |what: String| found.push(format!("{RULES}:{}: {} {what}", rule.line, rule.id));
         if !seen.insert(rule.id) {
-            complain("stands here twice".to_owned());
+            complain("is stated twice".to_owned());
         }
         if !cited.contains(rule.id) {
             complain("is cited by no code, test or seeded bug".to_owned());
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_bare_number_is_no_citation() {
         for text in [concat!("//! Rule", " 4."), concat!("(trap", " 12, R1)")] {
-            assert_one(&[(RULES, RULE), ("a/src/x.rs", TEST), ("b.md", text)], "leads nowhere");
+            assert_one(&[(RULES, RULE), ("a/src/x.rs", TEST), ("b.md", text)], "names no list");
         }
         assert_eq!(vague("the rules of R1, 4 of them"), None);
     }
@@ -195,7 +195,7 @@ mod tests {
     fn a_rule_without_reason_or_test_and_a_duplicate_are_reported() {
         assert_one(&[(RULES, &RULE.replace("Why: ", "")), ("a/src/x.rs", TEST)], "has no reason");
         assert_one(&[(RULES, &RULE.replace('`', "")), ("a/src/x.rs", TEST)], "names no test");
-        assert_one(&[(RULES, &format!("{RULE}{RULE}")), ("a/src/x.rs", TEST)], "R1 stands here twice");
+        assert_one(&[(RULES, &format!("{RULE}{RULE}")), ("a/src/x.rs", TEST)], "R1 is stated twice");
     }
 
     #[test]
