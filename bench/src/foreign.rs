@@ -1,5 +1,5 @@
-//! Programs in other languages that lock with packages of their registries. Each is started once and takes orders line by
-//! line, so that no start is measured.
+//! Programs in other languages that lock with packages of their registries. Each is started once and reads orders line
+//! by line, so that no start is measured.
 
 use std::{
     io::{BufRead, BufReader, Write},

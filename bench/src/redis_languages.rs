@@ -1,5 +1,5 @@
-//! Acquire and release of free names on one Redis, by npm's `redlock`, Go's redsync and Redisson's `RLock`, in turns with
-//! leasehold. Each of the others is a program of its own, started and warmed up before.
+//! Acquire and release of free names on one Redis, by npm's `redlock`, Go's redsync and Redisson's `RLock`, in turns
+//! with leasehold. Each of the others is a separate program, started and warmed up before.
 
 use std::{cell::RefCell, fs, time::Duration};
 

@@ -99,14 +99,14 @@ impl Guard {
         }
     }
 
-    /// When to tell work under this hold to stop, and when that work has to be over, if no further answer comes from
+    /// When to notify work under this hold to stop, and when that work has to be over, if no further answer comes from
     /// the engine. `grace` is the time that the work needs to stop. `None` where the hold cannot lapse (the file
     /// engine) and no `max_hold` was set.
     ///
     /// Each renewal moves both times, so ask again before acting. A hold that is only unconfirmed, see
-    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to stand. Once the hold
+    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to be valid. Once the hold
     /// is lost both are zero. The grace counts as at most a third of the time that the engine granted, or of
-    /// `max_hold`: a renewal that is answered in time never finds work that was told to stop already.
+    /// `max_hold`: after a renewal that is answered in time, no work was notified to stop.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // Read in this order, so that the granted time is never newer than the deadline.
@@ -181,10 +181,10 @@ impl Guard {
         .await
     }
 
-    /// Asks the engine now whether the hold still stands, and extends it. Cancel safe.
+    /// Asks the engine now whether the hold still exists, and extends it. Cancel safe.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if it does not stand; [`is_unknown`](Error::is_unknown) if the engine did not
+    /// [`is_lost`](Error::is_lost) if it does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
     /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.lifeline.ready()?;
@@ -211,15 +211,15 @@ impl Guard {
         self.let_go_now()
     }
 
-    /// Like [`release`](Self::release), but keeps the name taken, held by nobody, until `at_least` has passed since the
+    /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since the
     /// grant. Of several guards of one hold the last does this for all, unless the hold is lost before.
     ///
     /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process
-    /// goes on holding and renewing, regardless of the lease and `max_hold`, and releases then: the future resolves no
+    /// continues to hold and renew, regardless of the lease and `max_hold`, and releases then: the future resolves no
     /// earlier. Dropping the future does not end that; [`close`](crate::Locks::close) and the end of the process do.
     ///
     /// # Errors
-    /// As [`release`](Self::release), and the engine's error if it refuses to keep the name now, as a full server does:
+    /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server does:
     /// the name is then free when its lease has run out, at the latest.
     pub fn release_at_least(
         mut self,
@@ -315,7 +315,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let ended = match self.stage {
             Stage::Released => return,
-            // Its request was dropped meanwhile and nobody used the hold: the end of the hold before it is still the
+            // Its request was dropped meanwhile and the hold was never used: the end of the hold before it is still the
             // last one.
             Stage::Unseen => self.previous,
             // A panic may leave the protected data half-written.

@@ -132,7 +132,7 @@ impl Request {
     /// Tries once, without waiting.
     ///
     /// # Errors
-    /// [`is_taken`](Error::is_taken) if somebody else holds the name or waits for it, else as
+    /// [`is_taken`](Error::is_taken) if another client holds the name or waits for it, else as
     /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety

@@ -85,7 +85,7 @@ impl<D: Dial> Link<D> {
     }
 
     /// Closes the connection, if there is one, once no request uses it any more. The next request that needs one
-    /// connects anew.
+    /// connects again.
     pub fn hang_up(&self) {
         *self.0.current() = None;
     }

@@ -102,7 +102,7 @@ mod tests {
         ends: AtomicU64,
     }
 
-    /// A clock that stands still.
+    /// A stopped clock.
     struct Stopped;
 
     impl Clock for Stopped {

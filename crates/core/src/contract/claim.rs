@@ -39,7 +39,7 @@ pub struct Claim {
     pub name: Name,
     /// The mode in which to hold it.
     pub mode: Mode,
-    /// The requested lease time; an engine may grant another time and says so in its [`Grant`].
+    /// The requested lease time; an engine may grant another time, which is in its [`Grant`].
     pub ttl: Duration,
     /// How long a grant that is *pushed* to this claim while it waits lasts, until the claim renews it or asks for it;
     /// at most `ttl`.
@@ -104,7 +104,7 @@ pub enum Previous {
     Lapsed,
     /// An operator broke it.
     Broken,
-    /// The engine cannot tell.
+    /// The engine does not know.
     Unknown,
 }
 
@@ -130,7 +130,7 @@ pub struct Hint {
     pub ask_in: Option<Duration>,
     /// How many claims are ahead of this one in the queue.
     pub ahead: Option<u32>,
-    /// Why the name may stay taken for ever, if the engine cannot know that its holder will ever let go. A request that
+    /// Why the name may stay taken forever, if the engine cannot know that its holder will ever release it. A request that
     /// waits in vain reports it as a misconfiguration.
     pub obstacle: Option<&'static str>,
 }
@@ -210,12 +210,12 @@ pub struct Release {
     /// The first token of the grant, when the claim is known to hold; the engine then answers whether the hold with
     /// that token was there.
     pub token: Option<Token>,
-    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that nobody used,
-    /// the `previous` of its own grant. Counts only together with `token`: without one, the engine keeps what it knew
-    /// before.
+    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that was never used,
+    /// the `previous` of its own grant. Counts only together with `token`: without one, the engine changes nothing of
+    /// what it reports.
     pub ended: Previous,
-    /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, held by
-    /// nobody.
+    /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, without
+    /// a holder.
     pub keep: Option<Duration>,
 }
 

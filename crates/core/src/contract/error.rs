@@ -48,7 +48,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind`. The message says what happened and what to do.
+    /// An error of `kind`. The message states what happened and what to do.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
     pub(crate) contacted: AtomicBool,
-    /// The engine had been reached, but then did not answer a request that somebody waited for, or could not carry it
+    /// The engine had been reached, but then did not answer a request that a caller waited for, or could not carry it
     /// out; it has done nothing since.
     pub(crate) silent: AtomicBool,
     /// When the holds were last put in doubt, in nanoseconds: grants whose requests left earlier are in doubt too.
@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// Gives work to the keeper, which begins it in this order. Without a keeper the work is dropped, which notifies
-    /// those who wait for its outcome.
+    /// the tasks that wait for its outcome.
     pub(crate) fn give(&self, work: Work) {
         if let Err(error) = self.keeper.begin() {
             tracing::error!(%error, "cannot start the keeper thread: the request was dropped");
@@ -210,12 +210,12 @@ impl Shared {
         self.lock_work().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether the keeper has begun all work that it was given.
+    /// Whether the keeper has started all work that it was given.
     pub(crate) fn has_no_work(&self) -> bool {
         self.lock_work().as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// From now on no work is done; the result is the work that was given but not begun.
+    /// From now on no work is done; the result is the work that was given but not started.
     pub(crate) fn end_work(&self) -> Option<Vec<Work>> {
         self.lock_work().take()
     }

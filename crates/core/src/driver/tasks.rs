@@ -1,4 +1,4 @@
-//! Background tasks, none of which dies silently.
+//! Background tasks, none of which ends silently by a panic.
 //!
 //! A panic is a bug, in our code or in a client library that got an unexpected answer. A runtime drops a task that
 //! panics, and only the owner of its handle can notice. So every task spawned through this module either turns its

@@ -88,7 +88,7 @@ impl Validity {
         Instant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Until when the hold lasts without further answers, if the engine still has it; most holds in doubt do stand.
+    /// Until when the hold lasts without further answers, if the engine still has it; most holds in doubt are valid.
     pub(crate) fn lasts(&self) -> Instant {
         Instant::from_nanos(self.lasts.load(Ordering::Acquire))
     }

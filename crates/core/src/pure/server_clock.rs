@@ -45,8 +45,8 @@ impl ServerClock {
     /// R3: if more time passed there than can have passed here, leases may have ended early; returns by how much at
     /// least.
     ///
-    /// The evidence then starts anew from this answer, because no hold is valid by an older answer any more. A clock
-    /// that was set back gives a lower bound, so it starts anew by itself.
+    /// The evidence then restarts from this answer, because no hold is valid by an older answer any more. A clock that
+    /// was set back gives a lower bound, so the evidence restarts without further code.
     pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
         let new = Evidence { ours: sent, received: now, server };
         self.twice.take_if(|twice| now >= twice.until);

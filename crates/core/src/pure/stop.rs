@@ -1,6 +1,6 @@
-//! When to tell work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
+//! When to notify work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
 //!
-//! A lease is renewed when a third of it has passed. Work is told to stop at the earliest when two thirds of the lease,
+//! A lease is renewed when a third of it has passed. Work is notified to stop at the earliest when two thirds of the lease,
 //! less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes an order
 //! to stop, even when one renewal is lost.
 
@@ -19,7 +19,7 @@ const AHEAD_FRACTION: u32 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stop {
-    /// After this time, tell the work to stop. Zero: now.
+    /// After this time, notify the work to stop. Zero: now.
     pub tell: Duration,
     /// After this time, the work has to be over. Zero: now.
     pub kill: Duration,

@@ -99,8 +99,8 @@ fn a_grant_pushed_during_a_request_is_used() {
 /// Another process holds the name, or did: an engine that stopped answering may not know.
 #[test]
 fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
-    // Claims are sent at random times. So several limits are tried until one ends while a request has been in flight for
-    // long and is not given up yet.
+    // Claims are sent at random times. So several limits are tried until one ends while a request has been in flight
+    // for long and is not given up yet.
     let while_silent = |limit: Duration| {
         paused().block_on(async {
             let (store, env) = world();

@@ -25,7 +25,7 @@ impl Calls {
     pub(crate) fn prepare(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<Call, Error> {
         let due = self.sender()?;
         Ok(Box::new(move |loss| {
-            // The thread lives as long as this sender.
+            // The thread runs as long as this sender exists.
             let _ = due.send(Box::new(move || then(loss)));
         }))
     }

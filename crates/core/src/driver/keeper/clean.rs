@@ -37,7 +37,7 @@ pub(crate) struct Cleanup {
     _pending: One,
 }
 
-/// The part of a cleanup that releases a hold which its guard still considered valid; somebody may wait for the answer.
+/// The part of a cleanup that releases a hold which its guard still considered valid; a caller may wait for the answer.
 struct OfHold {
     /// Until when the lease cannot have lapsed.
     deadline: Instant,

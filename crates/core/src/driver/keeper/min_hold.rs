@@ -1,5 +1,4 @@
-//! The minimum hold time where the engine cannot keep a name taken after a release: the keeper goes on holding until
-//! then.
+//! The minimum hold time where the engine cannot block a name after a release: the keeper holds the name until then.
 
 use std::sync::Arc;
 
@@ -22,8 +21,8 @@ struct MinHold {
     until: Instant,
 }
 
-/// Keeps the hold of `guard`, which is about to be released, until `until`; the result arrives then. `None` where
-/// nothing is to be done: the engine keeps the name itself, the time has passed, or the hold is lost.
+/// Holds the name of `guard`, which is about to be released, until `until`; the result arrives then. `None` where
+/// nothing is to be done: the engine blocks the name itself, the time has passed, or the hold is lost.
 pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome> {
     let lifeline = guard.lifeline();
     if !lifeline.is_own_process() || lifeline.profile.can_keep {

@@ -1,4 +1,4 @@
-//! Tasks that are begun on the caller's thread while nothing else is pending: their request to the engine is sent
+//! Tasks that are started on the caller's thread while nothing else is pending: their request to the engine is sent
 //! without waking the keeper's thread. From the first wake-up on they are tasks of the keeper like all others.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use crate::driver::shared::Shared;
 
-/// After so many requests in a row with nothing else pending, requests are begun on the caller's thread.
+/// After so many requests in a row with nothing else pending, requests are started on the caller's thread.
 const ALONE: u64 = 4;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -19,7 +19,7 @@ thread_local! {
     static ON_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the future now being polled was begun on the caller's thread. Nothing else is pending then, so an engine
+/// Whether the future now being polled was started on the caller's thread. Nothing else is pending then, so an engine
 /// sends its request from here, if it can, and does not wait for others to batch with it.
 #[doc(hidden)]
 #[must_use]
@@ -27,7 +27,7 @@ pub fn is_begun_here() -> bool {
     ON_CALLER.try_with(Cell::get).unwrap_or(false)
 }
 
-/// A task that was begun.
+/// A task that was started.
 struct CallerTask {
     shared: Arc<Shared>,
     stage: Mutex<Stage>,
@@ -45,7 +45,7 @@ enum Stage {
 }
 
 impl Shared {
-    /// Whether a task may be begun on this thread, given that the caller itself counts as `own` pending. True if, for
+    /// Whether a task may be started on this thread, given that the caller itself counts as `own` pending. True if, for
     /// this request and the last few, nothing else was pending. Otherwise the request may be one of many, which cost
     /// less if sent together.
     pub(crate) fn may_start_on_caller(&self, own: usize) -> bool {
@@ -60,7 +60,7 @@ impl Shared {
         self.alone.fetch_add(1, Ordering::Relaxed) >= ALONE && self.has_no_work()
     }
 
-    /// Begins a task on this thread.
+    /// Starts a task on this thread.
     pub(crate) fn start_on_caller(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let mut task: Task = Box::pin(self.guarded(task));
         let started = Arc::new(CallerTask { shared: Arc::clone(self), stage: Mutex::new(Stage::Polled) });

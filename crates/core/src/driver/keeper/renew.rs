@@ -92,7 +92,7 @@ fn single_line<'a>(shared_text: &'a mut Option<(String, Arc<str>)>, error: &Engi
     &shared_text.get_or_insert_with(new).1
 }
 
-/// A question whether a hold stands, until it is answered or its caller stops waiting.
+/// A confirmation request, until it is answered or its caller stops waiting.
 struct Question<'a> {
     shared: &'a Shared,
     since: Instant,

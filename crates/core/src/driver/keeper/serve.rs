@@ -27,9 +27,9 @@ pub(crate) enum Work {
     Spawn(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
-/// Serves one `Locks` until nobody uses it any more and nothing is pending.
+/// Serves one `Locks` until it has no users and nothing is pending.
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
-    // Dropped also when this task dies: by a panic, or with its runtime, even before its first poll.
+    // Dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
     let orphan = Orphan(shared);
     async move {
         if let Err(panicked) = orphan.0.caught(serve_on(&orphan.0)).await {
@@ -96,7 +96,7 @@ fn fire(shared: &Arc<Shared>) {
 struct Orphan(Arc<Shared>);
 
 impl Drop for Orphan {
-    /// No task serves any more: waits end with an error, guards are notified, nothing new is begun.
+    /// No task serves any more: waits end with an error, guards are notified, nothing new is started.
     fn drop(&mut self) {
         self.0.end_all();
     }

@@ -91,7 +91,7 @@ impl Keeper {
     }
 
     /// A keeper on a tokio runtime of the caller: faster to reach from tasks of that runtime, but blocked when the
-    /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait for ever,
+    /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait forever,
     /// and panics instead. When the runtime is dropped, holds are reported lost and waits end with an error. The
     /// runtime needs its time and I/O drivers.
     #[must_use]
@@ -144,7 +144,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether tasks of this keeper may be begun on this thread; if so, how many requests that were already answered it
+    /// Whether tasks of this keeper may be started on this thread; if so, how many requests that were already answered it
     /// may still count as pending.
     pub(crate) fn lends_threads(&self) -> Option<usize> {
         let answered = match &*self.inner {

@@ -45,8 +45,7 @@ impl Shared {
             return ReleaseOutcome::Done(release_result(name, lost));
         };
         let hold = &mut state.holds[at];
-        // A guard that was told its loss, by its own `max_hold`, may be kept by its user for long, but does not use the
-        // hold any more (R6).
+        // A guard whose loss was reported, by its own `max_hold`, may exist for long, but no longer uses the hold (R6).
         hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_reported());
         hold.min_hold_until = hold.min_hold_until.max(ending.min_hold_until);
         hold.ended = hold.ended.worse(ending.ended);
@@ -79,7 +78,7 @@ impl Shared {
             self.timers.remove(timer);
         }
         let mut release = release_of(name, hold, now);
-        // Where the engine cannot keep the name taken, the keeper has already done so, as far as possible.
+        // Where the engine cannot block the name, the keeper has already held it, as far as possible.
         release.keep = release.keep.filter(|_| self.profile.can_keep);
         if self.profile.inline {
             drop(shard);
@@ -96,7 +95,7 @@ impl Shared {
         outcome
     }
 
-    /// Hands the hold over to the head of the local queue, within the bound that keeps other processes from starving.
+    /// Hands the hold over to the head of the local queue, within the bound that prevents other processes from starving.
     fn hand_on(
         self: &Arc<Self>,
         name: &Name,

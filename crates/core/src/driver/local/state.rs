@@ -72,7 +72,7 @@ pub(crate) struct LocalHold {
     pub(crate) granted: Instant,
     /// Its release is being carried out right now.
     pub(crate) ending: bool,
-    /// Until when to keep the name taken, as asked by the guards released so far.
+    /// Until when the name stays taken, as asked by the guards released so far.
     pub(crate) min_hold_until: Option<Instant>,
     /// The worst end of the guards released so far.
     pub(crate) ended: Previous,
@@ -235,6 +235,6 @@ impl NameState {
 #[derive(Clone, Copy)]
 pub(crate) struct Ending {
     pub(crate) ended: Previous,
-    /// Keep the name taken until this instant.
+    /// The name stays taken until this instant.
     pub(crate) min_hold_until: Option<Instant>,
 }

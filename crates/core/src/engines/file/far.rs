@@ -1,5 +1,5 @@
 //! The fast answer to a claim far back in the queue. Otherwise nearly all of a thousand waiters would read and judge
-//! the whole table under its latch, one after the other, only to learn that they still wait.
+//! the whole table under its latch, one after another, only to find that they still wait.
 
 use super::{
     claims::Entry,

@@ -183,7 +183,7 @@ pub(super) fn own_record(state: &StateFile, entry: &Entry) -> Result<Option<Reco
     Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
 }
 
-/// Writes how a hold ended, if the release names its token, and empties or keeps its record.
+/// Writes how a hold ended, if the release names its token, and empties its record, or sets its minimum hold time.
 fn end(
     state: &StateFile,
     entry: &Entry,
@@ -218,8 +218,8 @@ fn end(
     state.write(&bytes[..len], ENDED as u64)
 }
 
-/// Empties or keeps a record of the table, if it still belongs to this claim. Needs no latch: only the owner of a
-/// record does this.
+/// Empties a record of the table, or sets its minimum hold time, if it still belongs to this claim. Needs no latch: only
+/// the owner of a record does this.
 fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
     if own_record(state, entry)?.is_none() {
         return Ok(());

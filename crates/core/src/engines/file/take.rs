@@ -148,7 +148,7 @@ impl FileEngine {
         self.seize(claim, lock, &state, &mut head, zero.as_ref(), now).map(Some)
     }
 
-    /// Whether the table is in use: then a failed claim must say why.
+    /// Whether the table is in use: then a failed claim must report why.
     fn has_table(&self, key: &Key) -> Result<bool, EngineError> {
         let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(false) };
         Ok(state.head(&key.name)?.is_some_and(|(head, _): (_, [u8; HEAD])| head.table.in_use))
@@ -170,7 +170,7 @@ impl FileEngine {
             Ok(latch) => latch,
             Err(busy) => {
                 self.step_back(key, &lock, held);
-                // The table is in use, or is about to be: an exclusive try is too late, whatever the table says. A
+                // The table is in use, or is about to be: an exclusive try is too late, whatever the table holds. A
                 // claim in another mode may still fit beside the current holders.
                 let late = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
                 return if late { Ok(Some((None, too_late()))) } else { Err(busy) };
@@ -283,7 +283,7 @@ impl FileEngine {
         let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
         if granted.is_some() {
             self.listener.forget(claim.id);
-            // Behind an exclusive hold only the new second waiter has to learn its new position, to watch the file.
+            // Behind an exclusive hold only the new second waiter must be given its new position, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
             self.signal(table.lock, table.state, &table.records, skip, 2 - skip);
         } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {

@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// Lets time pass for every name and drops idle names. Otherwise a hold whose process died, and that no other claim
-    /// asks for, would stay for ever. It runs when the table has doubled, so its cost for each new name is constant.
+    /// asks for, would stay forever. It runs when the table has doubled, so its cost for each new name is constant.
     pub(super) fn sweep(&mut self, means: &mut Means<'_>) {
         let Self { names, tombstones, .. } = self;
         tombstones.forget(means.now);

@@ -60,7 +60,7 @@ impl<C: Clone> LockState<C> {
         }
         holder.confirm(step.now, claim.ttl);
         holder.client = client.clone();
-        // If this very step granted it, the answer already says so: a notification would repeat it.
+        // If this very step granted it, the answer already reports it: a notification would repeat it.
         step.pushed.retain(|pushed| pushed.id != claim.id);
         Some(Answer::Held(holder.grant(claim.ttl)))
     }

@@ -10,7 +10,7 @@ use crate::{ClaimId, Loss, Previous, Release, Token};
 pub struct BrokenHold<C> {
     /// The claim.
     pub id: ClaimId,
-    /// Its client; `None` if the name was only kept taken by its minimum hold time.
+    /// Its client; `None` if the name was only blocked by a minimum hold time.
     pub client: Option<C>,
 }
 
@@ -67,7 +67,7 @@ impl<C: Clone> LockState<C> {
         broken
     }
 
-    /// Takes back a grant whose client is gone, so that nobody can have learned of it, and grants to the next claim.
+    /// Takes back a grant whose client is gone, so that no client knows of it, and grants to the next claim.
     pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
         self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);

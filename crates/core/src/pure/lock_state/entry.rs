@@ -18,7 +18,7 @@ pub fn entry_life(ttl: Duration) -> Duration {
     ttl.clamp(MIN_ENTRY_LIFE, MAX_ENTRY_LIFE)
 }
 
-/// A hold, or what still keeps the name taken after one.
+/// A hold, or what still blocks the name after one.
 pub(super) struct Holder<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
@@ -39,9 +39,9 @@ pub(super) enum HoldState<C> {
     /// Granted to a waiting claim that has sent no request since. If the grant lapses, the claim becomes this silent
     /// waiter.
     Pushed(Box<Waiter<C>>),
-    /// Broken by an operator: keeps the name taken until its holder releases it or its lease ends.
+    /// Broken by an operator: the name stays taken until its holder releases it or its lease ends.
     Broken,
-    /// Released, but the name stays taken until `expires`, held by nobody.
+    /// Released, but the name stays taken until `expires`, without a holder.
     MinHold,
 }
 

@@ -1,6 +1,6 @@
 //! The judge observes a lock state from outside and checks that it never breaks the rules.
 //!
-//! The judge keeps its own naive records of the *answers*, and checks each grant, refusal and missing grant against
+//! The judge has its own naive records of the *answers*, and checks each grant, refusal and missing grant against
 //! them. It predicts nothing and shares no code with the lock state.
 
 use std::collections::HashMap;
@@ -237,7 +237,7 @@ impl Judge {
         hold.kind = Kind::Held;
     }
 
-    /// The position at which a claim that was told to wait must be now.
+    /// The position at which a waiting claim must be now.
     fn position_of(&mut self, claim: &Claim, how: How, again: bool) -> usize {
         let until = self.now.after(entry_life(claim.ttl));
         if let Some(position) = self.position(claim.id) {

@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView};
 
-/// The owner shown for a name that stays taken and is held by nobody.
+/// The owner shown for a name that stays taken without a holder.
 pub const KEPT_OWNER: &str = "kept";
 
-/// How many claims at the head of the queue learn when the first lease runs out: one asks then, the others in case it
-/// is dead. More would only be a herd.
+/// How many claims at the head of the queue are given the end of the first lease: one asks then, the others in case its
+/// client is gone. More would only ask all at once.
 pub const WATCHERS: usize = 3;
 
 impl<C> LockState<C> {
@@ -24,7 +24,7 @@ impl<C> LockState<C> {
         self.holders.is_empty() && self.wait_queue.is_none() && !remembers
     }
 
-    /// Whether the name has a holder or a waiter, or is kept taken by nobody. Valid as of the last settle.
+    /// Whether the name has a holder, a waiter, or a minimum hold time. Valid as of the last settle.
     #[must_use]
     pub fn is_used(&self) -> bool {
         !self.holders.is_empty() || self.wait_queue.is_some()
@@ -45,7 +45,7 @@ impl<C> LockState<C> {
         waiting.take(WATCHERS).map(|waiter| (waiter.id, &waiter.client))
     }
 
-    /// Whether the name is kept taken, held by nobody. Valid as of the last settle.
+    /// Whether the name is blocked by a minimum hold time. Valid as of the last settle.
     #[must_use]
     pub fn is_in_min_hold(&self) -> bool {
         self.holders.iter().any(|holder| matches!(holder.state, HoldState::MinHold))

@@ -1,4 +1,4 @@
-//! A lock state as plain rows, for engines that keep it in an external store and restore it for each step.
+//! A lock state as plain rows, for engines that store it externally and restore it for each step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,9 +55,9 @@ pub enum EntryKind {
     Held,
     /// It was granted while it waited, and has sent no request since.
     Pushed,
-    /// It was broken by an operator, and keeps the name taken until its holder releases it or its lease ends.
+    /// It was broken by an operator, and the name stays taken until its holder releases it or its lease ends.
     Broken,
-    /// It was released; the name stays taken, held by nobody.
+    /// It was released; the name stays taken without a holder.
     Kept,
     /// It waits in the queue.
     Waiting,

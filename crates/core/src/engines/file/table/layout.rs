@@ -26,7 +26,7 @@ pub(crate) const RECORD_ZERO: usize = 704;
 pub(crate) const TABLE: usize = 576;
 /// The offset of the tokens.
 pub(crate) const TOKENS: usize = 640;
-/// The offset of the byte that says how the last hold ended. Record 0 follows, so that one write covers both.
+/// The offset of the byte for how the last hold ended. Record 0 follows, so that one write covers both.
 pub(crate) const ENDED: usize = 696;
 /// The maximum number of claims that wait for or hold one name: 1 MiB of table, which each change of the table reads.
 pub(crate) const MAX_CLAIMS: u32 = 4096;

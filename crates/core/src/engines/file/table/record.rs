@@ -12,7 +12,7 @@ use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
 pub(crate) const SIGNALLED: u64 = 8;
 /// The offset in a record of the token of a broken hold.
 pub(crate) const BROKEN: u64 = 16;
-/// The offset in a record of the time until which the name is held by nobody.
+/// The offset in a record of the end of the minimum hold time.
 pub(crate) const MIN_HOLD: u64 = 32;
 /// The offset in a record of its ticket.
 pub(crate) const TICKET: usize = 56;
@@ -31,7 +31,7 @@ pub(crate) enum RecordState {
     Waiting = 1,
     /// A hold.
     Holding = 2,
-    /// A hold that ended before its minimum hold time: held by nobody until `min_hold_until`.
+    /// A hold that ended before its minimum hold time: the name is blocked until `min_hold_until`.
     MinHold = 3,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Record {
     pub(crate) since: Instant,
     /// The id of the wake pipe of a waiting claim; zeros: none.
     pub(crate) wake_pipe: [u8; 16],
-    /// Until when a kept record counts.
+    /// Until when a record with a minimum hold time counts.
     pub(crate) min_hold_until: Instant,
     /// When its owner was signalled; `None` after the owner asked again.
     pub(crate) signalled: Option<Instant>,

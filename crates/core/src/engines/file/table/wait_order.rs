@@ -28,13 +28,13 @@ pub(crate) struct Asker {
 /// The result for the asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// No record is in its way: the flock decides.
+    /// No record blocks it: the flock decides.
     Free,
     /// A live waiter ahead of it must be granted first.
     Behind,
     /// The permits are in use, or the flock is held.
     Held,
-    /// Held by nobody until this time.
+    /// Blocked without a holder until this time.
     MinHold(Instant),
     /// The name is in use as another kind of lock, or with another limit.
     Clash(Mode),
@@ -123,7 +123,7 @@ pub(crate) fn to_signal(
     Ok(chosen)
 }
 
-/// Whether the minimum hold time of a kept record still runs.
+/// Whether the minimum hold time of a record still runs.
 pub(crate) fn is_in_min_hold(record: &Record, now: Instant) -> bool {
     record.state == RecordState::MinHold && record.min_hold_until > now
 }
@@ -171,7 +171,7 @@ pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
     record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }
 
-/// Until when a kept record blocks `mode`. Expired ones are added to `dead`.
+/// Until when a minimum hold time blocks `mode`. Expired records are added to `dead`.
 fn min_hold_against(
     records: &[IndexedRecord],
     zero: Option<&IndexedRecord>,

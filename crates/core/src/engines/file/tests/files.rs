@@ -1,4 +1,4 @@
-//! The files themselves: replaced, removed, kept open, left behind.
+//! The files themselves: replaced, removed, left open, left behind.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! The minimum hold time (`--at-least`): the name stays taken, held by nobody.
+//! The minimum hold time (`--at-least`): the name stays taken without a holder.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! Tokens grow for ever: across modes, blocks, processes and power cuts.
+//! Tokens always grow: across modes, blocks, processes and power cuts.
 
 use super::*;
 

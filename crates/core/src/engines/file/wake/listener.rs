@@ -4,7 +4,7 @@
 //! first wait of an engine on. The second is for the names where one of our claims is near the head of the queue: an
 //! inotify watch on the lock file, which reports a close of the file and so the end of killed holders and of
 //! `flock(1)`. A user has few inotify instances: of a thousand processes that wait for one name two use one, and no
-//! process keeps one for long without need. Where inotify is not available, a timer replaces it.
+//! process has one for long without need. Where inotify is not available, a timer replaces it.
 
 use std::{
     collections::HashMap,
@@ -35,7 +35,7 @@ pub(crate) const WATCHED: usize = 2;
 const NO_INOTIFY_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest sleep in one piece; after it the loop only checks again.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long an unused inotify instance is kept: other programs of the user may need it.
+/// How long an unused inotify instance stays open: other programs of the user may need it.
 const UNUSED_LIMIT: Duration = Duration::from_secs(10);
 /// The maximum number of reads of events at once: the rest of a flood is left for the next check.
 const READS: usize = 16;

@@ -1,6 +1,6 @@
 //! Wake pipes: one named pipe (FIFO) per waiting process. Other processes write to it to wake that process.
 //!
-//! A signal is a time stamp on the waiter's record, which says *which* claim is meant and since when it has not
+//! A signal is a time stamp on the waiter's record, which tells *which* claim is meant and since when it has not
 //! answered, and one byte into the wake pipe. No process wakes for a grant to another process.
 
 use std::{
