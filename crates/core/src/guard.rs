@@ -104,8 +104,8 @@ impl Guard {
     /// engine) and no `max_hold` was set.
     ///
     /// Each renewal moves both times, so ask again before acting. A hold that is only unconfirmed, see
-    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to be valid. Once the hold
-    /// is lost both are zero. The grace counts as at most a third of the time that the engine granted, or of
+    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to be valid. Once the
+    /// hold is lost both are zero. The grace counts as at most a third of the time that the engine granted, or of
     /// `max_hold`: after a renewal that is answered in time, no work was notified to stop.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
@@ -211,16 +211,16 @@ impl Guard {
         self.let_go_now()
     }
 
-    /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since the
-    /// grant. Of several guards of one hold the last does this for all, unless the hold is lost before.
+    /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since
+    /// the grant. Of several guards of one hold the last does this for all, unless the hold is lost before.
     ///
     /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process
     /// continues to hold and renew, regardless of the lease and `max_hold`, and releases then: the future resolves no
     /// earlier. Dropping the future does not end that; [`close`](crate::Locks::close) and the end of the process do.
     ///
     /// # Errors
-    /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server does:
-    /// the name is then free when its lease has run out, at the latest.
+    /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server
+    /// does: the name is then free when its lease has run out, at the latest.
     pub fn release_at_least(
         mut self,
         at_least: Duration,

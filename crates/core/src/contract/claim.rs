@@ -130,8 +130,8 @@ pub struct Hint {
     pub ask_in: Option<Duration>,
     /// How many claims are ahead of this one in the queue.
     pub ahead: Option<u32>,
-    /// Why the name may stay taken forever, if the engine cannot know that its holder will ever release it. A request that
-    /// waits in vain reports it as a misconfiguration.
+    /// Why the name may stay taken forever, if the engine cannot know that its holder will ever release it. A request
+    /// that waits in vain reports it as a misconfiguration.
     pub obstacle: Option<&'static str>,
 }
 
@@ -210,9 +210,9 @@ pub struct Release {
     /// The first token of the grant, when the claim is known to hold; the engine then answers whether the hold with
     /// that token was there.
     pub token: Option<Token>,
-    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that was never used,
-    /// the `previous` of its own grant. Counts only together with `token`: without one, the engine changes nothing of
-    /// what it reports.
+    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that was never
+    /// used, the `previous` of its own grant. Counts only together with `token`: without one, the engine changes
+    /// nothing of what it reports.
     pub ended: Previous,
     /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, without
     /// a holder.

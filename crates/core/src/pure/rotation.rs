@@ -19,8 +19,8 @@ impl Rotation {
     /// is tried last.
     ///
     /// # Errors
-    /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more informative than a
-    /// server that is down. After an error with which `is_over` holds, no other server is tried.
+    /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more
+    /// informative than a server that is down. After an error with which `is_over` holds, no other server is tried.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],

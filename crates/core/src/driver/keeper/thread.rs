@@ -144,8 +144,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether tasks of this keeper may be started on this thread; if so, how many requests that were already answered it
-    /// may still count as pending.
+    /// Whether tasks of this keeper may be started on this thread; if so, how many requests that were already answered
+    /// it may still count as pending.
     pub(crate) fn lends_threads(&self) -> Option<usize> {
         let answered = match &*self.inner {
             Inner::Thread(running) => {

@@ -95,7 +95,8 @@ impl Shared {
         outcome
     }
 
-    /// Hands the hold over to the head of the local queue, within the bound that prevents other processes from starving.
+    /// Hands the hold over to the head of the local queue, within the bound that prevents other processes from
+    /// starving.
     fn hand_on(
         self: &Arc<Self>,
         name: &Name,

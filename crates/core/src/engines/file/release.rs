@@ -218,8 +218,8 @@ fn end(
     state.write(&bytes[..len], ENDED as u64)
 }
 
-/// Empties a record of the table, or sets its minimum hold time, if it still belongs to this claim. Needs no latch: only
-/// the owner of a record does this.
+/// Empties a record of the table, or sets its minimum hold time, if it still belongs to this claim. Needs no latch:
+/// only the owner of a record does this.
 fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
     if own_record(state, entry)?.is_none() {
         return Ok(());

@@ -51,8 +51,8 @@ impl<'a> Table<'a> {
         Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, records, _latch: latch })
     }
 
-    /// Reads everything again: without the latch, owners empty their records or set their minimum hold time, and an exclusive holder
-    /// writes.
+    /// Reads everything again: without the latch, owners empty their records or set their minimum hold time, and an
+    /// exclusive holder writes.
     pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
         let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
         self.records = read_records(self.state, head.table.records, |_| Err(self.state.damaged()))?;
