@@ -208,7 +208,7 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did
     /// not answer: after the last guard the name is then free when its lease has run out, at the latest.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        self.let_go_now()
+        self.release_now()
     }
 
     /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since
@@ -228,7 +228,7 @@ impl Guard {
         let until = self.since.after(at_least);
         let held = hold_until(&self, until);
         let outcome = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: Some(until) });
-        word(self.name.clone(), held.or(outcome))
+        released(self.name.clone(), held.or(outcome))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
@@ -270,9 +270,9 @@ impl Guard {
     }
 
     /// Begins the release now, not at the first poll of the future.
-    fn let_go_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+    fn release_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let outcome = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: None });
-        word(self.name.clone(), outcome)
+        released(self.name.clone(), outcome)
     }
 
     fn end_hold(&mut self, ending: Ending) -> Option<ReleaseOutcome> {
@@ -299,7 +299,7 @@ impl Guard {
 }
 
 /// Turns the outcome of a release into the result for the caller.
-async fn word(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
+async fn released(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
     match outcome {
         Some(ReleaseOutcome::Done(result)) => result,
         Some(ReleaseOutcome::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unanswered_release(&name))),

@@ -22,7 +22,7 @@ struct Evidence {
 /// The server's clock was set back: it reads all times before `before` twice. Until `until`, notifications from the
 /// first pass may still arrive.
 #[derive(Clone, Copy, Debug)]
-struct Twice {
+struct RepeatedTimes {
     before: Duration,
     until: Instant,
 }
@@ -37,7 +37,7 @@ pub struct ServerClock {
     /// same rate, so the lowest one stays the lowest: evidence that was dropped cannot detect a step that this one
     /// misses. Slow answers give higher bounds, and change nothing.
     tightest: Option<Evidence>,
-    twice: Option<Twice>,
+    repeated: Option<RepeatedTimes>,
 }
 
 impl ServerClock {
@@ -49,13 +49,13 @@ impl ServerClock {
     /// was set back gives a lower bound, so the evidence restarts without further code.
     pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
         let new = Evidence { ours: sent, received: now, server };
-        self.twice.take_if(|twice| now >= twice.until);
+        self.repeated.take_if(|repeated| now >= repeated.until);
         if let Some(old) = self.newest.replace(new) {
             let least = old.server + sent.since(old.received) * 99 / 100;
             if server + MARGIN < least {
                 let before = old.room(now) + MARGIN;
-                let before = self.twice.map_or(before, |twice| twice.before.max(before));
-                self.twice = Some(Twice { before, until: now.after(LONGEST_IN_FLIGHT) });
+                let before = self.repeated.map_or(before, |repeated| repeated.before.max(before));
+                self.repeated = Some(RepeatedTimes { before, until: now.after(LONGEST_IN_FLIGHT) });
             }
         }
         let tightest = self.tightest.get_or_insert(new);
@@ -79,7 +79,7 @@ impl ServerClock {
     #[must_use]
     pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
-        if self.twice.is_some_and(|twice| server < twice.before) {
+        if self.repeated.is_some_and(|repeated| server < repeated.before) {
             return None;
         }
         Some(evidence.ours.before(evidence.server.saturating_sub(server)))

@@ -11,7 +11,7 @@ const BATCH: usize = 128;
 /// Batches of leases of similar length, because the shortest lease decides how long an answer may take. The holds of
 /// one group stay in one batch, if they fit.
 pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) -> Vec<Vec<Hold>> {
-    let mut holds: Vec<(Kin, Hold)> =
+    let mut holds: Vec<(BatchKey, Hold)> =
         holds.into_iter().map(|hold| ((hold.ttl, group(&hold)), hold)).collect();
     holds.sort_by_key(|(kin, _)| *kin);
     let mut batches = Vec::new();
@@ -26,11 +26,11 @@ pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) ->
 }
 
 /// What holds that are due at one moment must have in common.
-type Kin = (Duration, Option<u16>);
+type BatchKey = (Duration, Option<u16>);
 
 /// The end of a batch of at most `most` holds: before a group that would be cut in two, unless that group is the only
 /// one.
-fn cut(holds: &[(Kin, Hold)], most: usize) -> usize {
+fn cut(holds: &[(BatchKey, Hold)], most: usize) -> usize {
     match (&holds[most - 1], holds.get(most)) {
         ((last, _), Some((next, _))) if last == next && last.1.is_some() => {
             let begin = holds.partition_point(|(kin, _)| kin < last);

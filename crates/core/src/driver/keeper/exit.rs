@@ -83,24 +83,24 @@ impl Shared {
     }
 }
 
-static LIVING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static REGISTERED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 /// Registers a `Locks` for which the exit of the process will wait.
 pub(crate) fn register(shared: &Arc<Shared>) {
-    let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
-    living.retain(|other| other.strong_count() > 0);
-    living.push(Arc::downgrade(shared));
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.retain(|other| other.strong_count() > 0);
+    registered.push(Arc::downgrade(shared));
 }
 
 /// Runs at the exit of the process: ends all waits, and lets the keepers send pending work, for a second at most.
 #[expect(clippy::disallowed_methods, reason = "the exit of the process is the keeper's last act")]
 pub(crate) fn exit_wait() {
     // If the lock is taken, it was taken at a fork, or by a thread that will not continue: do not block the exit.
-    let Ok(living) = LIVING.try_lock() else { return };
+    let Ok(registered) = REGISTERED.try_lock() else { return };
     let begin = std::time::Instant::now();
     let own: Vec<_> =
-        living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_own_process()).collect();
-    drop(living);
+        registered.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_own_process()).collect();
+    drop(registered);
     for shared in &own {
         shared.stop_waiting();
     }

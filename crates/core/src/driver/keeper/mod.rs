@@ -24,7 +24,7 @@ pub(crate) use attempt::attempt;
 pub(crate) use calls::Calls;
 pub(crate) use clean::{Cleanup, deliver};
 pub(crate) use close::close;
-pub(crate) use drive::{LAST_WORD, drive};
+pub(crate) use drive::{REPORT_MARGIN, drive};
 pub use env::{Entropy, Env};
 pub(crate) use exit::{Pending, exit_wait, register};
 pub(crate) use min_hold::hold_until;

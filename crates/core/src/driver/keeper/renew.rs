@@ -52,7 +52,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     };
     let mut shared_text = None;
     let mut answers = answers.into_iter();
-    let (mut kept, mut unknown) = (0, 0);
+    let (mut extended, mut unknown) = (0, 0);
     let mut trouble = None;
     for hold in holds {
         let answer = answers.next();
@@ -61,7 +61,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
         }
         match answer {
             Some(Renewed::Kept { ttl }) => {
-                kept += 1;
+                extended += 1;
                 shared.renewed(&hold.name, hold.id, sent, ttl);
             }
             Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
@@ -78,7 +78,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             }
         }
     }
-    shared.observer.event(&Event::Renewed { kept, unknown });
+    shared.observer.event(&Event::Renewed { kept: extended, unknown });
     trouble.map_or(Ok(()), Err)
 }
 

@@ -13,15 +13,15 @@ pub(crate) const SILENT: Duration = Duration::from_millis(500);
 
 /// How long before the end of a wait an engine with a long poll interval is asked once more, to see whether it still
 /// answers.
-const LAST_LOOK: Duration = Duration::from_secs(1);
-/// Engines with a shorter poll interval need no last look.
-const SELDOM: Duration = Duration::from_secs(2);
+const LAST_ASK: Duration = Duration::from_secs(1);
+/// Engines with a shorter poll interval need no last question.
+const LONG_POLL: Duration = Duration::from_secs(2);
 
 impl Shared {
     /// When a request whose wait ends at `until` is first checked.
     pub(super) fn first_limit(&self, now: Instant, until: Instant) -> Instant {
-        let seldom = *self.profile.poll.end() > SELDOM && until.since(now) > LAST_LOOK * 2;
-        if seldom { until.before(LAST_LOOK) } else { until }
+        let polls_rarely = *self.profile.poll.end() > LONG_POLL && until.since(now) > LAST_ASK * 2;
+        if polls_rarely { until.before(LAST_ASK) } else { until }
     }
 
     /// Sets a timer to check at `at` whether the wait of a request has ended, if the request still waits.

@@ -27,10 +27,10 @@ impl FileEngine {
     pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
         let key = Key::new(&self.dir, name);
         let Some(lock) = LockFile::open(&self.dir, &key, Missing::Leave)? else {
-            return Ok(self.went(name, token));
+            return Ok(self.done_or_not_held(name, token));
         };
         let Some(state) = self.states.get(&self.dir, &key, Missing::Leave)? else {
-            return Ok(self.went(name, token));
+            return Ok(self.done_or_not_held(name, token));
         };
         let latch = lock.latch()?;
         let table = Table::load(self, &key, &lock, &state, latch)?;
@@ -38,10 +38,10 @@ impl FileEngine {
             indexed.record.state == RecordState::Holding && indexed.record.carries(token)
         };
         let Some(indexed) = table.zero.iter().chain(&table.records).find(held) else {
-            return Ok(self.went(name, token));
+            return Ok(self.done_or_not_held(name, token));
         };
         if !is_alive(&lock, indexed)? {
-            return Ok(self.went(name, token));
+            return Ok(self.done_or_not_held(name, token));
         }
         self.ask_to_stop(name, token, (&lock, &state), indexed)
     }
@@ -115,7 +115,7 @@ impl FileEngine {
     }
 
     /// The token is not held: [`Broken::Done`] if its holder was asked to stop, otherwise [`Broken::NotHeld`].
-    fn went(&self, name: &Name, token: u64) -> Broken {
+    fn done_or_not_held(&self, name: &Name, token: u64) -> Broken {
         let mut asked = lock(&self.asked);
         let before = asked.len();
         asked.retain(|(other, number)| other != name || *number != token);

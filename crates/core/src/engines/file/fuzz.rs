@@ -17,7 +17,7 @@ pub fn state(bytes: &[u8]) {
     for records in bytes.get(HEAD..).unwrap_or_default().chunks(RECORD) {
         let mut record = [0; RECORD];
         record.iter_mut().zip(records).for_each(|(target, byte)| *target = *byte);
-        for bytes in [Record::right_sum(&record), record] {
+        for bytes in [Record::with_checksum(&record), record] {
             if let Ok(Some(record)) = Record::from_bytes(&bytes) {
                 assert_eq!(
                     Record::from_bytes(&record.to_bytes()),

@@ -6,7 +6,7 @@ use nix::sys::stat::lstat;
 
 use super::{
     dir::encode::{self, Decoded},
-    dir::open::{Missing, SAFELY},
+    dir::open::{Missing, SAFE_FLAGS},
     engine::FileEngine,
     error::sort,
     guarantee::guarantee,
@@ -102,7 +102,7 @@ impl FileEngine {
     fn hashed(&self, file: &str) -> Option<Name> {
         let mut head = [0; HEAD];
         let mut safely = std::fs::OpenOptions::new();
-        let state = safely.read(true).custom_flags(SAFELY.bits()).open(self.dir.state_path(file)).ok()?;
+        let state = safely.read(true).custom_flags(SAFE_FLAGS.bits()).open(self.dir.state_path(file)).ok()?;
         state.read_exact_at(&mut head, 0).ok()?;
         let name = Name::new(std::str::from_utf8(name_bytes(&head)).ok()?).ok()?;
         (encode::file_name(&name) == file).then_some(name)

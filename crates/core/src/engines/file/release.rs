@@ -37,7 +37,7 @@ impl FileEngine {
         // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
         let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
         match self.unlock(&entry, unknown.as_ref().unwrap_or(release)) {
-            Ok(AfterRelease::Empty) => self.lay_aside(*entry),
+            Ok(AfterRelease::Empty) => self.store_idle(*entry),
             Ok(AfterRelease::Waits) => {}
             // The lock itself is free: closing the file frees it in any case. Only the record stays, as that of a
             // dead owner.
@@ -89,7 +89,7 @@ impl FileEngine {
     }
 
     /// Keeps the lock file of an ended hold open for the next one, with nothing locked on it.
-    fn lay_aside(&self, entry: Entry) {
+    fn store_idle(&self, entry: Entry) {
         let Entry { key, lock, claim_state, .. } = entry;
         if let ClaimState::Holding { slot: 0, token, .. } = claim_state
             && lock.is_ours_alone()

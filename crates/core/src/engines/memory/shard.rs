@@ -36,7 +36,7 @@ impl Default for Shard {
 }
 
 /// The inputs and outputs that a shard needs from its store for one step.
-pub(super) struct Means<'a> {
+pub(super) struct Resources<'a> {
     pub(super) now: Instant,
     pub(super) request_life: Duration,
     pub(super) mint: &'a mut dyn FnMut(u32) -> Token,
@@ -48,16 +48,17 @@ impl Shard {
     pub(super) fn step<R>(
         &mut self,
         name: &Name,
-        means: &mut Means<'_>,
+        resources: &mut Resources<'_>,
         act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
     ) -> R {
-        let mut step = StepContext::new(means.now, means.request_life, &mut self.tombstones, means.mint);
+        let mut step =
+            StepContext::new(resources.now, resources.request_life, &mut self.tombstones, resources.mint);
         let answer = match self.names.entry(name.clone()) {
             Entry::Occupied(mut entry) => {
                 let lock = entry.get_mut();
                 let answer = act(lock, &mut step);
-                address(name, lock, &mut step, means.mail);
-                if lock.is_idle(means.now) {
+                address(name, lock, &mut step, resources.mail);
+                if lock.is_idle(resources.now) {
                     entry.remove();
                 }
                 answer
@@ -65,29 +66,30 @@ impl Shard {
             Entry::Vacant(entry) => {
                 let mut lock = LockState::new();
                 let answer = act(&mut lock, &mut step);
-                address(name, &mut lock, &mut step, means.mail);
-                if !lock.is_idle(means.now) {
+                address(name, &mut lock, &mut step, resources.mail);
+                if !lock.is_idle(resources.now) {
                     entry.insert(Box::new(lock));
                 }
                 answer
             }
         };
         if self.names.len() >= self.sweep_at {
-            self.sweep(means);
+            self.sweep(resources);
         }
         answer
     }
 
     /// Lets time pass for every name and drops idle names. Otherwise a hold whose process died, and that no other claim
     /// asks for, would stay forever. It runs when the table has doubled, so its cost for each new name is constant.
-    pub(super) fn sweep(&mut self, means: &mut Means<'_>) {
+    pub(super) fn sweep(&mut self, resources: &mut Resources<'_>) {
         let Self { names, tombstones, .. } = self;
-        tombstones.forget(means.now);
+        tombstones.forget(resources.now);
         names.retain(|name, lock| {
-            let mut step = StepContext::new(means.now, means.request_life, tombstones, means.mint);
+            let mut step =
+                StepContext::new(resources.now, resources.request_life, tombstones, resources.mint);
             lock.settle(&mut step);
-            address(name, lock, &mut step, means.mail);
-            !lock.is_idle(means.now)
+            address(name, lock, &mut step, resources.mail);
+            !lock.is_idle(resources.now)
         });
         self.sweep_at = SWEEP_MIN.max(self.names.len() * 2);
     }

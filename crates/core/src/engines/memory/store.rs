@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::shard::{Client, Mail, Means, Shard};
+use super::shard::{Client, Mail, Resources, Shard};
 use crate::{
     Clock, Lineage, Name, Notification, Token,
     pure::lock_state::{LockState, StepContext},
@@ -97,7 +97,7 @@ impl MemoryStore {
         act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
     ) -> R {
         let shard = &self.shards[self.hasher.hash_one(name) as usize % SHARDS];
-        self.with_means(|means| lock(shard).step(name, means, act))
+        self.with_resources(|resources| lock(shard).step(name, resources, act))
     }
 
     /// Sweeps every shard and passes it to `see`.
@@ -109,9 +109,9 @@ impl MemoryStore {
     }
 
     fn sweep(&self, number: usize, see: impl FnOnce(&Shard)) {
-        self.with_means(|means| {
+        self.with_resources(|resources| {
             let mut shard = lock(&self.shards[number]);
-            shard.sweep(means);
+            shard.sweep(resources);
             see(&shard);
         });
     }
@@ -120,10 +120,10 @@ impl MemoryStore {
     ///
     /// The clock is read before the lock is taken, so a step may run with a time slightly in the past. That is safe: a
     /// lapsed hold is noticed late at worst, and new grants end early at worst.
-    fn with_means<R>(&self, work: impl FnOnce(&mut Means<'_>) -> R) -> R {
+    fn with_resources<R>(&self, work: impl FnOnce(&mut Resources<'_>) -> R) -> R {
         let mut mail = Mail::new();
         let mut mint = |tokens: u32| self.mint(tokens);
-        let answer = work(&mut Means {
+        let answer = work(&mut Resources {
             now: self.clock.now(),
             request_life: REQUEST_LIFE,
             mint: &mut mint,

@@ -32,13 +32,13 @@ enum Which {
 fn event() -> impl Strategy<Value = Event> {
     let how = prop_oneof![2 => Just(How::Create), 2 => Just(How::Ask)];
     let which = || prop_oneof![6 => Just(Which::Own), 2 => Just(Which::None), 1 => Just(Which::Wrong)];
-    let who = || 1..=CLAIMS;
+    let nth = || 1..=CLAIMS;
     let keep = prop_oneof![5 => Just(None), 1 => (1..40_u64).prop_map(|tenths| Some(tenths * 100))];
     prop_oneof![
-        12 => (who(), how).prop_map(|(who, how)| Event::Call(who, how)),
-        1 => who().prop_map(Event::Clash),
-        4 => (who(), which()).prop_map(|(who, which)| Event::Renew(who, which)),
-        8 => (who(), which(), keep, any::<bool>()).prop_map(|(who, which, keep, bad)| Event::Release(who, which, keep, bad)),
+        12 => (nth(), how).prop_map(|(nth, how)| Event::Call(nth, how)),
+        1 => nth().prop_map(Event::Clash),
+        4 => (nth(), which()).prop_map(|(nth, which)| Event::Renew(nth, which)),
+        8 => (nth(), which(), keep, any::<bool>()).prop_map(|(nth, which, keep, bad)| Event::Release(nth, which, keep, bad)),
         1 => (0..60_u64, any::<bool>()).prop_map(|(number, force)| Event::Break(number, force)),
         2 => Just(Event::Settle),
     ]
@@ -75,33 +75,33 @@ struct Run {
 impl Run {
     fn happen(&mut self, event: &Event) {
         match *event {
-            Event::Call(who, how) => {
-                let claim = claim_in(who, self.semaphore);
+            Event::Call(nth, how) => {
+                let claim = claim_in(nth, self.semaphore);
                 let answer = self.fixture.call(&claim, how).unwrap();
                 self.judge.called(&claim, how, &answer, &self.fixture.pushed);
             }
-            Event::Clash(who) => self.clash(who),
-            Event::Renew(who, which) => {
-                let claim = claim_in(who, self.semaphore);
-                let token = self.token(who, which).unwrap_or(token(0));
+            Event::Clash(nth) => self.clash(nth),
+            Event::Renew(nth, which) => {
+                let claim = claim_in(nth, self.semaphore);
+                let token = self.token(nth, which).unwrap_or(token(0));
                 let extended =
                     self.fixture.step(|lock, step| lock.renew(claim.id, token, claim.ttl, step)).is_ok();
                 // Time may have freed the name for others first; the hold itself does not depend on the order.
                 self.judge.all_pushed(&self.fixture.pushed);
                 self.judge.renewed(&claim, token, extended);
             }
-            Event::Release(who, which, keep, bad) => {
-                let token = self.token(who, which);
+            Event::Release(nth, which, keep, bad) => {
+                let token = self.token(nth, which);
                 let ended = if bad { Previous::Abandoned } else { Previous::Clean };
                 let keep = keep.map(Duration::from_millis);
-                let freed = self.fixture.end(&Release { ended, keep, ..release(who, token) });
+                let freed = self.fixture.end(&Release { ended, keep, ..release(nth, token) });
                 let min_hold_until = keep.map(|keep| self.fixture.now.after(keep));
-                self.judge.released(id(who), token, min_hold_until, freed);
+                self.judge.released(id(nth), token, min_hold_until, freed);
                 self.judge.all_pushed(&self.fixture.pushed);
             }
             Event::Break(number, force) => {
-                let who = self.fixture.break_hold(number, force).map(|broken| broken.id);
-                self.judge.broken(number, force, who);
+                let broken = self.fixture.break_hold(number, force).map(|hold| hold.id);
+                self.judge.broken(number, force, broken);
                 self.judge.all_pushed(&self.fixture.pushed);
             }
             Event::Settle => {
@@ -113,10 +113,10 @@ impl Run {
         self.judge.compare(&self.fixture.view());
     }
 
-    fn clash(&mut self, who: u8) {
+    fn clash(&mut self, nth: u8) {
         self.fixture.settle();
         self.judge.all_pushed(&self.fixture.pushed);
-        let number = CLAIMS + who;
+        let number = CLAIMS + nth;
         if !self.judge.is_empty() {
             let other = claim_in(number, !self.semaphore);
             let answer = self.fixture.call(&other, How::Create);
@@ -124,9 +124,9 @@ impl Run {
         }
     }
 
-    fn token(&self, who: u8, which: Which) -> Option<Token> {
+    fn token(&self, nth: u8, which: Which) -> Option<Token> {
         match which {
-            Which::Own => self.judge.hold_of(id(who)).map(|hold| hold.token),
+            Which::Own => self.judge.hold_of(id(nth)).map(|hold| hold.token),
             Which::None => None,
             Which::Wrong => Some(token(1_000_000)),
         }

@@ -15,7 +15,7 @@ use super::super::{
 use crate::{EngineError, Fault};
 
 /// Does not follow a symbolic link, does not wait for the other end of a pipe, does not take a controlling terminal.
-pub(crate) const SAFELY: OFlag =
+pub(crate) const SAFE_FLAGS: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 /// How often a file may vanish between two steps before the open fails: another program keeps removing files.
 const TRIES: usize = 16;
@@ -42,7 +42,7 @@ pub(crate) fn open_file(
     for _ in 0..TRIES {
         let opened = match open_existing(at, file) {
             Err(Errno::EROFS) if missing == Missing::Look => {
-                openat(at, file, OFlag::O_RDONLY | SAFELY, Mode::empty())
+                openat(at, file, OFlag::O_RDONLY | SAFE_FLAGS, Mode::empty())
             }
             opened => opened,
         };
@@ -76,14 +76,14 @@ pub(crate) fn open_file(
 /// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for
 /// that.
 fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFELY, Mode::empty()) {
-        Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFELY, Mode::empty()),
+    match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
+        Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()),
         opened => opened,
     }
 }
 
 fn create(lock_dir: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    let (mode, flags) = (lock_dir.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY);
+    let (mode, flags) = (lock_dir.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFE_FLAGS);
     let fd = lock_dir.make(|| openat(at, file, flags, mode))?;
     if let Some(group) = lock_dir.shared {
         share(&fd, group, mode)?;

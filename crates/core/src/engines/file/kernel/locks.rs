@@ -40,7 +40,7 @@ const TICKETS: i64 = LATCH + (1 << 60);
 const HOLDS: i64 = LATCH + (1 << 61);
 const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
 /// The length of a lock that extends to the end of the file, however far that is.
-const TO_THE_END: i64 = 0;
+const TO_END_OF_FILE: i64 = 0;
 /// How often one call tries the latch before core has to ask again later. Enough tries to outlast a few running
 /// holders, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
@@ -198,7 +198,7 @@ impl LockFile {
         let mut probe = range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
-        Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_THE_END)
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_END_OF_FILE)
     }
 
     /// Whether another program has locked the whole file by `fcntl(2)` or `lockf(3)`: such a lock covers the latch

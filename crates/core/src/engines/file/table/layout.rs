@@ -127,10 +127,10 @@ impl Head {
             tokens: Tokens::from_bytes(bytes),
             ended: ended_from_byte(bytes[ENDED]),
         };
-        head.is_sound().then_some(head).ok_or(NoHead::Damaged)
+        head.is_consistent().then_some(head).ok_or(NoHead::Damaged)
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_consistent(&self) -> bool {
         let tokens = self.tokens;
         self.table.records <= MAX_CLAIMS
             && self.table.next_ticket < MAX_NUMBER

@@ -112,7 +112,7 @@ impl Record {
 
     /// The bytes with the correct checksum, so that random bytes pass the check.
     #[cfg(any(test, feature = "fuzz"))]
-    pub(crate) fn right_sum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
+    pub(crate) fn with_checksum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
         let mut bytes = *bytes;
         let sum = sum(&bytes);
         bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
@@ -246,7 +246,7 @@ pub(crate) mod tests {
 
         #[test]
         fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), RECORD)) {
-            let _ = Record::from_bytes(&Record::right_sum(&array(&bytes, 0)));
+            let _ = Record::from_bytes(&Record::with_checksum(&array(&bytes, 0)));
         }
     }
 }

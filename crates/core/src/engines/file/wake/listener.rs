@@ -222,7 +222,7 @@ impl Listener {
     fn look(&self, read: Readable) -> Look {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
-        inner.give_back(now);
+        inner.close_unused(now);
         let (wake_pipe, inotify) = (inner.wake_pipe.get().cloned(), inner.inotify.get().cloned());
         let was_signalled = wake_pipe.as_ref().is_some_and(|wake_pipe| {
             (read.wake_pipe || !wake_pipe.ready().is_registered()) && wake_pipe.was_signalled()
@@ -267,7 +267,7 @@ struct Look {
 
 impl Inner {
     /// Closes the inotify instance after a long time without need.
-    fn give_back(&mut self, now: Instant) {
+    fn close_unused(&mut self, now: Instant) {
         if !self.watches.is_empty() {
             self.watched = Some(now);
         }

@@ -24,7 +24,7 @@ use nix::{
 use super::super::{
     dir::Dir,
     dir::lock_dir::{LockDir, WAKE_PIPES, share},
-    dir::open::{Missing, SAFELY},
+    dir::open::{Missing, SAFE_FLAGS},
     table::layout::record_at,
     table::record::SIGNALLED,
     table::state::StateFile,
@@ -37,7 +37,7 @@ use crate::{EngineError, Env, Instant};
 /// wait.
 const SWEEP: usize = 32;
 /// The maximum number of directory entries from which those are chosen.
-const LOOKED_AT: usize = 4096;
+const MAX_SCANNED: usize = 4096;
 /// How often a new pipe may be swept as an orphan before its owner has locked it.
 const TRIES: usize = 8;
 /// The size of the pipe, in bytes: the smallest that the kernel supports.
@@ -137,7 +137,7 @@ pub(crate) fn signal(dir: &Dir, state: &StateFile, indexed: &IndexedRecord, now:
 /// Opens both ends at once: such an open does not wait, does not fail without an owner, and a write cannot end this
 /// process by SIGPIPE.
 fn open(wake_pipes: impl AsFd, name: &CStr) -> Result<File, Errno> {
-    openat(wake_pipes, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
+    openat(wake_pipes, name, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()).map(File::from)
 }
 
 fn remove(wake_pipes: impl AsFd, name: &CStr) {
@@ -163,7 +163,8 @@ pub(crate) fn is_signalled(state: &StateFile, slot: u32) -> bool {
 /// starts at another point.
 fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
     let Ok(entries) = std::fs::read_dir(dir.join(WAKE_PIPES)) else { return };
-    let mut names: Vec<OsString> = entries.flatten().take(LOOKED_AT).map(|entry| entry.file_name()).collect();
+    let mut names: Vec<OsString> =
+        entries.flatten().take(MAX_SCANNED).map(|entry| entry.file_name()).collect();
     names.sort();
     let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
     names.rotate_left(middle);

@@ -170,8 +170,8 @@ fn any_token_of_the_block_names_the_hold_to_break() {
     claim.tokens = 3;
     fixture.call(&claim, crate::How::Create).unwrap();
     fixture.hold(2, Shared);
-    for (number, who) in [(0, None), (1, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)] {
-        assert_eq!(fixture.break_hold(number, false).map(|broken| broken.id), who.map(id), "{number}");
+    for (number, broken) in [(0, None), (1, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)] {
+        assert_eq!(fixture.break_hold(number, false).map(|hold| hold.id), broken.map(id), "{number}");
     }
 }
 
