@@ -265,7 +265,7 @@ pub enum Notification {
         /// The reason.
         loss: Loss,
     },
-    /// The engine's clock went forward, so leases may have ended there early: no hold is valid until it is renewed.
+    /// The engine's clock was set forward, so leases may have ended there early: no hold is valid until it is renewed.
     /// Core renews all holds at once.
     Doubt,
     /// Notifications may have been missed: ask for every waiting claim and renew every hold.

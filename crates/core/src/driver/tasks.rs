@@ -16,7 +16,7 @@ use std::{
 
 use crate::{EngineError, Fault};
 
-/// The pause before a task that died is started again.
+/// The pause before a task that panicked is started again.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The message of a panic.

@@ -7,7 +7,7 @@ use std::{
 
 use crate::driver::shared::Shared;
 
-/// How long the end of the process waits for pending releases: even a simple program that returns from `main` must not
+/// How long the exit of the process waits for pending releases: even a simple program that returns from `main` must not
 /// leave its lock taken until the lease runs out.
 const EXIT_WAIT: Duration = Duration::from_secs(1);
 /// The same for an engine that does not answer: everything that can be sent is sent by then, and no answer is to be

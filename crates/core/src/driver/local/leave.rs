@@ -32,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// The timer of a wait fired: for the last look, or for the end.
+    /// The timer of a wait fired: for the last question, or for the end.
     pub(crate) fn limit_is_due(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let now = self.now();
         let until = {
