@@ -9,7 +9,7 @@ use std::{
 
 use crate::Failure;
 
-/// A program that takes orders line by line.
+/// A program that reads orders line by line.
 pub(crate) struct Foreign {
     child: Child,
     orders: ChildStdin,

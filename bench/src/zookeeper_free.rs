@@ -29,7 +29,7 @@ const LONE_SLICE: Duration = Duration::from_millis(60);
 const LONE_ROUNDS: usize = 151;
 /// The number of rounds for the cost of a pair, which varies less.
 const COST_ROUNDS: usize = 15;
-/// How many slices leasehold gets to find out how many sessions pay: on a busy machine one is too short.
+/// How many slices leasehold gets to find the best number of sessions: on a busy machine one is too short.
 const WARMING: usize = 15;
 /// The number of names in one transaction of the client that does several together.
 const FEW: usize = 2;
@@ -54,7 +54,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(), Failure> {
     let own = locks(server.port(), Keeper::thread())?;
     let on_runtime = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
-    // The engine finds out under load how many sessions pay.
+    // The engine finds the best number of sessions under load.
     let sessions = settled(server, || pairs(runtime, SLICE, tasks, &own))?;
     let both = settled(server, || pairs(runtime, SLICE, tasks, &on_runtime))?;
     if both != 2 * sessions {

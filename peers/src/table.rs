@@ -127,7 +127,7 @@ impl Findings {
                 self.examples.entry(kind).or_insert_with(|| example.to_owned());
             }
         }
-        // The history is kept if there is a complaint. An unreported loss is one, because two clients then hold at
+        // The history is stored if there is a complaint. An unreported loss is one, because two clients then hold at
         // once.
         let history = outcome.dir.path().join("history.jsonl");
         if history.exists() {

@@ -74,7 +74,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A page of the folder `dir`. Its links into the book are kept, or rewritten to start at the root.
+/// A page of the folder `dir`. Its links into the book stay unchanged, or are rewritten to start at the root.
 fn page(text: &str, dir: &Path, from_root: bool) -> String {
     let mut parts = text.split("](");
     let mut page = parts.next().unwrap_or_default().to_owned();

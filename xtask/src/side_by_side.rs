@@ -13,7 +13,7 @@ use std::{
 
 use crate::{rerun, suites::Suite};
 
-/// A command with a name. Its output is kept in a file until it has ended.
+/// A command with a name. Its output goes to a file until it has ended.
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
@@ -48,9 +48,9 @@ impl Job {
     }
 }
 
-/// Runs all lanes at once and keeps the output of each job below `logs`. Prints each job when it ends: a line for a
+/// Runs all lanes at once and stores the output of each job below `logs`. Prints each job when it ends: a line for a
 /// success, the whole output for a failure. The environment of each job of a lane has a number below the width of its
-/// lane in `LEASEHOLD_TEST_SLOT`; the testkit uses it to keep the ports of test programs apart.
+/// lane in `LEASEHOLD_TEST_SLOT`; the testkit uses it to separate the ports of test programs.
 pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<Ended> {
     let ended = Mutex::new(Vec::new());
     thread::scope(|scope| {

@@ -38,11 +38,11 @@ pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fail
     in_tiers(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
 }
 
-/// The directory in memory where servers of tests keep their data, if there is room.
+/// The directory in memory where servers of tests store their data, if there is room.
 const MEMORY: &str = "/dev/shm";
 /// The room that is required, in bytes: several times the need of all servers that run at a time.
 const ROOM: u64 = 6 << 30;
-/// The variable that tells the testkit the directory.
+/// The variable with the directory, for the testkit.
 const DATA: &str = "LEASEHOLD_TEST_DATA";
 
 /// The second tier, before a change lands: everything except what takes a night.
@@ -138,7 +138,7 @@ fn open_files() -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Lets servers keep their data in memory. Otherwise tests wait for a disk that they share with other programs.
+/// Lets servers store their data in memory. Otherwise tests wait for a disk that they share with other programs.
 pub(crate) fn in_memory(mut lane: Lane) -> Lane {
     if free(MEMORY).is_some_and(|free| free > ROOM) {
         for job in &mut lane.jobs {

@@ -1,5 +1,5 @@
 //! A private copy of the tree with its own build directory, so that the user's tree and builds stay as they are. The
-//! copy is kept between runs, so code that no mutant changes is built once.
+//! copy stays between runs, so code that no mutant changes is built once.
 
 use std::{
     collections::BTreeSet,

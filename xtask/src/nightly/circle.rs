@@ -22,8 +22,8 @@ pub(super) struct Circle<'a> {
 }
 
 impl Circle<'_> {
-    /// Does batches until the time is up or this night has done each piece. A batch that has begun is completed, and a
-    /// failed batch does not stop the others.
+    /// Does batches until the time is up or this night has done each piece. A batch that has started is completed, and
+    /// a failed batch does not stop the others.
     pub(super) fn run<E: ToString>(
         &self,
         night: &Night<'_>,

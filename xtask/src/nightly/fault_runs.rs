@@ -10,7 +10,7 @@ use super::{
     servers::SYSTEM,
 };
 
-/// Runs storms on an engine for this long, on a server of another system if one is given. Figures are kept, as is the
+/// Runs storms on an engine for this long, on a server of another system if one is given. Figures are stored, as is the
 /// record of each violated round.
 pub(super) fn run(
     night: &Night<'_>,

@@ -20,7 +20,7 @@ const OF_A_DAY: u64 = 100_000_000;
 /// The number of seeds in a batch: a few seconds, so that an interruption loses little.
 const BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
-/// The log of all nights. It is kept when a new night begins.
+/// The log of all nights. It stays when a new night starts.
 const ALL: &str = "simulation.log";
 
 /// Runs seeds of this day for this long. Begins with the first seed that no night has run.
