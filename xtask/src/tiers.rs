@@ -60,7 +60,7 @@ const TABLE: [Row; 28] = [
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),
     row("leasehold", "hosted", Tier::Quick, "the URLs of hosted databases that the pages show"),
-    row("leasehold", "silent", Tier::Quick, "servers that take connections and never say a word"),
+    row("leasehold", "silent", Tier::Quick, "servers that accept connections and never answer"),
     row("leasehold", "tls", Tier::Test, "encrypted connections through the public crate"),
     row(
         "leasehold",
