@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(judge(&stat(0o755, 1000), root), Ok(None));
         assert!(judge(&stat(0o755, 1000), other).unwrap_err().contains("user 1000"));
         for (mode, user) in [(0o777, own), (0o1777, own), (0o702, root)] {
-            assert!(judge(&stat(mode, 1000), user).unwrap_err().contains("everybody"));
+            assert!(judge(&stat(mode, 1000), user).unwrap_err().contains("all users"));
         }
     }
 

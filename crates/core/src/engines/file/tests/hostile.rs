@@ -134,7 +134,7 @@ fn unsafe_directories_are_refused() {
         (scratch.0.join("link"), ErrorKind::Denied, "symbolic link"),
         (scratch.0.join("link/"), ErrorKind::Denied, "symbolic link"),
         (scratch.0.join("file"), ErrorKind::Misconfigured, "not a directory"),
-        (scratch.0.join("open"), ErrorKind::Denied, "everybody"),
+        (scratch.0.join("open"), ErrorKind::Denied, "all users"),
     ] {
         let error = refused(dir);
         assert_eq!(error.kind(), kind, "{error}");
