@@ -1,7 +1,7 @@
-// Locks and unlocks with Redisson's RLock as often as it gets through, to be compared with.
+// Measures how often Redisson's RLock locks and unlocks, as a comparison.
 //
-// It is started as `RedissonPairs PORT` and told line by line `TASKS MILLIS`: each task is a thread with a name of its own. It
-// answers each line with pairs a second. The end of its input ends it.
+// It is started as `RedissonPairs PORT` and reads lines of `TASKS MILLIS`: each task is a thread with its own name. It
+// answers each line with pairs per second. It ends at the end of its input.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

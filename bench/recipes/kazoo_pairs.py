@@ -1,11 +1,11 @@
-"""Locks and unlocks with kazoo's Lock as often as it gets through, to be compared with.
+"""Measures how often kazoo's Lock locks and unlocks, as a comparison.
 
-It is started as `kazoo_pairs.py SERVERS` and told line by line; it answers each line with pairs a second.
+It is started as `kazoo_pairs.py SERVERS` and reads lines; it answers each line with pairs per second.
 
-    free CLIENTS MILLIS        each client has a name of its own
-    contended CLIENTS MILLIS   all want one name
+    free CLIENTS MILLIS        each client has its own name
+    contended CLIENTS MILLIS   all clients use one name
 
-A client is a session of its own with a thread of its own. The end of its input ends it.
+A client is one session with one thread. The program ends at the end of its input.
 """
 
 import sys

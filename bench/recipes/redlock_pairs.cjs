@@ -1,7 +1,7 @@
-// Locks and unlocks with npm's redlock as often as it gets through, to be compared with.
+// Measures how often npm's redlock locks and unlocks, as a comparison.
 //
-// It is started as `redlock_pairs.cjs PORT` and told line by line `TASKS MILLIS`: each task has a name of its own. It answers each
-// line with pairs a second. The end of its input ends it.
+// It is started as `redlock_pairs.cjs PORT` and reads lines of `TASKS MILLIS`: each task has its own name. It answers
+// each line with pairs per second. It ends at the end of its input.
 
 const { createInterface } = require('node:readline')
 const Redis = require('ioredis')

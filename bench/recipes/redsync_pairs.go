@@ -1,7 +1,7 @@
-// Locks and unlocks with redsync as often as it gets through, to be compared with.
+// Measures how often redsync locks and unlocks, as a comparison.
 //
-// It is started as `redsync_pairs PORT` and told line by line `TASKS MILLIS`: each task has a name of its own. It answers each
-// line with pairs a second. The end of its input ends it.
+// It is started as `redsync_pairs PORT` and reads lines of `TASKS MILLIS`: each task has its own name. It answers each
+// line with pairs per second. It ends at the end of its input.
 package main
 
 import (

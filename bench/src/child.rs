@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    Failure, cluster_holds, contended, etcd_handover, etcd_line, handover, holds, postgres_handover,
-    redis_handover, redis_line, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
+    Failure, cluster_holds, contended, etcd_contended, etcd_handover, handover, holds, postgres_handover,
+    redis_contended, redis_handover, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
     zookeeper_holds,
 };
 
@@ -34,23 +34,23 @@ pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
     match what {
         ["handover", way, place] => handover::child(way, place),
         ["redis-handover", keeper, from, port] => redis_handover::child(keeper, from, port),
-        ["published", port] => redis_handover::hear(port),
+        ["published", port] => redis_handover::receive(port),
         ["etcd-handover", keeper, from, port] => etcd_handover::child(keeper, from, port),
-        ["watched", port] => etcd_handover::hear(port),
-        ["etcd-line", tasks, url] => etcd_line::child(tasks, url),
+        ["watched", port] => etcd_handover::receive(port),
+        ["etcd-contended", tasks, url] => etcd_contended::child(tasks, url),
         ["zookeeper-handover", keeper, from, port] => zookeeper_handover::child(keeper, from, port),
-        ["zookeeper-watched", port] => zookeeper_handover::hear(port),
+        ["zookeeper-watched", port] => zookeeper_handover::receive(port),
         ["zookeeper-holds", port] => zookeeper_holds::child(port),
         ["postgres-handover", keeper, from, port] => postgres_handover::child(keeper, from, port),
-        ["postgres-notified", port] => postgres_handover::hear(port),
+        ["postgres-notified", port] => postgres_handover::receive(port),
         ["sqlite-free", path, tasks] => sqlite_free::child(path, tasks),
         ["sqlite-handover", keeper, path] => sqlite_handover::child(keeper, path),
-        ["sqlite-seen", path, first] => sqlite_bare::sees(path, first),
+        ["sqlite-seen", path, first] => sqlite_bare::print_commits(path, first),
         ["cluster-holds", url] => cluster_holds::child(url),
-        ["contend", way, url] => redis_line::contend(way, url),
-        ["crowd", url] => redis_line::crowd(url),
+        ["contend", way, url] => redis_contended::contend(way, url),
+        ["crowd", url] => redis_contended::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),
         ["holds"] => holds::child(),
-        _ => Err("an unknown task for a child".into()),
+        _ => Err("unknown arguments for a child".into()),
     }
 }

@@ -18,18 +18,19 @@ const COUNTED: Duration = Duration::from_secs(2);
 /// A site and its clients.
 struct Way {
     about: &'static str,
-    ridden_about: &'static str,
+    on_runtime_about: &'static str,
     site: Site,
     own: Locks,
-    ridden: Locks,
+    on_runtime: Locks,
 }
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let way = |about, ridden_about, site: Site| -> Result<Way, Failure> {
+    let way = |about, on_runtime_about, site: Site| -> Result<Way, Failure> {
         let own = Locks::connect(&site.url())?;
-        let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&site.url())?;
-        Ok(Way { about, ridden_about, site, own, ridden })
+        let on_runtime =
+            Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&site.url())?;
+        Ok(Way { about, on_runtime_about, site, own, on_runtime })
     };
     let ways = [
         way("one server", "one server, keeper on the tasks' runtime", Site::one())?,
@@ -40,7 +41,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     // Creates the connections and counters before the measurement.
     for way in &ways {
         pairs(&runtime, SLICE, TASKS, &way.own)?;
-        pairs(&runtime, SLICE, TASKS, &way.ridden)?;
+        pairs(&runtime, SLICE, TASKS, &way.on_runtime)?;
     }
     println!("  {TASKS} tasks of one thread, a name each");
     let contest = |of: fn(&Way) -> (&'static str, &Locks)| {
@@ -53,7 +54,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         contest.run()
     };
     contest(|way| (way.about, &way.own))?;
-    contest(|way| (way.ridden_about, &way.ridden))?;
+    contest(|way| (way.on_runtime_about, &way.on_runtime))?;
     for tasks in [TASKS, 1] {
         println!("  a pair of {tasks} tasks costs");
         for way in &ways {

@@ -19,9 +19,9 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let mut child = child::start(&["cluster-holds", &site.url()])?;
     let stdout = child.stdout.take().ok_or("the child has no output")?;
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
-    println!("  {}", lines.next().ok_or("the child said nothing")??);
+    println!("  {}", lines.next().ok_or("no output of the child")??);
     let before = site.done()?;
-    println!("  {}", lines.next().ok_or("the child said nothing of its holds")??);
+    println!("  {}", lines.next().ok_or("no second line from the child")??);
     let done = site.done()?.since(&before);
     let clients: Vec<usize> =
         site.command(&["CLIENT", "LIST"]).iter().map(|lines| connections(lines)).collect();

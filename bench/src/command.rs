@@ -1,4 +1,4 @@
-//! The whole run of `leasehold run x -- true`, beside `flock f true` and the bare `true`.
+//! A complete run of `leasehold run x -- true`, beside `flock f true` and the bare `true`.
 
 use std::{
     path::{Path, PathBuf},

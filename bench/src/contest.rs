@@ -40,11 +40,11 @@ impl<'a> Contest<'a> {
         self.measured().map(drop)
     }
 
-    /// The same, and answers the medians.
+    /// The same, and returns the medians.
     pub(crate) fn measured(mut self) -> Result<Vec<f64>, Failure> {
         let mut figures = vec![Vec::new(); self.ways.len()];
         for round in 0..self.rounds {
-            // Each round begins with another way, because the first measurement of a round may pay for caches that the
+            // Each round begins with another way, because the first measurement of a round may fill caches that the
             // others find warm.
             for turn in 0..self.ways.len() {
                 let at = (round + turn) % self.ways.len();

@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 
 use crate::{
     Failure,
-    etcd_words::{
+    etcd_messages::{
         Compact, Compare, Delete, Found, Grant, Granted, Key, Lock, Locked, Nothing, Put, Range, Step, Txn,
         TxnDone, Watch, Watched,
     },
@@ -78,11 +78,11 @@ impl Bare {
         let all = range(bytes(format!("{dir}/")), bytes(format!("{dir}0")));
         let permits = range(bytes(format!("{dir}/~p")), bytes(format!("{dir}/~q")));
         let absent = Compare::since(key.clone(), 0);
-        let unraised = Compare { what: 2, key: epoch.clone(), changed: Some(0), ..Compare::default() };
+        let epoch_unchanged = Compare { what: 2, key: epoch.clone(), changed: Some(0), ..Compare::default() };
         let no_permits =
             Compare { range_end: permits.range_end.clone(), ..Compare::since(permits.key.clone(), 0) };
         let put = Put { key: key.clone(), value: b"a 1 30000 user@host:12345".to_vec(), lease: self.lease };
-        let line = Range { limit: 2, descends: 2, by: 2, keys_only: true, ..all.clone() };
+        let queue = Range { limit: 2, descends: 2, by: 2, keys_only: true, ..all.clone() };
         let failure = [
             range(key.clone(), Vec::new()),
             Range { keys_only: true, ..range(epoch, Vec::new()) },
@@ -90,12 +90,12 @@ impl Bare {
             Range { limit: 1, descends: 1, by: 2, ..all },
         ];
         self.commit(Txn {
-            compare: vec![absent, unraised, no_permits],
-            success: vec![Step::put(put), Step::range(line)],
+            compare: vec![absent, epoch_unchanged, no_permits],
+            success: vec![Step::put(put), Step::range(queue)],
             failure: failure.map(Step::range).to_vec(),
         })
         .await?;
-        let unkept = Compare {
+        let no_min_hold = Compare {
             result: 2,
             what: 3,
             key: key.clone(),
@@ -103,8 +103,12 @@ impl Bare {
             ..Compare::default()
         };
         let delete = Delete { key, prev_kv: true, ..Delete::default() };
-        self.commit(Txn { compare: vec![unkept], success: vec![Step::delete(delete)], failure: Vec::new() })
-            .await
+        self.commit(Txn {
+            compare: vec![no_min_hold],
+            success: vec![Step::delete(delete)],
+            failure: Vec::new(),
+        })
+        .await
     }
 
     /// Locks and unlocks with the server's own lock service.
@@ -125,7 +129,7 @@ impl Bare {
     }
 
     /// Creates `keys` keys in a directory, and deletes them.
-    pub(crate) async fn wear(&mut self, dir: &str, keys: usize) -> Result<(), Failure> {
+    pub(crate) async fn create_and_delete(&mut self, dir: &str, keys: usize) -> Result<(), Failure> {
         for first in (0..keys).step_by(STEPS) {
             let key = |number| format!("{dir}/{number:032x}").into_bytes();
             let put = |number| Step::put(Put { key: key(number), ..Put::default() });
@@ -182,6 +186,6 @@ fn counted(port: u16, figure: &str, method: &str) -> Result<u64, Failure> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let method = format!("grpc_method=\"{method}\"");
-    let lines = text.lines().filter(|line| line.starts_with(figure) && line.contains(&method));
-    lines.filter_map(|line| line.rsplit(' ').next()).map(|count| Ok(count.parse::<f64>()? as u64)).sum()
+    let lines = text.lines().filter(|queue| queue.starts_with(figure) && queue.contains(&method));
+    lines.filter_map(|queue| queue.rsplit(' ').next()).map(|count| Ok(count.parse::<f64>()? as u64)).sum()
 }

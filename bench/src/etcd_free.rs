@@ -22,48 +22,49 @@ const ROUNDS: usize = 15;
 const BARE: &str = "bare client, create and delete";
 const SAME: &str = "bare client, the transactions of leasehold";
 const SERVER: &str = "Lock and Unlock of the server";
-const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
+const ON_RUNTIME: &str = "leasehold, keeper on the tasks' runtime";
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::connect(&server.url())?;
-    let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
+    let on_runtime =
+        Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
     let bare = runtime.block_on(Bare::connect(server.port()))?;
-    let begun = || runtime.block_on(bare.clone().compact());
+    let compacted = || runtime.block_on(bare.clone().compact());
     let time = |pairs: f64| 1e6 / pairs;
     println!("  {TASKS} tasks of one thread, a name each");
     Contest::new("pairs/s")
         .rounds(ROUNDS)
-        .way(BARE, || begun().and_then(|()| bare_pairs(&runtime, TASKS, &bare)))
-        .way(SAME, || begun().and_then(|()| same_pairs(&runtime, TASKS, &bare)))
-        .way(SERVER, || begun().and_then(|()| lock_pairs(&runtime, TASKS, &bare)))
-        .way("leasehold", || begun().and_then(|()| pairs(&runtime, SLICE, TASKS, &own)))
-        .way(RIDDEN, || begun().and_then(|()| pairs(&runtime, SLICE, TASKS, &ridden)))
+        .way(BARE, || compacted().and_then(|()| bare_pairs(&runtime, TASKS, &bare)))
+        .way(SAME, || compacted().and_then(|()| same_pairs(&runtime, TASKS, &bare)))
+        .way(SERVER, || compacted().and_then(|()| lock_pairs(&runtime, TASKS, &bare)))
+        .way("leasehold", || compacted().and_then(|()| pairs(&runtime, SLICE, TASKS, &own)))
+        .way(ON_RUNTIME, || compacted().and_then(|()| pairs(&runtime, SLICE, TASKS, &on_runtime)))
         .run()?;
     println!("  1 task");
     Contest::new("us a pair")
         .rounds(ROUNDS)
-        .way(BARE, || begun().and_then(|()| bare_pairs(&runtime, 1, &bare)).map(time))
-        .way(SAME, || begun().and_then(|()| same_pairs(&runtime, 1, &bare)).map(time))
-        .way(SERVER, || begun().and_then(|()| lock_pairs(&runtime, 1, &bare)).map(time))
-        .way("leasehold", || begun().and_then(|()| pairs(&runtime, SLICE, 1, &own)).map(time))
-        .way(RIDDEN, || begun().and_then(|()| pairs(&runtime, SLICE, 1, &ridden)).map(time))
+        .way(BARE, || compacted().and_then(|()| bare_pairs(&runtime, 1, &bare)).map(time))
+        .way(SAME, || compacted().and_then(|()| same_pairs(&runtime, 1, &bare)).map(time))
+        .way(SERVER, || compacted().and_then(|()| lock_pairs(&runtime, 1, &bare)).map(time))
+        .way("leasehold", || compacted().and_then(|()| pairs(&runtime, SLICE, 1, &own)).map(time))
+        .way(ON_RUNTIME, || compacted().and_then(|()| pairs(&runtime, SLICE, 1, &on_runtime)).map(time))
         .run()?;
     let (before, begin) = (messages(server.port(), "Txn")?, Instant::now());
     let done = pairs(&runtime, SLICE, TASKS, &own)? * begin.elapsed().as_secs_f64();
     println!("  {:.2} requests a pair", (messages(server.port(), "Txn")? - before) as f64 / done);
     println!("  1 task, a name that was held before, since the server last compacted");
-    let worn = |holds| {
-        begun()?;
-        runtime.block_on(bare.clone().wear("/locks/bench-0", holds))?;
-        pairs(&runtime, SLICE, 1, &ridden).map(time)
+    let with_old_keys = |holds| {
+        compacted()?;
+        runtime.block_on(bare.clone().create_and_delete("/locks/bench-0", holds))?;
+        pairs(&runtime, SLICE, 1, &on_runtime).map(time)
     };
     Contest::new("us a pair")
         .rounds(ROUNDS)
-        .way("never", || worn(0))
-        .way("1,000 times", || worn(1_000))
-        .way("10,000 times", || worn(10_000))
+        .way("never", || with_old_keys(0))
+        .way("1,000 times", || with_old_keys(1_000))
+        .way("10,000 times", || with_old_keys(10_000))
         .run()
 }
 

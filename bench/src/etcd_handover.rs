@@ -32,7 +32,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             .rounds(5)
             .way("bare deletion -> watch -> one read", || watched(server.port(), at))
             .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
-            .way("the same, keeper on the caller's runtime", || handovers("ridden", "sent"))
+            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
             .way("leasehold, from before the drop", || handovers("thread", "dropped"))
             .run()?;
     }
@@ -43,7 +43,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = EtcdEngine::new(Config::from_url("etcd", &format!("//127.0.0.1:{port}"))?, &env);
-    take_turns(engine, keeper, from, Turns { count: TURNS, hold: PAUSE, away: PAUSE })
+    take_turns(engine, keeper, from, Turns { count: TURNS, hold: PAUSE, pause: PAUSE })
 }
 
 fn watched(port: u16, at: f64) -> Result<f64, Failure> {
@@ -72,7 +72,7 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
 }
 
 /// The other process: prints when it had read after each deletion.
-pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+pub(crate) fn receive(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let times = runtime.block_on(async {

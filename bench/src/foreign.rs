@@ -1,5 +1,5 @@
-//! Programs in other languages that lock with packages of their registries. Each is started once and takes orders line by
-//! line, so that no start is measured.
+//! Programs in other languages that lock with packages of their registries. Each is started once and reads orders line
+//! by line, so that no start is measured.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::Failure;
 
-/// A program that takes orders line by line.
+/// A program that reads orders line by line.
 pub(crate) struct Foreign {
     child: Child,
     orders: ChildStdin,
@@ -30,7 +30,7 @@ impl Foreign {
         writeln!(self.orders, "{order}")?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        Ok(line.trim().parse().map_err(|_| format!("a program said {line:?} instead of a figure"))?)
+        Ok(line.trim().parse().map_err(|_| format!("a program answered {line:?} instead of a figure"))?)
     }
 
     /// Its process.

@@ -15,7 +15,7 @@ const TURNS: usize = 100;
 /// Long enough that the other process waits by then.
 const HOLD: Duration = Duration::from_millis(1);
 /// Long enough that a lock without a queue goes to the other process.
-const AWAY: Duration = Duration::from_micros(300);
+const PAUSE: Duration = Duration::from_micros(300);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let dir = tempfile::tempdir()?;
@@ -62,7 +62,7 @@ pub(crate) fn child(way: &str, place: &str) -> Result<(), Failure> {
         for _ in 0..TURNS {
             let lock = bare_lock(path)?;
             stamps.push(section(|| drop(lock))?);
-            sleep(AWAY);
+            sleep(PAUSE);
         }
     } else {
         let locks = Locks::connect(place)?;
@@ -70,7 +70,7 @@ pub(crate) fn child(way: &str, place: &str) -> Result<(), Failure> {
         for _ in 0..TURNS {
             let guard = pollster::block_on(request.acquire())?;
             stamps.push(section(|| drop(guard))?);
-            sleep(AWAY);
+            sleep(PAUSE);
         }
     }
     let mut out = std::io::stdout().lock();

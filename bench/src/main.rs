@@ -11,11 +11,11 @@ mod command;
 mod contended;
 mod contest;
 mod etcd_bare;
+mod etcd_contended;
 mod etcd_free;
 mod etcd_handover;
 mod etcd_holds;
-mod etcd_line;
-mod etcd_words;
+mod etcd_messages;
 mod foreign;
 mod free;
 mod handover;
@@ -27,11 +27,11 @@ mod pairs;
 mod postgres_free;
 mod postgres_handover;
 mod postgres_notify;
+mod redis_contended;
 mod redis_free;
 mod redis_handover;
 mod redis_holds;
 mod redis_languages;
-mod redis_line;
 mod redis_site;
 mod redlock_free;
 mod sentinel_failover;
@@ -62,8 +62,8 @@ const BENCHES: [Bench; 33] = [
     ("command", "`leasehold run x -- true`, the whole process", command::bench),
     ("redis-free", "acquire and release of free names on Redis", redis_free::bench),
     ("redis-handover", "hand-over between two processes on Redis", redis_handover::bench),
-    ("redis-contended", "one name on Redis, 32 tasks in each of two processes", redis_line::contended),
-    ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
+    ("redis-contended", "one name on Redis, 32 tasks in each of two processes", redis_contended::contended),
+    ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_contended::crowds),
     ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),
     (
         "redis-languages",
@@ -90,7 +90,7 @@ const BENCHES: [Bench; 33] = [
     ),
     ("etcd-free", "acquire and release of free names on etcd", etcd_free::bench),
     ("etcd-handover", "hand-over between two processes on etcd", etcd_handover::bench),
-    ("etcd-line", "one name on etcd, several tasks in each of several processes", etcd_line::bench),
+    ("etcd-contended", "one name on etcd, several tasks in each of several processes", etcd_contended::bench),
     ("etcd-holds", "10,000 holds on etcd that are renewed, for a minute", etcd_holds::bench),
     ("zookeeper-free", "acquire and release of free names on ZooKeeper", zookeeper_free::bench),
     ("zookeeper-handover", "hand-over between two processes on ZooKeeper", zookeeper_handover::bench),

@@ -31,14 +31,15 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::builder(new_engine(&server)?).build();
-    let ridden = Locks::builder(new_engine(&server)?).keeper(Keeper::on(runtime.handle().clone())).build();
+    let on_runtime =
+        Locks::builder(new_engine(&server)?).keeper(Keeper::on(runtime.handle().clone())).build();
     let bare = runtime.block_on(Bare::connect(&server))?;
     println!("  {TASKS} tasks of one thread, a name each");
     Contest::new("pairs/s")
         .rounds(ROUNDS)
         .way(BARE, || bare_pairs(&runtime, TASKS, &bare))
         .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &ridden))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &on_runtime))
         .run()?;
     println!("  1 task");
     let time = |pairs: f64| 1e6 / pairs;
@@ -46,7 +47,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .rounds(ROUNDS)
         .way(BARE, || bare_pairs(&runtime, 1, &bare).map(time))
         .way("leasehold", || pairs(&runtime, SLICE, 1, &own).map(time))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, 1, &ridden).map(time))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, 1, &on_runtime).map(time))
         .run()
 }
 

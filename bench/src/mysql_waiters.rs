@@ -1,4 +1,4 @@
-//! The load that a thousand claims that wait for one name put on a MariaDB while no hold changes.
+//! The load of a thousand claims that wait for one name on a MariaDB while no hold changes.
 
 use std::{
     collections::HashMap,
@@ -24,9 +24,11 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let count = |name: &str| -> Result<u64, Failure> {
-        let said = server.says(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
-        let figure =
-            said.first().and_then(|line| line.split('|').nth(1)).ok_or("the server tells no figure")?;
+        let row = server.says(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        let figure = row
+            .first()
+            .and_then(|line| line.split('|').nth(1))
+            .ok_or("no figure in the status of the server")?;
         Ok(figure.parse()?)
     };
     runtime.block_on(async {
@@ -48,7 +50,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             }
         }
         let each = begin.elapsed() / u32::try_from(CLIENTS * WAITERS)?;
-        println!("  {} claims stand in line; each took its place in {each:?}", waiting.len());
+        println!("  {} claims are queued; each was queued in {each:?}", waiting.len());
         tokio::time::sleep(SETTLED).await;
         let (before, begin) = (count("Questions")?, Instant::now());
         tokio::time::sleep(IDLE).await;
@@ -78,16 +80,16 @@ pub(crate) fn bench() -> Result<(), Failure> {
             (client, held) = waiting.remove(&id).ok_or("a claim was granted that does not wait")?;
         }
         let (median, worst) = (quantile(&mut times, 0.5), quantile(&mut times, 1.0));
-        println!("  {HANDED} hand-overs in this line, one after the other: median {median:.1} ms, worst {worst:.1} ms");
+        println!("  {HANDED} hand-overs in this queue, one after another: median {median:.1} ms, worst {worst:.1} ms");
         Ok(())
     })
 }
 
 /// The next grant that any of these clients is notified of.
 async fn granted(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
-    let mut heard: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
+    let mut futures: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
     std::future::poll_fn(|context| {
-        for (at, notification) in heard.iter_mut().enumerate() {
+        for (at, notification) in futures.iter_mut().enumerate() {
             while let std::task::Poll::Ready(all) = notification.as_mut().poll(context) {
                 *notification = engines[at].notifications();
                 for notification in all {

@@ -1,5 +1,5 @@
-//! The packages that programs in other languages lock with: fetched from their registries by `npm`, `go` and `mvn`, once
-//! for each list of versions, below `target/tmp`.
+//! The lock packages of other languages: fetched from their registries by `npm`, `go` and `mvn`, once for each list of
+//! versions, below `target/tmp`.
 
 use std::{
     env, fs,
@@ -80,19 +80,22 @@ fn pom() -> String {
     )
 }
 
-/// Where the packages of a language are kept.
+/// The directory of the packages of a language.
 struct PackageDir(PathBuf);
 
 impl PackageDir {
     fn new(language: &str) -> Result<Self, Failure> {
-        // Of `target/release/leasehold-bench`, wherever cargo has its target.
+        // The grandparent of `target/release/leasehold-bench`, wherever cargo has its target directory.
         let program = env::current_exe()?;
-        let target =
-            program.ancestors().nth(2).map(Path::to_path_buf).ok_or("this program is in no target")?;
+        let target = program
+            .ancestors()
+            .nth(2)
+            .map(Path::to_path_buf)
+            .ok_or("this program is in no target directory")?;
         Ok(Self(target.join("tmp/bench-languages").join(language)))
     }
 
-    /// Fills it anew, unless it was filled with this.
+    /// Fills it again, unless it was filled with this list.
     fn fill(&self, wanted: &str, fill: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let list = self.0.join("list");
         if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
@@ -106,12 +109,13 @@ impl PackageDir {
 }
 
 fn done(command: &mut Command) -> Result<(), Failure> {
-    let said = command.output().map_err(|error| {
+    let output = command.output().map_err(|error| {
         format!("{command:?}: {error}: this needs node with npm, go, a JDK with mvn, and their registries")
     })?;
-    if said.status.success() {
+    if output.status.success() {
         return Ok(());
     }
-    let [out, complaint] = [said.stdout, said.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    let [out, complaint] =
+        [output.stdout, output.stderr].map(|output| String::from_utf8_lossy(&output).into_owned());
     Err(format!("{command:?}: {complaint}{out}").into())
 }

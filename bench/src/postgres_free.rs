@@ -22,7 +22,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = PostgresServer::durable(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks = Locks::connect(&server.url())?;
-    let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
+    let on_runtime =
+        Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
     for tasks in [1, 16, 64] {
         let bare = runtime.block_on(Bare::new(&server.url(), tasks))?;
         println!("  {tasks} tasks, a name each");
@@ -30,7 +31,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             .rounds(ROUNDS)
             .way("bare client, upsert and update", || bare.pairs(&runtime))
             .way("leasehold", || pairs(&runtime, SLICE, tasks, &locks))
-            .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, tasks, &ridden))
+            .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, tasks, &on_runtime))
             .run()?;
     }
     Ok(())

@@ -34,7 +34,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             .way("bare NOTIFY, committed -> listener", || notified(server.port(), ALONE, at))
             .way("the same with a row that changes", || notified(server.port(), WITH_ROW, at))
             .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
-            .way("the same, keeper on the caller's runtime", || handovers("ridden", "sent"))
+            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
             .way("leasehold, from before the drop", || handovers("thread", "dropped"))
             .run()?;
     }
@@ -49,7 +49,7 @@ fn url(port: u16) -> String {
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres"))?;
-    take_turns(engine(config, &env), keeper, from, Turns { count: TURNS, hold: PAUSE, away: PAUSE })
+    take_turns(engine(config, &env), keeper, from, Turns { count: TURNS, hold: PAUSE, pause: PAUSE })
 }
 
 fn notified(port: u16, words: &str, at: f64) -> Result<f64, Failure> {
@@ -79,16 +79,16 @@ fn notified(port: u16, words: &str, at: f64) -> Result<f64, Failure> {
 }
 
 /// The other process: prints when each notification arrived.
-pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+pub(crate) fn receive(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let times = runtime.block_on(async {
         let (client, mut connection) = tokio_postgres::connect(&url(port), NoTls).await?;
-        let (heard, mut times) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut times) = tokio::sync::mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(_) = message {
-                    let _ = heard.send(now());
+                    let _ = sender.send(now());
                 }
             }
         });

@@ -29,7 +29,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let url = format!("redis://127.0.0.1:{}", server.port());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::connect(&url)?;
-    let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
+    let on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
     let peer = Arc::new(runtime.block_on(async { rslock::LockManager::new(vec![url.clone()]) }));
     let mut raw = Raw::new(server.port(), TASKS)?;
     println!("  {TASKS} tasks of one thread, a name each");
@@ -38,7 +38,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .way("bare socket, the same scripts, in batches", || raw.pairs())
         .way("rslock", || rslock_pairs(&runtime, &peer, TASKS))
         .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &ridden))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &on_runtime))
         .run()?;
     println!("  1 task");
     let client = runtime.block_on(Client::new(&url))?;
@@ -48,7 +48,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .way("bare client, the same scripts", || time(client.pairs(&runtime)))
         .way("rslock", || time(rslock_pairs(&runtime, &peer, 1)))
         .way("leasehold", || time(pairs(&runtime, SLICE, 1, &own)))
-        .way("leasehold, keeper on the task's runtime", || time(pairs(&runtime, SLICE, 1, &ridden)))
+        .way("leasehold, keeper on the task's runtime", || time(pairs(&runtime, SLICE, 1, &on_runtime)))
         .run()
 }
 
@@ -155,12 +155,12 @@ impl Raw {
     }
 
     fn load(&mut self, script: &str) -> Result<String, Failure> {
-        self.said(&["SCRIPT", "LOAD", script])?;
+        self.reply(&["SCRIPT", "LOAD", script])?;
         self.line()
     }
 
     /// The first line of the answer to a command.
-    fn said(&mut self, command: &[&str]) -> Result<String, Failure> {
+    fn reply(&mut self, command: &[&str]) -> Result<String, Failure> {
         let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
         self.stream.get_mut().write_all(&encode(&command))?;
         self.line()
@@ -175,8 +175,8 @@ impl Raw {
                 self.stream.get_mut().write_all(&call.claim)?;
             }
             for call in &mut calls {
-                let said = self.answers(call.names)?;
-                for (&at, token) in call.tokens.iter().zip(&said) {
+                let reply = self.answers(call.names)?;
+                for (&at, token) in call.tokens.iter().zip(&reply) {
                     // The script marks a token with a minus sign if it minted fewer tokens than the claim asked for,
                     // because the counter has run ahead of the clock.
                     let token = token.trim_start_matches('-').as_bytes();
@@ -202,7 +202,7 @@ impl Raw {
     fn answers(&mut self, names: usize) -> Result<Vec<String>, Failure> {
         let length = self.line()?;
         let length: usize =
-            length.strip_prefix('$').ok_or_else(|| format!("the server said {length:?}"))?.parse()?;
+            length.strip_prefix('$').ok_or_else(|| format!("the server answered {length:?}"))?.parse()?;
         let mut text = vec![0; length + 2];
         self.stream.read_exact(&mut text)?;
         let words: Vec<String> =

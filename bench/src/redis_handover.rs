@@ -22,7 +22,7 @@ const TURNS: usize = 100;
 /// Long enough that the other process waits by then.
 const HOLD: Duration = Duration::from_millis(1);
 /// Long enough that the grant has arrived at the other process.
-const AWAY: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
@@ -32,7 +32,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             .way("bare PUBLISH -> message", || published(server.port(), at))
             .way("leasehold, from the release that leaves", || handovers("thread", "sent", server.port(), at))
             .way("the same, keeper on the caller's runtime", || {
-                handovers("ridden", "sent", server.port(), at)
+                handovers("on_runtime", "sent", server.port(), at)
             })
             .way("leasehold, from before the drop", || handovers("thread", "dropped", server.port(), at))
             .run()?;
@@ -50,7 +50,7 @@ fn handovers(keeper: &str, from: &str, port: u16, at: f64) -> Result<f64, Failur
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = RedisEngine::new(Config::from_url("redis", &format!("//127.0.0.1:{port}"))?, &env);
-    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, away: AWAY })
+    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, pause: PAUSE })
 }
 
 fn published(port: u16, at: f64) -> Result<f64, Failure> {
@@ -73,7 +73,7 @@ fn published(port: u16, at: f64) -> Result<f64, Failure> {
 }
 
 /// The other process: prints when each message arrived.
-pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+pub(crate) fn receive(port: &str) -> Result<(), Failure> {
     let mut server = Bare::connect(port.parse()?)?;
     server.ask(&["SUBSCRIBE", "bench"])?;
     let mut times = Vec::new();

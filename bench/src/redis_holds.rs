@@ -26,7 +26,7 @@ pub(crate) fn holds() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires all names, and returns a text that says how long it took.
+/// Acquires all names, and returns a text with the time that this took.
 pub(crate) fn acquire_all(runtime: &Runtime, locks: &Locks) -> Result<(Vec<Guard>, String), Failure> {
     let begin = Instant::now();
     let guards = runtime.block_on(acquire(locks, 0..HOLDS))?;

@@ -1,5 +1,5 @@
-//! Acquire and release of free names on one Redis, by npm's `redlock`, Go's redsync and Redisson's `RLock`, in turns with
-//! leasehold. Each of the others is a program of its own, started and warmed up before.
+//! Acquire and release of free names on one Redis, by npm's `redlock`, Go's redsync and Redisson's `RLock`, in turns
+//! with leasehold. Each of the others is a separate program, started and warmed up before.
 
 use std::{cell::RefCell, fs, time::Duration};
 
@@ -17,23 +17,25 @@ use crate::{
 /// Short slices and many rounds, because the speed of a shared machine varies.
 const SLICE: Duration = Duration::from_millis(40);
 const ROUNDS: usize = 81;
-/// How often each way is run before it is measured, because Java and JavaScript compile code that runs often.
+/// How often each way runs before it is measured, because Java and JavaScript compile code that runs often.
 const WARMING: usize = 25;
-/// Ticks a second of the processor times in `/proc`, the same on every architecture of Linux.
+/// The ticks per second of processor times in `/proc`, the same on every architecture of Linux.
 const TICKS: f64 = 100.0;
 
 const REDLOCK: &str = "npm redlock 5, ioredis";
 const REDSYNC: &str = "Go redsync 4, go-redis";
 const REDISSON: &str = "Redisson 4.7, RLock";
 const OWN: &str = "leasehold";
-const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
+const ON_RUNTIME: &str = "leasehold, keeper on the tasks' runtime";
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let site = RedisServer::start(&[]);
     let (port, url) = (site.port().to_string(), format!("redis://127.0.0.1:{}", site.port()));
-    let said = site.command(&["INFO", "server"]);
-    let server =
-        said.iter().find_map(|line| line.strip_prefix("process_id:")).ok_or("a server tells its process")?;
+    let output = site.command(&["INFO", "server"]);
+    let server = output
+        .iter()
+        .find_map(|line| line.strip_prefix("process_id:"))
+        .ok_or("no process id in the answer of the server")?;
     let server = server.trim().parse()?;
     let start = |mut command: std::process::Command| {
         command.arg(&port);
@@ -43,7 +45,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         [(REDLOCK, start(redlock()?)?), (REDSYNC, start(redsync()?)?), (REDISSON, start(redisson()?)?)];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::connect(&url)?;
-    let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
+    let on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
     let ours = |tasks, locks| pairs(&runtime, SLICE, tasks, locks);
     for tasks in [1, 16, 64] {
         println!("  {tasks} at once, a name each");
@@ -52,7 +54,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
                 theirs(program, tasks)?;
             }
             ours(tasks, &own)?;
-            ours(tasks, &ridden)?;
+            ours(tasks, &on_runtime)?;
         }
         let costs = RefCell::new(Vec::new());
         let mut contest = Contest::new("pairs/s").rounds(ROUNDS);
@@ -61,7 +63,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             contest =
                 contest.way(name, || Cost::of(cost, server, name, program.id(), || theirs(program, tasks)));
         }
-        for (name, locks) in [(OWN, &own), (RIDDEN, &ridden)] {
+        for (name, locks) in [(OWN, &own), (ON_RUNTIME, &on_runtime)] {
             let cost = &costs;
             contest =
                 contest.way(name, || Cost::of(cost, server, name, std::process::id(), || ours(tasks, locks)));
@@ -69,12 +71,12 @@ pub(crate) fn bench() -> Result<(), Failure> {
         let medians = contest.measured()?;
         for (at, (name, _)) in others.iter().enumerate() {
             println!(
-                "  pairs beside those of {name}: {:.2}; {:.2}",
+                "  pairs compared with {name}: {:.2}; {:.2}",
                 medians[3] / medians[at],
                 medians[4] / medians[at]
             );
         }
-        costs.take().iter().for_each(Cost::tell);
+        costs.take().iter().for_each(Cost::print);
     }
     Ok(())
 }
@@ -115,16 +117,16 @@ impl Cost {
         Ok(rate)
     }
 
-    fn tell(&self) {
+    fn print(&self) {
         let [client, server] = [self.client, self.server].map(|seconds| seconds * 1e6 / self.pairs);
-        println!("  time of processors of a pair, {}: {client:.1} us, server {server:.1} us", self.name);
+        println!("  processor time of a pair, {}: {client:.1} us, server {server:.1} us", self.name);
     }
 }
 
 /// The processor time of a process so far, in seconds.
 fn used(process: u32) -> Result<f64, Failure> {
-    let said = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let (_, words) = said.rsplit_once(')').ok_or("no name of a program")?;
+    let output = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let (_, words) = output.rsplit_once(')').ok_or("no name of a program")?;
     // After the name: state, then ten others, then the times of users and of the kernel.
     let ticks: Vec<u64> =
         words.split_ascii_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;

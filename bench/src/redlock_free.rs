@@ -23,7 +23,7 @@ const SETTLED: Duration = Duration::from_millis(500);
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let three = nodes(3);
-    let (own, ridden) = (Locks::connect(&url(&three))?, on(&runtime, &three)?);
+    let (own, on_runtime) = (Locks::connect(&url(&three))?, on(&runtime, &three)?);
     let urls = three.iter().map(|node| format!("redis://127.0.0.1:{}", node.port())).collect();
     let peer = Arc::new(runtime.block_on(async { rslock::LockManager::new(urls) }));
     println!("  three nodes, {TASKS} tasks of one thread, a name each");
@@ -31,9 +31,9 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .rounds(ROUNDS)
         .way("rslock", || rslock_pairs(&runtime, &peer, TASKS))
         .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &ridden))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &on_runtime))
         .run()?;
-    drop((own, ridden, peer, three));
+    drop((own, on_runtime, peer, three));
     for count in [3, 5] {
         let nodes = nodes(count);
         let (whole, hung) = (Locks::connect(&url(&nodes))?, Locks::connect(&url(&nodes))?);
@@ -58,8 +58,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
 
 /// Uses the locks until the node that hangs is known to be late.
 fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure> {
-    let begun = Instant::now();
-    while begun.elapsed() < SETTLED {
+    let begin = Instant::now();
+    while begin.elapsed() < SETTLED {
         pairs(runtime, SLICE, tasks, locks)?;
     }
     Ok(())

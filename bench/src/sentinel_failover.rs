@@ -14,8 +14,8 @@ use crate::{Failure, contest::quantile};
 
 const ROUNDS: usize = 7;
 /// The number of holds that the replicas have, and of holds that they lack.
-const KEPT: usize = 100;
-const LACKED: usize = 20;
+const REPLICATED: usize = 100;
+const UNREPLICATED: usize = 20;
 const TTL: Duration = Duration::from_secs(12);
 
 /// The results of one round, in ms.
@@ -25,8 +25,8 @@ struct Found {
     /// From then until a name was granted.
     granted: f64,
     /// From the kill until the last hold that the new master lacks was reported as lost.
-    told: f64,
-    kept: usize,
+    reported: f64,
+    replicated: usize,
     lost: usize,
 }
 
@@ -44,12 +44,12 @@ pub(crate) fn bench() -> Result<(), Failure> {
     println!("  {ROUNDS} rounds, down-after 1 s, ttl {TTL:?}");
     figure("from the kill until a majority names another", |found| found.named);
     figure("from then until that one grants a name", |found| found.granted);
-    figure("from the kill until all is told lost that is lost", |found| found.told);
+    figure("from the kill until all lost holds are reported", |found| found.reported);
     println!(
-        "  of {} holds that replicas had {} were kept; of {} that they lacked {} were told lost",
-        KEPT * ROUNDS,
-        found.iter().map(|found| found.kept).sum::<usize>(),
-        LACKED * ROUNDS,
+        "  of {} replicated holds {} survived; of {} unreplicated holds {} were reported as lost",
+        REPLICATED * ROUNDS,
+        found.iter().map(|found| found.replicated).sum::<usize>(),
+        UNREPLICATED * ROUNDS,
         found.iter().map(|found| found.lost).sum::<usize>()
     );
     Ok(())
@@ -58,17 +58,17 @@ pub(crate) fn bench() -> Result<(), Failure> {
 fn once(runtime: &Runtime) -> Result<Found, Failure> {
     let mut group = RedisSentinels::start();
     let locks = Locks::connect(&group.url())?;
-    let kept = runtime.block_on(hold(&locks, "kept", KEPT))?;
+    let replicated = runtime.block_on(hold(&locks, "replicated", REPLICATED))?;
     group.command(0, &["SET", "echo", "1", "PX", "60000"]);
     while (1..3).any(|node| group.command(node, &["EXISTS", "echo"]) != ["1"]) {
         thread::sleep(Duration::from_millis(5));
     }
     group.part([0, 1]);
     group.part([0, 2]);
-    let lacked = runtime.block_on(hold(&locks, "lacked", LACKED))?;
+    let unreplicated = runtime.block_on(hold(&locks, "lacked", UNREPLICATED))?;
     group.kill(0);
     let killed = Instant::now();
-    let losses: Vec<_> = lacked
+    let losses: Vec<_> = unreplicated
         .iter()
         .map(|guard| {
             let lost = guard.lost();
@@ -90,15 +90,15 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
         let grants = runtime.block_on(granted(&locks, &over));
         (naming.join(), grants)
     });
-    let named = named.map_err(|_| "nobody was named")?;
+    let named = named.map_err(|_| "no master was named")?;
     let granted = grants?.into_iter().find(|granted| *granted >= named).ok_or("nothing was granted")?;
-    let mut told = killed;
+    let mut reported = killed;
     let lost = runtime.block_on(async {
         let mut lost = 0;
         for loss in losses {
             // The lease is over then.
             if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
-                told = told.max(when?);
+                reported = reported.max(when?);
                 lost += 1;
             }
         }
@@ -106,9 +106,9 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     })?;
     // The longest time that they may last without renewal.
     thread::sleep(TTL.saturating_sub(killed.elapsed()));
-    let are_kept = runtime.block_on(async {
+    let survived = runtime.block_on(async {
         let mut count = 0;
-        for guard in &kept {
+        for guard in &replicated {
             count += usize::from(guard.check() && guard.confirm().await.is_ok());
         }
         count
@@ -117,8 +117,8 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     Ok(Found {
         named: ms(killed, named),
         granted: ms(named, granted),
-        told: ms(killed, told),
-        kept: are_kept,
+        reported: ms(killed, reported),
+        replicated: survived,
         lost,
     })
 }

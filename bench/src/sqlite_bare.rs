@@ -76,7 +76,7 @@ pub(crate) fn seen(path: &Path, at: f64) -> Result<f64, Failure> {
 }
 
 /// The other process: prints when it saw each commit.
-pub(crate) fn sees(path: &str, first: &str) -> Result<(), Failure> {
+pub(crate) fn print_commits(path: &str, first: &str) -> Result<(), Failure> {
     let bare = Bare::open(Path::new(path))?;
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
     inotify.add_watch(path, AddWatchFlags::IN_ATTRIB)?;

@@ -18,7 +18,7 @@ const TURNS: usize = 100;
 /// Long enough that the other process waits by then, which takes a commit.
 const HOLD: Duration = Duration::from_millis(5);
 /// Long enough that the grant has arrived at the other process.
-const AWAY: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let dir = tempfile::tempdir()?;
@@ -28,7 +28,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             .rounds(11)
             .way("bare commit -> seen", || sqlite_bare::seen(&bare, at))
             .way("leasehold, from the release that leaves", || handovers("thread", &path, at))
-            .way("the same, keeper on the caller's runtime", || handovers("ridden", &path, at))
+            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", &path, at))
             .run()?;
     }
     Ok(())
@@ -43,5 +43,5 @@ fn handovers(keeper: &str, path: &Path, at: f64) -> Result<f64, Failure> {
 /// Takes the lock repeatedly; prints when it was granted, and when its release was sent.
 pub(crate) fn child(keeper: &str, path: &str) -> Result<(), Failure> {
     let engine = engine(Path::new(path), &Env::system())?;
-    take_turns(engine, keeper, "sent", Turns { count: TURNS, hold: HOLD, away: AWAY })
+    take_turns(engine, keeper, "sent", Turns { count: TURNS, hold: HOLD, pause: PAUSE })
 }

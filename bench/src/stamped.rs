@@ -22,14 +22,14 @@ pub(crate) struct Turns {
     /// Long enough that the other process waits by then.
     pub(crate) hold: Duration,
     /// Long enough that the grant has arrived at the other process.
-    pub(crate) away: Duration,
+    pub(crate) pause: Duration,
 }
 
 /// Takes the lock repeatedly; prints when it was granted, and when its release began (`from` is `dropped`) or was sent.
 pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: Turns) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stamped = Arc::new(Stamped { engine, left: AtomicU64::new(0) });
-    let keeper = if keeper == "ridden" { Keeper::on(runtime.handle().clone()) } else { Keeper::thread() };
+    let keeper = if keeper == "on_runtime" { Keeper::on(runtime.handle().clone()) } else { Keeper::thread() };
     let locks = Locks::builder(Arc::clone(&stamped) as Arc<dyn Engine>).keeper(keeper).build();
     let mut stamps = Vec::with_capacity(turns.count);
     runtime.block_on(async {
@@ -40,7 +40,7 @@ pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: T
             tokio::time::sleep(turns.hold).await;
             let dropped = now()?;
             drop(guard);
-            tokio::time::sleep(turns.away).await;
+            tokio::time::sleep(turns.pause).await;
             let left = stamped.left.load(Relaxed);
             stamps.push((granted, if from == "sent" { left } else { dropped }));
         }

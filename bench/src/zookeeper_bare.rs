@@ -97,7 +97,7 @@ impl Bare {
     }
 
     /// Waits until a node, which exists or will exist, is deleted, and then lists the queue.
-    pub(crate) async fn hear_deletion(&self, dir: &str, path: &str) -> Result<(), Failure> {
+    pub(crate) async fn wait_for_deletion(&self, dir: &str, path: &str) -> Result<(), Failure> {
         loop {
             let (_, watcher) = self.sessions[0].check_and_watch_stat(path).await?;
             if watcher.changed().await.event_type == EventType::NodeDeleted {
@@ -113,9 +113,9 @@ fn numbered() -> zookeeper_client::CreateOptions<'static> {
 }
 
 /// An error unless the own node is alone in the queue: that makes it a lock.
-fn is_first(line: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
-    match line?.len() {
+fn is_first(queue: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
+    match queue?.len() {
         1 => Ok(()),
-        others => Err(format!("{others} in a line where one was expected").into()),
+        others => Err(format!("{others} in a queue where one was expected").into()),
     }
 }

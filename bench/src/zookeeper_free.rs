@@ -29,7 +29,7 @@ const LONE_SLICE: Duration = Duration::from_millis(60);
 const LONE_ROUNDS: usize = 151;
 /// The number of rounds for the cost of a pair, which varies less.
 const COST_ROUNDS: usize = 15;
-/// How many slices leasehold gets to find out how many sessions pay: on a busy machine one is too short.
+/// How many slices leasehold gets to find the best number of sessions: on a busy machine one is too short.
 const WARMING: usize = 15;
 /// The number of names in one transaction of the client that does several together.
 const FEW: usize = 2;
@@ -40,7 +40,7 @@ const QUICK: &str = "bare client, create and list at once";
 const BY_FEW: &str = "bare client, at once, 2 names in a step";
 const BY_MANY: &str = "bare client, at once, 8 names in a step";
 const SOCKET: &str = "bare blocking socket, create, list, delete";
-const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
+const ON_RUNTIME: &str = "leasehold, keeper on the tasks' runtime";
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -53,10 +53,10 @@ pub(crate) fn bench() -> Result<(), Failure> {
 
 fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(), Failure> {
     let own = locks(server.port(), Keeper::thread())?;
-    let ridden = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
-    // The engine finds out under load how many sessions pay.
+    let on_runtime = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
+    // The engine finds the best number of sessions under load.
     let sessions = settled(server, || pairs(runtime, SLICE, tasks, &own))?;
-    let both = settled(server, || pairs(runtime, SLICE, tasks, &ridden))?;
+    let both = settled(server, || pairs(runtime, SLICE, tasks, &on_runtime))?;
     if both != 2 * sessions {
         return Err(format!("{sessions} sessions with one keeper, {} with the other", both - sessions).into());
     }
@@ -80,7 +80,7 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
         .way(BARE, || bare_pairs(runtime, slice, tasks, &bare).map(shown))
         .way(QUICK, || quick_pairs(runtime, slice, tasks, &bare).map(shown))
         .way("leasehold", || pairs(runtime, slice, tasks, &own).map(shown))
-        .way(RIDDEN, || pairs(runtime, slice, tasks, &ridden).map(shown));
+        .way(ON_RUNTIME, || pairs(runtime, slice, tasks, &on_runtime).map(shown));
     if let Some(socket) = &mut socket {
         contest = contest.way(SOCKET, || socket.pairs(slice, &alone).map(shown));
     } else {
@@ -95,7 +95,7 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
         .way(BARE, || cost(|| bare_pairs(runtime, SLICE, tasks, &bare)))
         .way(QUICK, || cost(|| quick_pairs(runtime, SLICE, tasks, &bare)))
         .way("leasehold", || cost(|| pairs(runtime, SLICE, tasks, &own)))
-        .way(RIDDEN, || cost(|| pairs(runtime, SLICE, tasks, &ridden)))
+        .way(ON_RUNTIME, || cost(|| pairs(runtime, SLICE, tasks, &on_runtime)))
         .run()?;
     // Otherwise the bare client had fewer sessions than the engine that it was compared with.
     if figure(server, "zk_global_sessions")? != 3 * sessions + u64::from(socket.is_some()) {
@@ -124,9 +124,9 @@ pub(crate) fn locks(port: u16, keeper: Keeper) -> Result<Locks, Failure> {
 
 /// One of the server's monitoring figures.
 pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failure> {
-    let told = server.four_letters("mntr");
-    let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-    Ok(line.ok_or_else(|| format!("the server does not tell {name}"))?.trim().parse::<f64>()? as u64)
+    let report = server.four_letters("mntr");
+    let line = report.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+    Ok(line.ok_or_else(|| format!("the server reports no {name}"))?.trim().parse::<f64>()? as u64)
 }
 
 /// The processor time of a pair in this process, in microseconds.

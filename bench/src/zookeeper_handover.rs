@@ -21,7 +21,7 @@ const TURNS: usize = 50;
 const HOLD: Duration = Duration::from_millis(20);
 /// Long enough that the grant has arrived at the other process, and short enough to be back in the queue before the
 /// other process releases.
-const AWAY: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 const DIR: &str = "/bare/handover";
 const KEY: &str = "/bare/handover/lock";
 const READY: &str = "/bare/handover-ready";
@@ -37,7 +37,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             .rounds(5)
             .way("bare deletion -> watch event -> one list", || watched(server.port(), at))
             .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
-            .way("the same, keeper on the caller's runtime", || handovers("ridden", "sent"))
+            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
             .way("leasehold, from before the drop", || handovers("thread", "dropped"))
             .run()?;
     }
@@ -48,7 +48,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
     let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
     let engine = ZookeeperEngine::new(config, &Env::system());
-    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, away: AWAY })
+    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, pause: PAUSE })
 }
 
 fn watched(port: u16, at: f64) -> Result<f64, Failure> {
@@ -68,7 +68,7 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
             tokio::time::sleep(HOLD).await;
             sent.push(now()?);
             bare.delete(KEY).await?;
-            tokio::time::sleep(AWAY).await;
+            tokio::time::sleep(PAUSE).await;
         }
         Ok::<_, Failure>(sent)
     })?;
@@ -80,7 +80,7 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
 }
 
 /// The other process: prints when it had listed the directory after each deletion.
-pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+pub(crate) fn receive(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let times = runtime.block_on(async {
@@ -89,7 +89,7 @@ pub(crate) fn hear(port: &str) -> Result<(), Failure> {
         bare.create(READY).await?;
         let mut times = Vec::new();
         while times.len() < 2 * TURNS {
-            bare.hear_deletion(DIR, KEY).await?;
+            bare.wait_for_deletion(DIR, KEY).await?;
             times.push(now()?);
         }
         Ok::<_, Failure>(times)

@@ -23,28 +23,28 @@ const HELD: Duration = Duration::from_secs(60);
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = ZookeeperServer::durable(&[]);
     let mut child = child::start(&["zookeeper-holds", &server.port().to_string()])?;
-    let mut said = BufReader::new(child.stdout.take().ok_or("no output")?);
+    let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
     let mut line = String::new();
-    said.read_line(&mut line)?;
+    output.read_line(&mut line)?;
     print!("  {line}");
     let count =
         || Ok::<_, Failure>((figure(&server, "zk_packets_received")?, figure(&server, "zk_watch_count")?));
     let ((before, _), begin) = (count()?, Instant::now());
     line.clear();
-    said.read_line(&mut line)?;
+    output.read_line(&mut line)?;
     let (after, watches) = count()?;
     println!(
         "  {:.1} requests a second, {watches} watches",
         (after - before) as f64 / begin.elapsed().as_secs_f64()
     );
     println!(
-        "  {} sessions, {} nodes of theirs",
+        "  {} sessions, {} ephemeral nodes",
         figure(&server, "zk_global_sessions")?,
         figure(&server, "zk_ephemerals_count")?
     );
     print!("  {line}");
     drop(child.stdin.take());
-    if child.wait()?.success() { Ok(()) } else { Err("the process that holds ended badly".into()) }
+    if child.wait()?.success() { Ok(()) } else { Err("the holding process failed".into()) }
 }
 
 /// Runs in a process of its own, so that its memory is used for nothing else.

@@ -15,10 +15,10 @@ use crate::{
     zookeeper_free::locks,
 };
 
-/// Long enough for the first of sixteen Python threads to learn that the time is over.
+/// Long enough for the first of sixteen Python threads to notice that the time is over.
 const SLICE: Duration = Duration::from_millis(1000);
 const ROUNDS: usize = 9;
-/// How often each way is run before it is measured, because Java compiles code that runs often.
+/// How often each way runs before it is measured, because Java compiles code that runs often.
 const WARMING: usize = 4;
 /// The options of a production server, in place of the testkit's options for a quick start.
 const FULL_JAVA: &str = "-XX:TieredStopAtLevel=4 -Xmx512m";

@@ -36,7 +36,7 @@ impl Socket {
         // No session id yet, and an empty password.
         hello.extend([0; 8]);
         bytes(&mut hello, &[0; 16]);
-        socket.say(&hello)?;
+        socket.exchange(&hello)?;
         Ok(socket)
     }
 
@@ -64,7 +64,7 @@ impl Socket {
         bytes(&mut list, dir.as_bytes());
         list.push(0);
         if self.ask(CHILDREN, &list)?.get(..4) != Some(&1_i32.to_be_bytes()) {
-            return Err("others in a line where one was expected".into());
+            return Err("others in a queue where one was expected".into());
         }
         // The path of the node, and the version: any.
         self.ask(DELETE, &[&node[..], &(-1_i32).to_be_bytes()].concat())?;
@@ -73,7 +73,8 @@ impl Socket {
 
     fn ask(&mut self, what: i32, body: &[u8]) -> Result<Vec<u8>, Failure> {
         self.requests += 1;
-        let mut answer = self.say(&[&self.requests.to_be_bytes(), &what.to_be_bytes(), body].concat())?;
+        let mut answer =
+            self.exchange(&[&self.requests.to_be_bytes(), &what.to_be_bytes(), body].concat())?;
         if answer.len() < HEADER_BYTES || answer[12..HEADER_BYTES] != [0; 4] {
             return Err(format!("the server answered {answer:?}").into());
         }
@@ -81,7 +82,7 @@ impl Socket {
     }
 
     /// Sends one message and reads one answer.
-    fn say(&mut self, message: &[u8]) -> Result<Vec<u8>, Failure> {
+    fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, Failure> {
         let mut framed = Vec::new();
         bytes(&mut framed, message);
         self.stream.write_all(&framed)?;

@@ -1,12 +1,12 @@
 //! Compares other lock crates with leasehold, under the same faults, the same checker and the same plain workload:
 //! mutexes only, waits with a limit, sections shorter than a lease.
 //!
-//! Started by a person the program compares; started by itself with the name of a peer, it is one of the clients of a
-//! round.
+//! Without the name of a peer the program runs the comparison; it starts itself with the name of a peer as one of the
+//! clients of a round.
 
 mod peer;
 mod table;
-mod untold;
+mod unreported;
 mod work;
 
 use std::process::ExitCode;

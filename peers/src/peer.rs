@@ -1,8 +1,8 @@
 //! The interface of the workload to a lock crate.
 //!
 //! Each crate is set up as its documentation advises for one server, or for several independent ones, with our lease
-//! time; where the documentation leaves something open, the choice favours the crate. Its users know only what its API
-//! tells them.
+//! time; where the documentation leaves something open, the choice favours the crate. Clients know only what the API
+//! of the crate reports.
 
 mod distributed_lock;
 mod ours;
@@ -24,7 +24,7 @@ pub(crate) const NAMES: [&str; 3] = ["leasehold", "rslock", "distributed-lock"];
 pub(crate) const OF_THREE: [&str; 2] = ["leasehold", "rslock"];
 
 /// The pause between two tries of a crate that cannot wait: several times the duration of a hand-over, and far less
-/// than any crate pauses by itself.
+/// than the pauses of any crate.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// A crate that locks.
@@ -60,7 +60,7 @@ pub(crate) fn version(name: &str) -> Option<&'static str> {
     entry.1.split('"').next()
 }
 
-/// Repeats tries until the limit is over. A try that has begun may complete, because no crate promises to clean up
+/// Repeats tries until the limit is over. A try that has started may complete, because no crate promises to clean up
 /// after a dropped one.
 async fn retried<H, F>(limit: Duration, mut once: impl FnMut() -> F) -> Result<Option<H>, Failure>
 where

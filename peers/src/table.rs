@@ -1,5 +1,5 @@
-//! The comparing program: runs rounds of each peer from the same seeds, and prints their figures in a line and one
-//! example of each violation.
+//! The comparing program: runs rounds of each peer from the same seeds, and prints a line of figures for each peer and
+//! one example of each violation.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use leasehold_testkit::history::History;
 
 use crate::{
     peer::{NAMES, OF_THREE, version},
-    untold,
+    unreported,
 };
 
 /// The length of a round: several storms.
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(38);
 /// The invariants that are compared. Most crates promise nothing about the others, such as tokens.
 const COMPARED: [&str; 3] = ["I1 exclusion", "I12 limits", "I7 wake-ups"];
 /// The column that does not come from the checker.
-const UNTOLD: &str = "losses not told";
+const UNREPORTED: &str = "unreported losses";
 
 /// The parsed arguments.
 struct Typed {
@@ -35,7 +35,7 @@ struct Typed {
 #[derive(Default)]
 struct Findings {
     figures: Figures,
-    untold: usize,
+    unreported: usize,
     examples: BTreeMap<&'static str, String>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
         "grants",
         "faults",
         "exclusion violated",
-        UNTOLD,
+        UNREPORTED,
         "waits over limit",
         "lost wake-ups",
         "hand-over, p50",
@@ -68,7 +68,7 @@ pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
             figures.operations,
             figures.grants,
             figures.all_faults(),
-            findings.untold,
+            findings.unreported,
             figures.hand_over_p50,
             figures.hand_over_p99,
         );
@@ -109,7 +109,8 @@ fn peers() -> Vec<(&'static str, &'static str)> {
 
 fn compare(engine: &str, rounds: usize, seed: u64, program: &Path) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
-    // Seeds of rounds whose server keeps what it acknowledged. No crate is to blame for the locks that a server loses.
+    // Seeds of rounds whose server loses nothing that it acknowledged: no crate is responsible for the locks that a
+    // server loses.
     for seed in (seed..).filter(|seed| seed % 4 < 2).take(rounds) {
         let round = Round { engine, seed, time: ROUND, program };
         findings.add(&round.run(|_| ())?)?;
@@ -126,14 +127,14 @@ impl Findings {
                 self.examples.entry(kind).or_insert_with(|| example.to_owned());
             }
         }
-        // The history is kept if there is a complaint. An unreported loss is one, because two clients then hold at
+        // The history is stored if there is a complaint. An unreported loss is one, because two clients then hold at
         // once.
         let history = outcome.dir.path().join("history.jsonl");
         if history.exists() {
-            let untold = untold::losses(History::merge([history])?.events());
-            self.untold += untold.len();
-            if let Some(example) = untold.into_iter().next() {
-                self.examples.entry(UNTOLD).or_insert(example);
+            let unreported = unreported::losses(History::merge([history])?.events());
+            self.unreported += unreported.len();
+            if let Some(example) = unreported.into_iter().next() {
+                self.examples.entry(UNREPORTED).or_insert(example);
             }
         }
         Ok(())

@@ -81,12 +81,12 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, rng: &mut Rng) 
     // The other crates have no tokens: the time shows the order as well as tokens would.
     let token = Token { lineage: Lineage::new(0), number: now_nanos() };
     let ttl_nanos = Some(TTL.as_nanos() as u64);
-    let belief = attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
+    let active = attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
     // Some sections are so long that faults hit holds; none is as long as a lease.
     let end = Instant::now() + if rng.percent(10) { rng.millis(100..600) } else { rng.millis(0..8) };
     loop {
-        if !belief.check(|| P::is_held(&hold), || left(&hold)) {
-            belief.lost("told");
+        if !active.check(|| P::is_held(&hold), || left(&hold)) {
+            active.lost("reported");
             break;
         }
         let rest = end.saturating_duration_since(Instant::now());
@@ -95,8 +95,8 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, rng: &mut Rng) 
         }
         sleep(rest.min(LOOK)).await;
     }
-    let leaving = belief.releasing(None);
-    // A crate without request limits would wait for ever on a connection that fell silent.
+    let leaving = active.releasing(None);
+    // A crate without request limits would wait forever on a silent connection.
     match timeout(PATIENCE, peer.release(hold)).await {
         Ok(Ok(())) => leaving.freed(),
         _ => leaving.unknown("Unreachable"),

@@ -45,14 +45,14 @@ fn copied(root: &Path, dir: &Path) -> io::Result<()> {
     fs::create_dir_all(&src)?;
     fs::copy(root.join("book.toml"), dir.join("book.toml"))?;
     for path in files(&root.join(PAGES))?.into_iter().chain(ROOT.map(|page| root.join(page))) {
-        let place = path.strip_prefix(root).unwrap_or(&path);
-        let is_summary = place == Path::new(PAGES).join(SUMMARY);
-        let to = src.join(if is_summary { Path::new(SUMMARY) } else { place });
+        let relative = path.strip_prefix(root).unwrap_or(&path);
+        let is_summary = relative == Path::new(PAGES).join(SUMMARY);
+        let to = src.join(if is_summary { Path::new(SUMMARY) } else { relative });
         fs::create_dir_all(to.parent().unwrap_or(&src))?;
-        if place.extension().is_some_and(|it| it == "md") {
+        if relative.extension().is_some_and(|it| it == "md") {
             fs::write(
                 to,
-                page(&fs::read_to_string(&path)?, place.parent().unwrap_or(Path::new("")), is_summary),
+                page(&fs::read_to_string(&path)?, relative.parent().unwrap_or(Path::new("")), is_summary),
             )?;
         } else {
             fs::copy(&path, to)?;
@@ -74,7 +74,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A page of the folder `dir`. Its links into the book are kept, or rewritten to start at the root.
+/// A page of the folder `dir`. Its links into the book stay unchanged, or are rewritten to start at the root.
 fn page(text: &str, dir: &Path, from_root: bool) -> String {
     let mut parts = text.split("](");
     let mut page = parts.next().unwrap_or_default().to_owned();
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_into_the_book_stay_and_others_become_words() {
+    fn links_into_the_book_stay_and_others_become_text() {
         let text = "[a](b.md#c) [code](../crates/x.rs), [r](../README.md) [w](https://x.org/) [h](#here)";
         let inner = "[a](b.md#c) code, [r](../index.md) [w](https://x.org/) [h](#here)";
         assert_eq!(page(text, Path::new("docs"), false), inner);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_with_features_of_their_own_are_there() {
+    fn packages_with_own_features_exist() {
         let workspace = Workspace::find().unwrap();
         assert!(lints_of_features(&workspace).len() > 2 * WITH_OWN_FEATURES.len());
     }

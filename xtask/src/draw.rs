@@ -1,5 +1,5 @@
-//! Draws lines of code by chance, for a test of names: whoever knows ARCHITECTURE.md alone should be able to tell from
-//! each line its crate and its purpose. The paths are printed after the lines.
+//! Draws random lines of code, for a test of names: a reader who knows only ARCHITECTURE.md should recognise the crate
+//! and the purpose of each line. The paths are printed after the lines.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ const LINES: usize = 12;
 /// The shortest line that is drawn: shorter ones (`}` or `)?;`) have no names.
 const SHORTEST: usize = 24;
 
-/// Prints the lines of this seed, then where each stands.
+/// Prints the lines of this seed, then their locations.
 pub(crate) fn print(workspace: &Workspace, seed: u64) -> Result<(), String> {
     let sources = workspace.files("rs").map_err(|error| format!("a file cannot be read: {error}"))?;
     let mut lines = Vec::new();
@@ -24,9 +24,9 @@ pub(crate) fn print(workspace: &Workspace, seed: u64) -> Result<(), String> {
     for (nth, (_, line)) in drawn.iter().enumerate() {
         println!("{:3}  {line}", nth + 1);
     }
-    println!("\nwhere they stand");
-    for (nth, (place, _)) in drawn.iter().enumerate() {
-        println!("{:3}  {place}", nth + 1);
+    println!("\nlocations");
+    for (nth, (location, _)) in drawn.iter().enumerate() {
+        println!("{:3}  {location}", nth + 1);
     }
     Ok(())
 }

@@ -4,7 +4,6 @@
 //! into our code and reports whether the suite finds them, `cargo xtask pictures` and `cargo xtask book` render parts
 //! of the documentation, `cargo xtask draw SEED` draws lines of code for a test of their names.
 
-mod again;
 mod book;
 mod check;
 mod draw;
@@ -12,6 +11,7 @@ mod mutants;
 mod nightly;
 mod own_rules;
 mod pictures;
+mod rerun;
 mod run;
 mod setup;
 mod side_by_side;

@@ -55,7 +55,7 @@ pub(crate) fn gate(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> 
     let gate = Gate(steps.step("copy the tree", || Copy::make(workspace))?);
     steps.step("the suite without them", || gate.sane(&mutants))?;
     let kills: Vec<Kill> = steps.step("the suite with each", || {
-        Ok::<_, String>(mutants.iter().map(|mutant| gate.told(mutant)).collect())
+        Ok::<_, String>(mutants.iter().map(|mutant| gate.run_and_print(mutant)).collect())
     })?;
     println!("\n{}", table::plain(&kills));
     let failed: Vec<&str> =
@@ -115,8 +115,8 @@ impl Gate {
         Ok(())
     }
 
-    fn told<'a>(&self, mutant: &'a Mutant) -> Kill<'a> {
-        let kill = Kill { mutant, came: self.try_kill(mutant) };
+    fn run_and_print<'a>(&self, mutant: &'a Mutant) -> Kill<'a> {
+        let kill = Kill { mutant, outcome: self.try_kill(mutant) };
         println!("{kill}");
         kill
     }

@@ -15,7 +15,7 @@ const TOP: usize = 84;
 /// The position of the first lane.
 const LEFT: usize = 130;
 
-/// Draws all pictures anew.
+/// Draws all pictures again.
 pub(crate) fn write(workspace: &Workspace) -> Result<(), String> {
     for (svg, drawn) in all(workspace)? {
         fs::write(&svg, drawn).map_err(|error| format!("{}: {error}", svg.display()))?;
@@ -49,7 +49,7 @@ fn all(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>, String> {
         }
     }
     pictures.sort();
-    if pictures.is_empty() { Err(format!("{TEXTS} holds no text of a picture")) } else { Ok(pictures) }
+    if pictures.is_empty() { Err(format!("{TEXTS} has no text of a picture")) } else { Ok(pictures) }
 }
 
 /// A picture while it is drawn.
@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_told_with_its_line() {
+    fn an_invalid_line_is_reported() {
         for line in ["A > C ask", "A ] no hold began", "A ? B x", "word"] {
-            let told = draw(&format!("lane A one\n{line}\n")).unwrap_err();
-            assert!(told.ends_with(line), "{told}");
+            let error = draw(&format!("lane A one\n{line}\n")).unwrap_err();
+            assert!(error.ends_with(line), "{error}");
         }
     }
 
     #[test]
-    fn every_picture_is_what_its_text_says() {
+    fn every_picture_matches_its_text() {
         assert_eq!(complaints(&Workspace::find().unwrap()), [""; 0]);
     }
 }

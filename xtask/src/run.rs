@@ -62,7 +62,7 @@ impl Steps {
             println!("{:8.1} s  {name}", took.as_secs_f64());
         }
         let all: Duration = self.done.iter().map(|(_, took)| *took).sum();
-        println!("{:8.1} s  in all", all.as_secs_f64());
+        println!("{:8.1} s  total", all.as_secs_f64());
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_command_is_told_with_the_name_of_its_step() {
+    fn a_failed_command_is_reported_with_its_step() {
         let mut steps = Steps::default();
         assert!(steps.command("fine", &mut Command::new("true")).is_ok());
         let failure = steps.command("doomed", Command::new("false").arg("x")).unwrap_err().to_string();

@@ -11,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{again, suites::Suite};
+use crate::{rerun, suites::Suite};
 
-/// A command with a name. Its output is kept in a file until it has ended.
+/// A command with a name. Its output goes to a file until it has ended.
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
@@ -48,9 +48,9 @@ impl Job {
     }
 }
 
-/// Runs all lanes at once and keeps the output of each job below `logs`. Prints each job when it ends: a line for a
+/// Runs all lanes at once and stores the output of each job below `logs`. Prints each job when it ends: a line for a
 /// success, the whole output for a failure. The environment of each job of a lane has a number below the width of its
-/// lane in `LEASEHOLD_TEST_SLOT`; the testkit uses it to keep the ports of test programs apart.
+/// lane in `LEASEHOLD_TEST_SLOT`; the testkit uses it to separate the ports of test programs.
 pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<Ended> {
     let ended = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -64,7 +64,7 @@ pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<Ended> {
                         job.command.env("LEASEHOLD_TEST_SLOT", slot.to_string());
                         let done = one(job, logs);
                         let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-                        tell(&done);
+                        print_result(&done);
                         ended.push(done);
                     }
                 });
@@ -91,11 +91,11 @@ fn one(Job { name, mut command, suite }: Job, logs: &Path) -> Ended {
     Ended { name, took: begin.elapsed(), failure, output, suite, counts, unsteady: Vec::new() }
 }
 
-fn tell(done: &Ended) {
+fn print_result(done: &Ended) {
     let took = done.took.as_secs_f64();
     if let Some(reason) = &done.failure {
         // The output of a job whose tests will be rerun is marked.
-        let margin = if again::of(done).is_some() { "| " } else { "" };
+        let margin = if rerun::of(done).is_some() { "| " } else { "" };
         println!("== {}", done.name);
         done.output.trim_end().lines().for_each(|line| println!("{margin}{line}"));
         println!("-- {}: {reason} after {took:.1} s", done.name);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_job_ends_with_what_it_wrote_and_how() {
+    fn each_job_ends_with_its_output_and_status() {
         let logs = std::env::temp_dir().join(format!("leasehold-xtask-{}", std::process::id()));
         fs::create_dir_all(&logs).unwrap();
         let jobs = ["true", "echo a; echo b >&2; exit 3"].map(job).into();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_harness_counted_is_read() {
+    fn the_counts_of_the_harness_are_parsed() {
         let output = "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out\nx\n\
                       test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(counts(output), (13, 2));

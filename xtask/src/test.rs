@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
 use crate::{
-    again, check, own_rules,
+    check, own_rules, rerun,
     run::{Failure, Steps, under},
     setup,
     side_by_side::{self, Ended, Job, Lane},
@@ -38,11 +38,11 @@ pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fail
     in_tiers(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
 }
 
-/// The directory in memory where servers of tests keep their data, if there is room.
+/// The directory in memory where servers of tests store their data, if there is room.
 const MEMORY: &str = "/dev/shm";
 /// The room that is required, in bytes: several times the need of all servers that run at a time.
 const ROOM: u64 = 6 << 30;
-/// The variable that tells the testkit the directory.
+/// The variable with the directory, for the testkit.
 const DATA: &str = "LEASEHOLD_TEST_DATA";
 
 /// The second tier, before a change lands: everything except what takes a night.
@@ -138,7 +138,7 @@ fn open_files() -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Lets servers keep their data in memory. Otherwise tests wait for a disk that they share with other programs.
+/// Lets servers store their data in memory. Otherwise tests wait for a disk that they share with other programs.
 pub(crate) fn in_memory(mut lane: Lane) -> Lane {
     if free(MEMORY).is_some_and(|free| free > ROOM) {
         for job in &mut lane.jobs {
@@ -150,8 +150,8 @@ pub(crate) fn in_memory(mut lane: Lane) -> Lane {
 
 /// The free bytes on the file system of this directory, from `df`.
 fn free(directory: &str) -> Option<u64> {
-    let told = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
-    String::from_utf8_lossy(&told.stdout).lines().nth(1)?.trim().parse().ok()
+    let output = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
+    String::from_utf8_lossy(&output.stdout).lines().nth(1)?.trim().parse().ok()
 }
 
 fn doc_tests(workspace: &Workspace) -> Job {
@@ -163,7 +163,7 @@ fn doc_tests(workspace: &Workspace) -> Job {
 fn in_tiers(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Result<(), Failure> {
     let ended = steps.step("tests and checks", || {
         let logs = logs(workspace)?;
-        Ok::<_, String>(again::alone(side_by_side::run(lanes, &logs), &logs))
+        Ok::<_, String>(rerun::alone(side_by_side::run(lanes, &logs), &logs))
     })?;
     sum_up(&ended).map_err(|reason| Failure::new("tests and checks", reason))
 }

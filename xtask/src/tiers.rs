@@ -60,7 +60,7 @@ const TABLE: [Row; 28] = [
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),
     row("leasehold", "hosted", Tier::Quick, "the URLs of hosted databases that the pages show"),
-    row("leasehold", "silent", Tier::Quick, "servers that take connections and never say a word"),
+    row("leasehold", "silent", Tier::Quick, "servers that accept connections and never answer"),
     row("leasehold", "tls", Tier::Test, "encrypted connections through the public crate"),
     row(
         "leasehold",
@@ -118,9 +118,9 @@ pub(crate) fn sort(suites: &mut [Suite]) {
 
 /// The test programs without a tier, the rows without a test program, and the rows that are missing in CONTRIBUTING.md.
 pub(crate) fn complaints(suites: &[Suite], contributing: &str) -> Vec<String> {
-    let homeless = suites.iter().filter(|suite| of(suite).is_none());
+    let without_tier = suites.iter().filter(|suite| of(suite).is_none());
     let mut found: Vec<_> =
-        homeless.map(|suite| format!("xtask/src/tiers.rs: {suite} is in no tier: add a row")).collect();
+        without_tier.map(|suite| format!("xtask/src/tiers.rs: {suite} is in no tier: add a row")).collect();
     for row in &TABLE {
         if row.target != "doc tests" && !suites.iter().any(|suite| row.is_of(suite)) {
             found.push(format!(

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_very_workspace_is_found() {
+    fn the_workspace_is_found() {
         let workspace = Workspace::find().unwrap();
         let named = |name: &str| workspace.packages.iter().find(|package| package.name == name).unwrap();
         assert_eq!(named("xtask").bins, ["xtask"]);

@@ -5,8 +5,8 @@ use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
     contract::observe::Event,
-    driver::keeper::{TimerKey, keep},
-    driver::local::{Ending, LetGo, Parting, unheard},
+    driver::keeper::{TimerKey, hold_until},
+    driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
     driver::shared::Lifeline,
     driver::validity::{Lost, Validity},
 };
@@ -18,7 +18,7 @@ use crate::{
 /// [`Previous::Abandoned`]. In a process that was forked from the holder's, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
-    pub(crate) life: Arc<Lifeline>,
+    pub(crate) lifeline: Arc<Lifeline>,
     pub(crate) validity: Arc<Validity>,
     pub(crate) name: Name,
     pub(crate) id: ClaimId,
@@ -36,14 +36,14 @@ pub(crate) enum Stage {
     /// Sent to the waiting request, not yet received.
     Unseen,
     /// Received by the user.
-    Seen,
+    NewestTokens,
     Released,
 }
 
 impl Guard {
     /// Marks the guard as received by the user.
     pub(crate) fn seen(mut self) -> Self {
-        self.stage = Stage::Seen;
+        self.stage = Stage::NewestTokens;
         self
     }
 
@@ -86,7 +86,7 @@ impl Guard {
     /// the check is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {
-        self.life.is_home() && self.life.now() < self.validity.deadline()
+        self.lifeline.is_own_process() && self.lifeline.now() < self.validity.deadline()
     }
 
     /// How long the hold stays valid if no further answer comes from the engine; zero once it is lost, and while
@@ -95,23 +95,23 @@ impl Guard {
     pub fn remaining(&self) -> Option<Duration> {
         match self.validity.deadline() {
             Instant::NEVER => None,
-            deadline => Some(deadline.since(self.life.now())),
+            deadline => Some(deadline.since(self.lifeline.now())),
         }
     }
 
-    /// When to tell work under this hold to stop, and when that work has to be over, if no further answer comes from
+    /// When to notify work under this hold to stop, and when that work has to be over, if no further answer comes from
     /// the engine. `grace` is the time that the work needs to stop. `None` where the hold cannot lapse (the file
     /// engine) and no `max_hold` was set.
     ///
     /// Each renewal moves both times, so ask again before acting. A hold that is only unconfirmed, see
-    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to stand. Once the hold
-    /// is lost both are zero. The grace counts as at most a third of the time that the engine granted, or of
-    /// `max_hold`: a renewal that is answered in time never finds work that was told to stop already.
+    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to be valid. Once the
+    /// hold is lost both are zero. The grace counts as at most a third of the time that the engine granted, or of
+    /// `max_hold`: after a renewal that is answered in time, no work was notified to stop.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // Read in this order, so that the granted time is never newer than the deadline.
         let granted = self.validity.granted();
-        let (deadline, end, now) = (self.validity.lasts(), self.validity.end(), self.life.now());
+        let (deadline, end, now) = (self.validity.lasts(), self.validity.end(), self.lifeline.now());
         let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
         let max_hold = (end != Instant::NEVER)
             .then(|| Stop::new(end.since(now), end.since(self.since), grace, Loss::MaxHold));
@@ -126,7 +126,7 @@ impl Guard {
     /// The future does not borrow the guard.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + Sync + use<> {
         let validity = Arc::clone(&self.validity);
-        async move { validity.told().await }
+        async move { validity.reported().await }
     }
 
     /// The error of the last renewal, on one line, as the engine or the connection reported it; `None` if the renewal
@@ -148,10 +148,10 @@ impl Guard {
     /// # Errors
     /// [`is_refused`](Error::is_refused) if the system cannot start a thread; [`ErrorKind::Forked`] in a child process.
     pub fn on_lost(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<(), Error> {
-        if !self.life.is_home() {
+        if !self.lifeline.is_own_process() {
             return Err(forked());
         }
-        self.validity.on_lost(self.life.calls.prepare(then)?);
+        self.validity.on_lost(self.lifeline.calls.prepare(then)?);
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done; [`ErrorKind::Forked`] in a child
     /// process.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        if !self.life.is_home() {
+        if !self.lifeline.is_own_process() {
             return Err(forked());
         }
         let span = tracing::debug_span!("hold", name = %self.name, token = self.token().number);
@@ -169,11 +169,11 @@ impl Guard {
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
             let _entered = span.enter();
-            if let Some(lost) = self.validity.lost(self.life.now()) {
+            if let Some(lost) = self.validity.lost(self.lifeline.now()) {
                 return Poll::Ready(Err(self.lost_error(&lost)));
             }
             if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-                let lost = self.validity.lost(self.life.now()).unwrap_or(loss.into());
+                let lost = self.validity.lost(self.lifeline.now()).unwrap_or(loss.into());
                 return Poll::Ready(Err(self.lost_error(&lost)));
             }
             work.as_mut().poll(cx).map(Ok)
@@ -181,18 +181,18 @@ impl Guard {
         .await
     }
 
-    /// Asks the engine now whether the hold still stands, and extends it. Cancel safe.
+    /// Asks the engine now whether the hold still exists, and extends it. Cancel safe.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if it does not stand; [`is_unknown`](Error::is_unknown) if the engine did not
+    /// [`is_lost`](Error::is_lost) if it does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
     /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
-        self.life.ready()?;
-        if let Some(lost) = self.validity.lost(self.life.now()) {
+        self.lifeline.ready()?;
+        if let Some(lost) = self.validity.lost(self.lifeline.now()) {
             return Err(self.lost_error(&lost));
         }
-        self.life.confirm(&self.name, self.id).await?;
-        match self.validity.lost(self.life.now()) {
+        self.lifeline.confirm(&self.name, self.id).await?;
+        match self.validity.lost(self.lifeline.now()) {
             None => Ok(()),
             Some(lost) => Err(self.lost_error(&lost)),
         }
@@ -208,27 +208,27 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did
     /// not answer: after the last guard the name is then free when its lease has run out, at the latest.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        self.let_go_now()
+        self.release_now()
     }
 
-    /// Like [`release`](Self::release), but keeps the name taken, held by nobody, until `at_least` has passed since the
-    /// grant. Of several guards of one hold the last does this for all, unless the hold is lost before.
+    /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since
+    /// the grant. Of several guards of one hold the last does this for all, unless the hold is lost before.
     ///
     /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process
-    /// goes on holding and renewing, regardless of the lease and `max_hold`, and releases then: the future resolves no
+    /// continues to hold and renew, regardless of the lease and `max_hold`, and releases then: the future resolves no
     /// earlier. Dropping the future does not end that; [`close`](crate::Locks::close) and the end of the process do.
     ///
     /// # Errors
-    /// As [`release`](Self::release), and the engine's error if it refuses to keep the name now, as a full server does:
-    /// the name is then free when its lease has run out, at the latest.
+    /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server
+    /// does: the name is then free when its lease has run out, at the latest.
     pub fn release_at_least(
         mut self,
         at_least: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let until = self.since.after(at_least);
-        let kept = keep(&self, until);
-        let outcome = self.let_go(Ending { ended: Previous::Clean, keep_until: Some(until) });
-        word(self.name.clone(), kept.or(outcome))
+        let held = hold_until(&self, until);
+        let outcome = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: Some(until) });
+        released(self.name.clone(), held.or(outcome))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
@@ -237,8 +237,8 @@ impl Guard {
     /// As [`release`](Self::release).
     #[track_caller]
     pub fn release_blocking(self) -> Result<(), Error> {
-        let life = Arc::clone(&self.life);
-        life.keeper.block_on(self.release())
+        let lifeline = Arc::clone(&self.lifeline);
+        lifeline.keeper.block_on(self.release())
     }
 
     /// [`release_at_least`](Self::release_at_least) for code without an executor.
@@ -247,8 +247,8 @@ impl Guard {
     /// As there.
     #[track_caller]
     pub fn release_at_least_blocking(self, at_least: Duration) -> Result<(), Error> {
-        let life = Arc::clone(&self.life);
-        life.keeper.block_on(self.release_at_least(at_least))
+        let lifeline = Arc::clone(&self.lifeline);
+        lifeline.keeper.block_on(self.release_at_least(at_least))
     }
 
     /// [`confirm`](Self::confirm) for code without an executor: blocks the thread until the engine has answered.
@@ -257,11 +257,11 @@ impl Guard {
     /// As there.
     #[track_caller]
     pub fn confirm_blocking(&self) -> Result<(), Error> {
-        self.life.keeper.block_on(self.confirm())
+        self.lifeline.keeper.block_on(self.confirm())
     }
 
-    pub(crate) fn life(&self) -> &Arc<Lifeline> {
-        &self.life
+    pub(crate) fn lifeline(&self) -> &Arc<Lifeline> {
+        &self.lifeline
     }
 
     fn lost_error(&self, lost: &Lost) -> Error {
@@ -270,15 +270,15 @@ impl Guard {
     }
 
     /// Begins the release now, not at the first poll of the future.
-    fn let_go_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let outcome = self.let_go(Ending { ended: Previous::Clean, keep_until: None });
-        word(self.name.clone(), outcome)
+    fn release_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let outcome = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: None });
+        released(self.name.clone(), outcome)
     }
 
-    fn let_go(&mut self, ending: Ending) -> Option<LetGo> {
+    fn end_hold(&mut self, ending: Ending) -> Option<ReleaseOutcome> {
         self.stage = Stage::Released;
-        let shared = &self.life;
-        if !shared.is_home() {
+        let shared = &self.lifeline;
+        if !shared.is_own_process() {
             return None;
         }
         self.validity.forget_calls();
@@ -288,15 +288,21 @@ impl Guard {
         let now = shared.now();
         let held = now.since(self.since);
         shared.observer.event(&Event::Released { name: &self.name, held });
-        Some(shared.let_go(&Parting { name: &self.name, id: self.id, validity: &self.validity, ending, now }))
+        Some(shared.release_guard(&GuardRelease {
+            name: &self.name,
+            id: self.id,
+            validity: &self.validity,
+            ending,
+            now,
+        }))
     }
 }
 
 /// Turns the outcome of a release into the result for the caller.
-async fn word(name: Name, outcome: Option<LetGo>) -> Result<(), Error> {
+async fn released(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
     match outcome {
-        Some(LetGo::Done(result)) => result,
-        Some(LetGo::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unheard(&name))),
+        Some(ReleaseOutcome::Done(result)) => result,
+        Some(ReleaseOutcome::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unanswered_release(&name))),
         None => Err(forked()),
     }
 }
@@ -309,14 +315,14 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let ended = match self.stage {
             Stage::Released => return,
-            // Its request was dropped meanwhile and nobody used the hold: the end of the hold before it is still the
+            // Its request was dropped meanwhile and the hold was never used: the end of the hold before it is still the
             // last one.
             Stage::Unseen => self.previous,
             // A panic may leave the protected data half-written.
-            Stage::Seen if std::thread::panicking() => Previous::Abandoned,
-            Stage::Seen => Previous::Clean,
+            Stage::NewestTokens if std::thread::panicking() => Previous::Abandoned,
+            Stage::NewestTokens => Previous::Clean,
         };
-        let _ = self.let_go(Ending { ended, keep_until: None });
+        let _ = self.end_hold(Ending { ended, min_hold_until: None });
     }
 }
 

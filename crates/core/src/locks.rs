@@ -54,7 +54,7 @@ impl Locks {
     /// writer wait behind it.
     #[must_use]
     pub fn rw(&self, name: impl AsRef<str>) -> Rw {
-        Rw { life: Arc::clone(&self.0), name: name.as_ref().to_owned() }
+        Rw { lifeline: Arc::clone(&self.0), name: name.as_ref().to_owned() }
     }
 
     /// A semaphore of `limit` permits. All users of a name must give the same limit.
@@ -72,7 +72,7 @@ impl Locks {
     /// and their releases answered. The remaining holds are then reported lost; the result is their number.
     pub async fn close(&self, limit: Duration) -> usize {
         let shared = &self.0;
-        if !shared.is_home() {
+        if !shared.is_own_process() {
             return 0;
         }
         shared.stop_waiting();
@@ -89,8 +89,8 @@ impl Locks {
     /// engine that is known not to answer. For tests, which cannot judge this by the time that a process takes to end.
     #[doc(hidden)]
     #[must_use]
-    pub fn farewell(&self) -> Duration {
-        self.0.farewell()
+    pub fn exit_wait(&self) -> Duration {
+        self.0.exit_wait()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -133,7 +133,7 @@ impl Builder {
     /// Builds the `Locks`. Nothing is sent before the first request.
     #[must_use]
     pub fn build(self) -> Locks {
-        process::watch(keeper::farewell);
+        process::watch(keeper::exit_wait);
         let owner = self.owner.unwrap_or_else(process::label);
         let shared = Arc::new(Shared::new(Parts {
             engine: self.engine,
@@ -151,19 +151,19 @@ impl Builder {
 /// A read-write lock on one name.
 #[derive(Clone)]
 pub struct Rw {
-    life: Arc<Lifeline>,
+    lifeline: Arc<Lifeline>,
     name: String,
 }
 
 impl Rw {
     /// A lock shared with other readers.
     pub fn read(&self) -> Request {
-        Request::new(&self.life, Name::new(&self.name), Family::Shared)
+        Request::new(&self.lifeline, Name::new(&self.name), Family::Shared)
     }
 
     /// A lock that excludes every other holder.
     pub fn write(&self) -> Request {
-        Request::new(&self.life, Name::new(&self.name), Family::Exclusive)
+        Request::new(&self.lifeline, Name::new(&self.name), Family::Exclusive)
     }
 }
 

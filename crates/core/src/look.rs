@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, caught,
-    driver::keeper::{LAST_WORD, Work, poll_once},
+    driver::keeper::{REPORT_MARGIN, Work, poll_once},
 };
 
 impl Locks {
@@ -23,7 +23,7 @@ impl Locks {
                     return engine.ping().await;
                 }
                 let late = || Err(EngineError::new(Fault::Retry, format!("no answer within {limit:?}")));
-                let answer = shared.within(limit.saturating_add(LAST_WORD), engine.ping()).await;
+                let answer = shared.within(limit.saturating_add(REPORT_MARGIN), engine.ping()).await;
                 match answer.unwrap_or_else(late) {
                     // A ping changes nothing, so its outcome cannot be unknown: it failed.
                     Err(error) if error.fault == Fault::Unknown => {

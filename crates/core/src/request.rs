@@ -26,7 +26,7 @@ pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Request {
-    life: Arc<Lifeline>,
+    lifeline: Arc<Lifeline>,
     name: Result<Name, String>,
     family: Family,
     permits: u32,
@@ -46,9 +46,9 @@ pub(crate) enum Family {
 }
 
 impl Request {
-    pub(crate) fn new(life: &Arc<Lifeline>, name: Result<Name, Error>, family: Family) -> Self {
+    pub(crate) fn new(lifeline: &Arc<Lifeline>, name: Result<Name, Error>, family: Family) -> Self {
         Self {
-            life: Arc::clone(life),
+            lifeline: Arc::clone(lifeline),
             name: name.map_err(|error| error.to_string()),
             family,
             permits: 1,
@@ -132,7 +132,7 @@ impl Request {
     /// Tries once, without waiting.
     ///
     /// # Errors
-    /// [`is_taken`](Error::is_taken) if somebody else holds the name or waits for it, else as
+    /// [`is_taken`](Error::is_taken) if another client holds the name or waits for it, else as
     /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
@@ -154,8 +154,12 @@ impl Request {
         match self.asked() {
             Ok(asked) => {
                 let span = tracing::debug_span!("acquire", name = %asked.name, mode = %asked.terms.mode);
-                let state =
-                    RequestState::New { life: Arc::clone(&self.life), asked: Box::new(asked), limit, tries };
+                let state = RequestState::New {
+                    lifeline: Arc::clone(&self.lifeline),
+                    asked: Box::new(asked),
+                    limit,
+                    tries,
+                };
                 Acquire { state, span }
             }
             Err(error) => Acquire { state: RequestState::Invalid(error), span: tracing::Span::none() },
@@ -166,7 +170,7 @@ impl Request {
     fn asked(&self) -> Result<Asked, Error> {
         let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
         let wrong = |what: String| Error::invalid(format!("lock {:?}: {what}", name.as_str()));
-        let range = &self.life.profile.ttl;
+        let range = &self.lifeline.profile.ttl;
         if !range.contains(&self.ttl) {
             let [ttl, least, most] = [self.ttl, *range.start(), *range.end()].map(in_words);
             return Err(wrong(format!("ttl {ttl} is out of range: {least} to {most} are allowed")));
@@ -215,13 +219,13 @@ pub struct Acquire {
 enum RequestState {
     Invalid(Error),
     New {
-        life: Arc<Lifeline>,
+        lifeline: Arc<Lifeline>,
         asked: Box<Asked>,
         limit: Option<Duration>,
         tries: Tries,
     },
     Waiting {
-        life: Arc<Lifeline>,
+        lifeline: Arc<Lifeline>,
         name: Name,
         ticket: Option<Ticket>,
         rx: oneshot::Receiver<Result<Guard, Error>>,
@@ -238,30 +242,32 @@ impl Future for Acquire {
         loop {
             match std::mem::replace(now, RequestState::Done) {
                 RequestState::Invalid(error) => return Poll::Ready(Err(error)),
-                RequestState::New { life, asked, limit, tries } => {
+                RequestState::New { lifeline, asked, limit, tries } => {
                     let name = asked.name.clone();
-                    match Shared::enter(&life, *asked, limit, tries) {
+                    match Shared::enter(&lifeline, *asked, limit, tries) {
                         Entered::Now(result) => return Poll::Ready(result.map(Guard::seen)),
                         Entered::Wait { rx, ticket } => {
-                            *now = RequestState::Waiting { life, name, ticket, rx }
+                            *now = RequestState::Waiting { lifeline, name, ticket, rx }
                         }
                     }
                 }
-                RequestState::Waiting { life, .. } if !life.is_home() => {
-                    return Poll::Ready(Err(life.check_open().expect_err("not at home")));
+                RequestState::Waiting { lifeline, .. } if !lifeline.is_own_process() => {
+                    return Poll::Ready(Err(lifeline.check_open().expect_err("not at home")));
                 }
-                RequestState::Waiting { life, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
-                    Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::seen)),
-                    Poll::Ready(Err(_)) => {
-                        let text = name.as_str();
-                        let message = format!("the wait for {text:?} ended: its keeper is gone");
-                        return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
+                RequestState::Waiting { lifeline, name, ticket, mut rx } => {
+                    match Pin::new(&mut rx).poll(cx) {
+                        Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::seen)),
+                        Poll::Ready(Err(_)) => {
+                            let text = name.as_str();
+                            let message = format!("the wait for {text:?} ended: its keeper is gone");
+                            return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
+                        }
+                        Poll::Pending => {
+                            *now = RequestState::Waiting { lifeline, name, ticket, rx };
+                            return Poll::Pending;
+                        }
                     }
-                    Poll::Pending => {
-                        *now = RequestState::Waiting { life, name, ticket, rx };
-                        return Poll::Pending;
-                    }
-                },
+                }
                 RequestState::Done => panic!("Acquire polled after it was done"),
             }
         }
@@ -270,8 +276,8 @@ impl Future for Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let RequestState::Waiting { life, name, ticket: Some(ticket), .. } = &self.state {
-            life.cancel(name, *ticket);
+        if let RequestState::Waiting { lifeline, name, ticket: Some(ticket), .. } = &self.state {
+            lifeline.cancel(name, *ticket);
         }
         // A guard that has arrived already is dropped, and so released, with `rx`.
     }
@@ -293,7 +299,7 @@ impl Blocking {
     /// end. The same holds for all blocking calls.
     #[track_caller]
     pub fn acquire(&self) -> Result<Guard, Error> {
-        self.0.life.keeper.block_on(self.0.acquire())
+        self.0.lifeline.keeper.block_on(self.0.acquire())
     }
 
     /// See [`Request::acquire_within`].
@@ -302,7 +308,7 @@ impl Blocking {
     /// As there.
     #[track_caller]
     pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
-        self.0.life.keeper.block_on(self.0.acquire_within(limit))
+        self.0.lifeline.keeper.block_on(self.0.acquire_within(limit))
     }
 
     /// See [`Request::try_acquire`].
@@ -311,7 +317,7 @@ impl Blocking {
     /// As there.
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Guard, Error> {
-        self.0.life.keeper.block_on(self.0.try_acquire())
+        self.0.lifeline.keeper.block_on(self.0.try_acquire())
     }
 }
 

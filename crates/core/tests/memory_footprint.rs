@@ -27,7 +27,7 @@ impl Clock for Still {
 }
 
 #[test]
-fn a_hold_costs_less_than_400_bytes_and_nothing_when_it_is_released() {
+fn a_hold_costs_less_than_400_bytes_and_a_released_one_nothing() {
     let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
     let engine = MemoryEngine::new(Arc::clone(&store));
     let owner: Arc<str> = "user@host:1234".into();

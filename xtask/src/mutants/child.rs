@@ -52,7 +52,7 @@ mod tests {
 
     fn shell(script: &str, limit: Duration) -> Run {
         let mut command = Command::new("sh");
-        command.args(["-c", script]).env("WORD", "said");
+        command.args(["-c", script]).env("WORD", "word");
         let log = std::env::temp_dir().join(format!("xtask-{}-{}", std::process::id(), script.len()));
         let run = run(&command, &log, limit).unwrap();
         fs::remove_file(log).unwrap();
@@ -60,21 +60,21 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_says_and_how_it_ends_is_told() {
+    fn output_and_exit_status_of_a_command_are_returned() {
         let run = shell("echo $WORD; echo worse >&2; exit 3", Duration::from_secs(60));
         assert!(matches!(run.ended, Ended::Itself(status) if status.code() == Some(3)), "{run:?}");
-        assert_eq!(run.output, "said\nworse\n");
+        assert_eq!(run.output, "word\nworse\n");
     }
 
     #[test]
-    fn at_its_limit_a_command_is_ended_with_all_that_it_started() {
+    fn a_command_is_killed_at_its_limit_with_its_children() {
         let run = shell("sleep 600 & echo $!; wait", Duration::from_secs(1));
         assert!(matches!(run.ended, Ended::Late), "{run:?}");
         // A process that has ended has an empty command line, also before it is reaped.
-        let lives =
+        let is_alive =
             || fs::read(format!("/proc/{}/cmdline", run.output.trim())).is_ok_and(|line| !line.is_empty());
         let until = Instant::now() + Duration::from_secs(60);
-        while lives() {
+        while is_alive() {
             assert!(Instant::now() < until, "process {} was left", run.output);
             std::thread::yield_now();
         }

@@ -1,5 +1,5 @@
 //! A private copy of the tree with its own build directory, so that the user's tree and builds stay as they are. The
-//! copy is kept between runs, so code that no mutant changes is built once.
+//! copy stays between runs, so code that no mutant changes is built once.
 
 use std::{
     collections::BTreeSet,
@@ -102,7 +102,7 @@ impl Drop for Applied<'_> {
     fn drop(&mut self) {
         // A mutant that cannot be reverted makes the next one fail to apply; the next run repairs the copy.
         if let Err(error) = apply(&self.tree, &self.mutant.path, &["--reverse"]) {
-            eprintln!("xtask: {}: cannot be taken back: {error}", self.mutant.name);
+            eprintln!("xtask: {}: cannot be reverted: {error}", self.mutant.name);
         }
     }
 }
@@ -111,11 +111,11 @@ impl Drop for Applied<'_> {
 fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let said = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
-    if !said.status.success() {
-        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&said.stderr).trim()));
+    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
-    let listed = String::from_utf8(said.stdout).map_err(|error| format!("git ls-files: {error}"))?;
+    let listed = String::from_utf8(output.stdout).map_err(|error| format!("git ls-files: {error}"))?;
     let files = listed.split_terminator('\0').map(PathBuf::from);
     Ok(files.filter(|file| root.join(file).is_file()).collect())
 }

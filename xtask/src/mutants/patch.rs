@@ -1,4 +1,4 @@
-//! A mutant: a patch under a header that says what it breaks and which command must fail.
+//! A mutant: a patch with a header that states what it breaks and which command must fail.
 
 use std::{
     fmt,
@@ -96,12 +96,12 @@ pub(super) fn apply(root: &Path, patch: &Path, how: &[&str]) -> Result<(), Strin
     let mut git = Command::new("git");
     git.arg("apply").args(how).arg(patch).current_dir(root);
     git.env("GIT_CEILING_DIRECTORIES", root.parent().unwrap_or(root)).env_remove("GIT_DIR");
-    let said = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
-    if said.status.success() {
+    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    if output.status.success() {
         return Ok(());
     }
-    let why = String::from_utf8_lossy(&said.stderr);
-    Err(format!("does not apply any more: make it anew for the code of today\n    {}", why.trim()))
+    let why = String::from_utf8_lossy(&output.stderr);
+    Err(format!("no longer applies: update it to the current code\n    {}", why.trim()))
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_lacks_is_told() {
+    fn a_missing_header_line_is_reported() {
         for (header, reason) in [
             ("Killer: cargo test\nBudget: 7 s", "no line `Breaks: ...`"),
             ("Breaks: it.\nBudget: 7 s", "no line `Killer: ...`"),

@@ -11,12 +11,12 @@ use super::{
 pub(super) struct Kill<'a> {
     pub(super) mutant: &'a Mutant,
     /// The run of its killer; or why it could not be run.
-    pub(super) came: Result<Run, String>,
+    pub(super) outcome: Result<Run, String>,
 }
 
 impl Kill<'_> {
     pub(super) fn is_killed(&self) -> bool {
-        match &self.came {
+        match &self.outcome {
             Ok(Run { ended: Ended::Itself(status), .. }) => !status.success(),
             Ok(Run { ended: Ended::Late, .. }) => self.mutant.may_hang,
             Err(_) => false,
@@ -25,7 +25,7 @@ impl Kill<'_> {
 
     /// The test that killed it, or that none did.
     fn by(&self) -> String {
-        match &self.came {
+        match &self.outcome {
             Err(_) => "ERROR".to_owned(),
             Ok(_) if !self.is_killed() => "SURVIVED".to_owned(),
             Ok(run) => match failed_test(&run.output) {
@@ -36,7 +36,7 @@ impl Kill<'_> {
     }
 
     fn seconds(&self) -> f64 {
-        self.came.as_ref().map_or(0.0, |run| run.took.as_secs_f64())
+        self.outcome.as_ref().map_or(0.0, |run| run.took.as_secs_f64())
     }
 }
 
@@ -44,7 +44,7 @@ impl Kill<'_> {
 impl fmt::Display for Kill<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mutant { name, killer, .. } = self.mutant;
-        match &self.came {
+        match &self.outcome {
             Err(error) => write!(f, "ERROR    {name}: {error}"),
             Ok(run) => {
                 let word = if self.is_killed() { "killed  " } else { "SURVIVED" };
@@ -105,8 +105,8 @@ fn complaint(output: &str) -> &str {
     if panicked && let Some(line) = lines.next() {
         return line;
     }
-    let said = |line: &&str| line.starts_with("seed ");
-    output.lines().find(said).or_else(|| output.lines().last()).unwrap_or_default()
+    let is_seed = |line: &&str| line.starts_with("seed ");
+    output.lines().find(is_seed).or_else(|| output.lines().last()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_that_failed_is_told_with_its_reason() {
-        let said = "running 2 tests\ntest a::b ... FAILED\ntest c ... ok\n\n---- a::b stdout ----\n\n\
+    fn the_first_failed_test_is_reported_with_its_reason() {
+        let is_seed = "running 2 tests\ntest a::b ... FAILED\ntest c ... ok\n\n---- a::b stdout ----\n\n\
                     thread 'a::b' (7) panicked at x.rs:1:2:\nassertion failed: x\nnote: run\n";
-        assert_eq!(failed_test(said), Some("a::b"));
-        assert_eq!(complaint(said), "assertion failed: x");
+        assert_eq!(failed_test(is_seed), Some("a::b"));
+        assert_eq!(complaint(is_seed), "assertion failed: x");
         assert_eq!(complaint("seeds\nseed 4: I1: two\nend\n"), "seed 4: I1: two");
         assert_eq!((failed_test(""), complaint("")), (None, ""));
     }

@@ -20,7 +20,7 @@ pub(super) const REDIS: &[&str] = &[
 ];
 pub(super) const REDIS_GROUPS: &[&str] =
     &["cluster-free", "cluster-holds", "cluster-move", "sentinel-failover", "redlock-free"];
-pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-line", "etcd-holds"];
+pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-contended", "etcd-holds"];
 pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-holds", "zookeeper-recipes"];
 pub(super) const POSTGRES: &[&str] = &["postgres-free", "postgres-handover", "postgres-notify"];
@@ -35,7 +35,7 @@ pub(super) fn build(night: &Night<'_>) -> Result<(), String> {
 
 /// Runs this bench.
 pub(super) fn run(night: &Night<'_>, bench: &str) -> Result<(), String> {
-    let ended = night.tell(&log(bench), night.program("leasehold-bench").arg(bench));
+    let ended = night.run_logged(&log(bench), night.program("leasehold-bench").arg(bench));
     ended.map_err(|reason| format!("{bench}: {reason}"))
 }
 
@@ -49,12 +49,12 @@ pub(super) fn page(night: &Night<'_>) -> String {
     for part in &PARTS {
         let Work::Bench(heading, benches) = part.work else { continue };
         let logs: Vec<String> = benches.iter().map(|bench| night.log(&log(bench))).collect();
-        let said = BenchOutput::read(&logs.concat());
+        let output = BenchOutput::read(&logs.concat());
         if !heading.is_empty() {
             text += &format!("\n## {heading}\n");
         }
-        text += &format!("\n{}", table(&["what", "measured", "beside it, same run", "ratio"], said.rows));
-        let notes: String = said.notes.iter().map(|note| format!("- {note}\n")).collect();
+        text += &format!("\n{}", table(&["what", "measured", "beside it, same run", "ratio"], output.rows));
+        let notes: String = output.notes.iter().map(|note| format!("- {note}\n")).collect();
         text += &if notes.is_empty() { notes } else { format!("\n{notes}") };
     }
     text
@@ -70,7 +70,7 @@ struct BenchOutput {
 
 impl BenchOutput {
     fn read(log: &str) -> Self {
-        let (mut said, mut what, mut first) = (Self::default(), String::new(), None);
+        let (mut output, mut what, mut first) = (Self::default(), String::new(), None);
         for line in log.lines().filter(|line| !line.trim().is_empty()) {
             if let Some((_, about)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) {
                 about.clone_into(&mut what);
@@ -85,12 +85,12 @@ impl BenchOutput {
                     None => [format!("{what}: {name}"), figure.clone() + &range, String::new(), ratio],
                 };
                 first.get_or_insert(format!("{figure} {name}"));
-                said.rows.push(beside);
+                output.rows.push(beside);
             } else {
-                said.notes.push(format!("{what}: {}", line.trim()));
+                output.notes.push(format!("{what}: {}", line.trim()));
             }
         }
-        said
+        output
     }
 }
 
@@ -137,15 +137,15 @@ contended: hand-over within one process, 64 tasks on one name
 ";
 
     #[test]
-    fn ways_and_notes_are_told_apart() {
-        let said = BenchOutput::read(LOG);
+    fn ways_and_notes_are_distinguished() {
+        let output = BenchOutput::read(LOG);
         let what = "hand-over within one process, 64 tasks on one name: leasehold, memory";
         let measured = "**1,429,000 hand-overs/s** (1,000,000 to 1,500,000)";
         let beside = "6,152,000 hand-overs/s tokio::sync::Mutex";
-        assert_eq!(said.rows.len(), 2);
-        assert_eq!(said.rows[1], [what, measured, beside, "0.23"].map(str::to_owned));
-        assert_eq!(said.notes.len(), 1);
-        assert!(said.notes[0].ends_with("8.00 ms (p99)"), "{:?}", said.notes);
+        assert_eq!(output.rows.len(), 2);
+        assert_eq!(output.rows[1], [what, measured, beside, "0.23"].map(str::to_owned));
+        assert_eq!(output.notes.len(), 1);
+        assert!(output.notes[0].ends_with("8.00 ms (p99)"), "{:?}", output.notes);
     }
 
     #[test]

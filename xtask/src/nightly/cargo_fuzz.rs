@@ -1,8 +1,8 @@
 //! Runs the targets of `fuzz/` with cargo-fuzz, which knows what code an input reaches and mutates such inputs further.
 //!
 //! It runs without a sanitizer, so that a stable compiler can build the targets: the instrumentation uses stable
-//! options. The sanitizers look for errors that safe code cannot have. Inputs that reached new code are kept below
-//! `target/nightly`, and the next night begins with them.
+//! options. The sanitizers look for errors that safe code cannot have. Inputs that reached new code are stored below
+//! `target/nightly`, and the next night starts with them.
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
@@ -64,7 +64,7 @@ fn one(night: &Night<'_>, name: &str, seconds: u64) -> Result<(), String> {
         .args(["-c", RUN, name])
         .arg(fuzz.get_program())
         .args(fuzz.get_args());
-    night.tell(LOG, &mut shell)
+    night.run_logged(LOG, &mut shell)
 }
 
 /// `cargo fuzz` with its own build directory, because no other build can use its instrumented code.
@@ -80,9 +80,9 @@ pub(super) fn page(night: &Night<'_>) -> String {
     table(&["parser", "executions", "seconds", "findings"], rows(&night.log(LOG)))
 }
 
-fn rows(said: &str) -> Vec<[String; 4]> {
+fn rows(output: &str) -> Vec<[String; 4]> {
     let mut rows: Vec<(&str, u64, u64, u64)> = Vec::new();
-    for line in said.lines() {
+    for line in output.lines() {
         let figure = |name: &str| line.strip_prefix(name).and_then(|rest| rest.trim().parse::<u64>().ok());
         if let Some(name) = line.strip_prefix("target ") {
             rows.push((name, 0, 0, 0));
@@ -90,8 +90,8 @@ fn rows(said: &str) -> Vec<[String; 4]> {
         let Some(row) = rows.last_mut() else { continue };
         if let Some(count) = figure("stat::number_of_executed_units:") {
             row.1 = count;
-        } else if let Some(pace) = figure("stat::average_exec_per_sec:") {
-            row.2 = row.1.checked_div(pace).unwrap_or(0);
+        } else if let Some(rate) = figure("stat::average_exec_per_sec:") {
+            row.2 = row.1.checked_div(rate).unwrap_or(0);
         } else if line.starts_with("SUMMARY: libFuzzer: ") {
             row.3 += 1;
         }
@@ -107,14 +107,17 @@ fn rows(said: &str) -> Vec<[String; 4]> {
 mod tests {
     use super::*;
 
-    const SAID: &str = "target a\nINFO: x\nstat::number_of_executed_units: 1300000\nstat::average_exec_per_sec:     10000\n\
+    const OUTPUT: &str = "target a\nINFO: x\nstat::number_of_executed_units: 1300000\nstat::average_exec_per_sec:     10000\n\
         target b\n==5301== ERROR: libFuzzer: deadly signal\nSUMMARY: libFuzzer: deadly signal\n\
         stat::number_of_executed_units: 7\nstat::average_exec_per_sec:     0\n";
 
     #[test]
-    fn what_the_fuzzer_said_is_read() {
+    fn the_output_of_the_fuzzer_is_parsed() {
         let row = |cells: [&str; 4]| cells.map(str::to_owned);
-        assert_eq!(rows(SAID), [row(["`a`", "1,300,000", "130", "**0**"]), row(["`b`", "7", "0", "**1**"])]);
+        assert_eq!(
+            rows(OUTPUT),
+            [row(["`a`", "1,300,000", "130", "**0**"]), row(["`b`", "7", "0", "**1**"])]
+        );
     }
 
     /// A target that the manifest does not name would not be built.

@@ -1,4 +1,4 @@
-//! Divides work into pieces, and does as many as fit into the time. Each night goes on where the last one ended, in a
+//! Divides work into pieces, and does as many as fit into the time. Each night continues where the last one ended, in a
 //! circle.
 
 use std::{
@@ -22,8 +22,8 @@ pub(super) struct Circle<'a> {
 }
 
 impl Circle<'_> {
-    /// Does batches until the time is up or this night has done each piece. A batch that has begun is completed, and a
-    /// failed batch does not stop the others.
+    /// Does batches until the time is up or this night has done each piece. A batch that has started is completed, and
+    /// a failed batch does not stop the others.
     pub(super) fn run<E: ToString>(
         &self,
         night: &Night<'_>,
@@ -32,7 +32,7 @@ impl Circle<'_> {
     ) -> Result<(), Failure> {
         let failed = |reason: String| Failure::new(self.part, reason);
         let path = night.dir().join(self.part.replace(' ', "-") + ".json");
-        let mut round = Round::read(&fs::read_to_string(&path).unwrap_or_default(), night.begun());
+        let mut round = Round::read(&fs::read_to_string(&path).unwrap_or_default(), night.started());
         let begin = Instant::now();
         while begin.elapsed() < time {
             let batch = round.batch(self.pieces, self.batch);
@@ -46,7 +46,7 @@ impl Circle<'_> {
             }
             round.next = batch.last().and_then(|last| following(self.pieces, last)).cloned();
             round.tonight.extend(batch.into_iter().map(str::to_owned));
-            fs::write(&path, round.kept()).map_err(|error| failed(error.to_string()))?;
+            fs::write(&path, round.stored()).map_err(|error| failed(error.to_string()))?;
         }
         println!("{}: {} of {} in this night", self.part, round.tonight.len(), self.pieces.len());
         if round.complaints.is_empty() { Ok(()) } else { Err(failed(round.complaints.join("; "))) }
@@ -63,7 +63,7 @@ fn following<'a>(all: &'a [String], name: &str) -> Option<&'a String> {
 struct Round {
     /// The night of the other fields, in seconds since 1970.
     night: u64,
-    /// The piece to go on with.
+    /// The piece to continue with.
     next: Option<String>,
     tonight: Vec<String>,
     complaints: Vec<String>,
@@ -71,20 +71,20 @@ struct Round {
 
 impl Round {
     /// Parses the stored progress. Of another night only the next piece counts.
-    fn read(kept: &str, night: u64) -> Self {
-        let kept: Value = serde_json::from_str(kept).unwrap_or_default();
-        let next = kept["next"].as_str().map(str::to_owned);
-        if kept["night"] != night {
+    fn read(stored: &str, night: u64) -> Self {
+        let stored: Value = serde_json::from_str(stored).unwrap_or_default();
+        let next = stored["next"].as_str().map(str::to_owned);
+        if stored["night"] != night {
             return Self { night, next, ..Self::default() };
         }
         let list = |key: &str| -> Vec<String> {
-            let names = kept[key].as_array().into_iter().flatten();
+            let names = stored[key].as_array().into_iter().flatten();
             names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
         };
         Self { night, next, tonight: list("tonight"), complaints: list("complaints") }
     }
 
-    fn kept(&self) -> String {
+    fn stored(&self) -> String {
         let Self { night, next, tonight, complaints } = self;
         json!({ "night": night, "next": next, "tonight": tonight, "complaints": complaints }).to_string()
     }
@@ -103,15 +103,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_night_goes_on_where_the_last_ended_and_does_each_once() {
+    fn a_night_continues_where_the_last_ended_and_does_each_piece_once() {
         let all: Vec<String> = (0..8).map(|number| format!("{number}-x")).collect();
         let mut round = Round { night: 1, next: Some("5-x".to_owned()), ..Round::default() };
         assert_eq!(round.batch(&all, 6), ["5-x", "6-x", "7-x", "0-x", "1-x", "2-x"]);
         round.tonight = round.batch(&all, 6).into_iter().map(str::to_owned).collect();
         round.next = following(&all, "2-x").cloned();
         assert_eq!(round.batch(&all, 6), ["3-x", "4-x"]);
-        assert_eq!(Round::read(&round.kept(), 1), round, "interrupted");
-        let other = Round::read(&round.kept(), 2);
+        assert_eq!(Round::read(&round.stored(), 1), round, "interrupted");
+        let other = Round::read(&round.stored(), 2);
         assert_eq!((other.tonight.len(), other.next.as_deref()), (0, Some("3-x")), "the next night");
         assert_eq!(following(&all, "7-x").map(String::as_str), Some("0-x"));
         round.tonight.clone_from(&all);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_night_does_one_batch_and_a_failure_keeps_no_other_from_it() {
+    fn a_short_night_does_one_batch_and_a_failure_stops_no_other() {
         let workspace =
             crate::workspace::Workspace { root: "".into(), target: "".into(), packages: Vec::new() };
         let dir = std::env::temp_dir().join(format!("xtask-circle-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Runs a command whose output is shown and kept.
+//! Runs a command, shows its output and adds it to a log.
 
 use std::{
     fs::OpenOptions,
@@ -16,14 +16,14 @@ const LIMIT: &str = "14400";
 ///
 /// # Errors
 /// When it cannot be run, or ends without success.
-pub(super) fn tell(command: &mut Command, log: &Path) -> Result<(), String> {
+pub(super) fn run_logged(command: &mut Command, log: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", log.display());
     let mut file = OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
     let mut limited = limited(command);
     let child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = child.map_err(|error| format!("`timeout` cannot be run: {error}"))?;
-    if let Some(said) = child.stdout.take() {
-        for line in BufReader::new(said).split(b'\n') {
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n') {
             let line = line.map_err(failed)?;
             let line = String::from_utf8_lossy(&line);
             println!("{line}");
@@ -44,9 +44,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_kept_also_of_a_failure() {
-        let log = std::env::temp_dir().join(format!("xtask-said-{}", std::process::id()));
-        let shell = |script: &str| tell(Command::new("sh").args(["-c", script]).env("WORD", "one"), &log);
+    fn the_output_is_logged_even_of_a_failed_command() {
+        let log = std::env::temp_dir().join(format!("xtask-output-{}", std::process::id()));
+        let shell =
+            |script: &str| run_logged(Command::new("sh").args(["-c", script]).env("WORD", "one"), &log);
         assert_eq!(shell("echo $WORD"), Ok(()));
         assert!(shell("echo two; exit 3").unwrap_err().contains("exit status: 3"));
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\ntwo\n");

@@ -10,7 +10,7 @@ use super::{
     servers::SYSTEM,
 };
 
-/// Runs storms on an engine for this long, on a server of another system if one is given. Figures are kept, as is the
+/// Runs storms on an engine for this long, on a server of another system if one is given. Figures are stored, as is the
 /// record of each violated round.
 pub(super) fn run(
     night: &Night<'_>,
@@ -28,7 +28,7 @@ pub(super) fn run(
     ]);
     fault_run.envs(system.map(|system| (SYSTEM, system)));
     fault_run.args(night.seed()).arg("--keep").arg(night.dir().join("torture"));
-    night.tell(&format!("storm-{engine}"), &mut fault_run)
+    night.run_logged(&format!("storm-{engine}"), &mut fault_run)
 }
 
 /// The tables of docs/proof.md: the engines and the rows of each.
@@ -66,8 +66,8 @@ const CHECKS: Row = ("answers of `check()`", |sum| grouped(sum.count("checks")))
 const FAULTS: Row =
     ("faults", |sum| format!("{}, of {} kinds", grouped(sum.all("faults")), sum.kinds("faults")));
 const GRANTS: Row = ("grants", |sum| grouped(sum.count("grants")));
-const HAND_OVERS: Row = ("hand-overs to who waited", |sum| grouped(sum.count("hand_overs")));
-const BOTH: Row = ("grants; hand-overs to who waited", |sum| {
+const HAND_OVERS: Row = ("hand-overs to a waiter", |sum| grouped(sum.count("hand_overs")));
+const BOTH: Row = ("grants; hand-overs to a waiter", |sum| {
     format!("{}; {}", grouped(sum.count("grants")), grouped(sum.count("hand_overs")))
 });
 const LOST: Row = ("holds told lost", |sum| grouped(sum.count("lost")));
@@ -107,8 +107,8 @@ struct Sum(Vec<Value>);
 
 impl Sum {
     fn of(night: &Night<'_>, engine: &str) -> Self {
-        let kept = night.dir().join("torture").join(format!("{engine}.jsonl"));
-        Self::read(&fs::read_to_string(kept).unwrap_or_default())
+        let stored = night.dir().join("torture").join(format!("{engine}.jsonl"));
+        Self::read(&fs::read_to_string(stored).unwrap_or_default())
     }
 
     fn read(lines: &str) -> Self {

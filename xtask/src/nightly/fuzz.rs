@@ -28,7 +28,7 @@ pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
         tests.args(["--quiet", "--locked", "--all-features", "-p", package, target]);
         tests.args(["--", TESTS, "--test-threads=1"]);
         tests.env("LEASEHOLD_FUZZ_SECONDS", &seconds).env("LEASEHOLD_SEED", night.day().to_string());
-        if let Err(reason) = night.tell("fuzz", &mut tests) {
+        if let Err(reason) = night.run_logged("fuzz", &mut tests) {
             failed.push(format!("{package}: {reason}"));
         }
     }
@@ -41,7 +41,7 @@ mod tests {
     use crate::workspace::Workspace;
 
     #[test]
-    fn every_such_test_is_run_in_its_package() {
+    fn every_fuzz_test_is_run_in_its_package() {
         let Ok(workspace) = Workspace::find() else { panic!("cargo knows the workspace") };
         for (package, count) in PACKAGES {
             let known = workspace.packages.iter().find(|known| known.name == package).expect(package);

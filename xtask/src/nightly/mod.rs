@@ -1,9 +1,9 @@
 //! `cargo xtask nightly [--hours N] [--fresh]`: the tests and measurements that take too long for each change.
 //!
-//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share goes
-//! on in the next night where it stopped ([`circle`]). Progress is kept below `target/nightly`: an interrupted night
-//! goes on where it was; a new one begins when the last is complete, or with `--fresh`. A part that fails does not stop
-//! the others. At the end the figures are printed as the tables of the documentation.
+//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share
+//! continues in the next night where it stopped ([`circle`]). Progress is stored below `target/nightly`: an interrupted
+//! night continues where it stopped; a new one starts when the last is complete, or with `--fresh`. A part that fails
+//! does not stop the others. At the end the figures are printed as the tables of the documentation.
 
 mod bench;
 mod cargo_fuzz;
@@ -43,9 +43,9 @@ struct Typed {
 /// Does the remaining parts of this night.
 pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
     let typed = Typed::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
-    let mut night = steps.step("what is done of this night", || Night::find(workspace, typed.fresh))?;
+    let mut night = steps.step("read the progress of this night", || Night::find(workspace, typed.fresh))?;
     for part in &PARTS {
-        if let Some(failure) = night.came_of(part.name) {
+        if let Some(failure) = night.result_of(part.name) {
             println!("-- {}: done before{}", part.name, if failure.is_some() { ", it failed" } else { "" });
             continue;
         }
@@ -55,8 +55,8 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
         if let Some(reason) = &failure {
             eprintln!("xtask: {} failed: {reason}", part.name);
         }
-        let kept = night.done(part.name, failure);
-        kept.map_err(|reason| Failure::new("keep what is done", reason))?;
+        let recorded = night.done(part.name, failure);
+        recorded.map_err(|reason| Failure::new("store the progress", reason))?;
     }
     let tables = [("proof.md", proof::page(&night)), ("benchmarks.md", bench::page(&night))];
     for (file, page) in tables {
@@ -64,13 +64,13 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
         let written = fs::write(night.dir().join(file), page);
         written.map_err(|error| Failure::new("write the tables", error))?;
     }
-    night.whole().map_err(|reason| Failure::new("keep what is done", reason))?;
+    night.whole().map_err(|reason| Failure::new("store the progress", reason))?;
     verdict(&night)
 }
 
 /// The names of the parts that failed.
 fn verdict(night: &Night<'_>) -> Result<(), Failure> {
-    let failed = |part: &&Part| night.came_of(part.name).flatten().is_some();
+    let failed = |part: &&Part| night.result_of(part.name).flatten().is_some();
     let names: Vec<&str> = PARTS.iter().filter(failed).map(|part| part.name).collect();
     if names.is_empty() { Ok(()) } else { Err(Failure::new("nightly", names.join("; "))) }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hours_and_a_fresh_begin_are_read() {
+    fn hours_and_fresh_are_parsed() {
         assert_eq!(Typed::read(&[]), Ok(Typed { hours: HOURS, fresh: false }));
         assert_eq!(Typed::read(&["--hours", "0.5", "--fresh"]), Ok(Typed { hours: 0.5, fresh: true }));
         for bad in [&["--hours"][..], &["--hours", "-1"], &["--hours", "x"], &["redis"]] {

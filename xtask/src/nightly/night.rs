@@ -15,12 +15,12 @@ use crate::workspace::Workspace;
 /// The file with the progress.
 const STATE: &str = "state.json";
 
-/// A night: new, or begun before and not complete yet.
+/// A night: new, or started before and not complete yet.
 pub(super) struct Night<'w> {
     pub(super) workspace: &'w Workspace,
     dir: PathBuf,
     /// When it began, in seconds since 1970.
-    begun: u64,
+    started: u64,
     /// The finished parts by name: null, or why the part failed.
     done: Map<String, Value>,
 }
@@ -34,13 +34,13 @@ impl<'w> Night<'w> {
     }
 
     pub(super) fn at(workspace: &'w Workspace, dir: PathBuf, now: u64, fresh: bool) -> io::Result<Self> {
-        let kept =
-            fs::read(dir.join(STATE)).ok().and_then(|kept| serde_json::from_slice::<Value>(&kept).ok());
-        if let Some(kept) = kept.filter(|kept| !fresh && kept["whole"] == false)
-            && let (Some(begun), Some(done)) = (kept["begun"].as_u64(), kept["done"].as_object())
+        let stored =
+            fs::read(dir.join(STATE)).ok().and_then(|stored| serde_json::from_slice::<Value>(&stored).ok());
+        if let Some(stored) = stored.filter(|stored| !fresh && stored["whole"] == false)
+            && let (Some(started), Some(done)) = (stored["begun"].as_u64(), stored["done"].as_object())
         {
-            println!("it goes on: {} parts are done", done.len());
-            return Ok(Self { workspace, dir, begun, done: done.clone() });
+            println!("it continues: {} parts are done", done.len());
+            return Ok(Self { workspace, dir, started, done: done.clone() });
         }
         fs::create_dir_all(&dir)?;
         // The output of the last night is not part of this one.
@@ -51,13 +51,13 @@ impl<'w> Night<'w> {
             }
         }
         fs::create_dir_all(dir.join("logs"))?;
-        let night = Self { workspace, dir, begun: now, done: Map::new() };
-        night.keep(false)?;
+        let night = Self { workspace, dir, started: now, done: Map::new() };
+        night.store(false)?;
         Ok(night)
     }
 
     /// The result of a finished part: why it failed, if it did.
-    pub(super) fn came_of(&self, part: &str) -> Option<Option<&str>> {
+    pub(super) fn result_of(&self, part: &str) -> Option<Option<&str>> {
         self.done.get(part).map(Value::as_str)
     }
 
@@ -65,16 +65,16 @@ impl<'w> Night<'w> {
     pub(super) fn done(&mut self, part: &str, failure: Option<impl ToString>) -> io::Result<()> {
         let failure = failure.map_or(Value::Null, |failure| failure.to_string().into());
         self.done.insert(part.to_owned(), failure);
-        self.keep(false)
+        self.store(false)
     }
 
     /// Records that all parts are finished.
     pub(super) fn whole(&self) -> io::Result<()> {
-        self.keep(true)
+        self.store(true)
     }
 
-    fn keep(&self, whole: bool) -> io::Result<()> {
-        let state = json!({ "begun": self.begun, "done": self.done, "whole": whole });
+    fn store(&self, whole: bool) -> io::Result<()> {
+        let state = json!({ "begun": self.started, "done": self.done, "whole": whole });
         // The file is replaced in one step, because an interruption may come at any time.
         let new = self.dir.join("state.new");
         fs::write(&new, state.to_string())?;
@@ -86,13 +86,13 @@ impl<'w> Night<'w> {
     }
 
     /// When it began, in seconds since 1970.
-    pub(super) fn begun(&self) -> u64 {
-        self.begun
+    pub(super) fn started(&self) -> u64 {
+        self.started
     }
 
     /// The days since 1970. They make the seeds of each night different.
     pub(super) fn day(&self) -> u64 {
-        self.begun / 86_400
+        self.started / 86_400
     }
 
     /// The seed argument of a program: short enough to be typed.
@@ -115,8 +115,8 @@ impl<'w> Night<'w> {
     }
 
     /// Runs a command, shows its output, and adds it to the log of this name.
-    pub(super) fn tell(&self, log: &str, command: &mut Command) -> Result<(), String> {
-        command::tell(command, &self.log_path(log))
+    pub(super) fn run_logged(&self, log: &str, command: &mut Command) -> Result<(), String> {
+        command::run_logged(command, &self.log_path(log))
     }
 
     /// The output of this night in the log of this name.
@@ -134,25 +134,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_night_goes_on_until_it_is_whole() {
+    fn a_night_continues_until_it_is_complete() {
         let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };
         let dir = std::env::temp_dir().join(format!("xtask-night-{}", std::process::id()));
         let at = |now, fresh| Night::at(&workspace, dir.clone(), now, fresh).unwrap();
         let mut night = at(100_000, false);
         night.done("a", None::<String>).unwrap();
         night.done("b", Some("a reason")).unwrap();
-        fs::write(night.log_path("x"), "said").unwrap();
+        fs::write(night.log_path("x"), "output").unwrap();
 
         let night = at(200_000, false);
-        assert_eq!((night.begun(), night.day()), (100_000, 1), "it is the same");
-        assert_eq!(night.came_of("a"), Some(None));
-        assert_eq!(night.came_of("b"), Some(Some("a reason")));
-        assert_eq!((night.came_of("c"), night.log("x").as_str()), (None, "said"));
+        assert_eq!((night.started(), night.day()), (100_000, 1), "it is the same");
+        assert_eq!(night.result_of("a"), Some(None));
+        assert_eq!(night.result_of("b"), Some(Some("a reason")));
+        assert_eq!((night.result_of("c"), night.log("x").as_str()), (None, "output"));
 
         night.whole().unwrap();
         let night = at(300_000, false);
-        assert_eq!((night.begun(), night.came_of("a"), night.log("x").as_str()), (300_000, None, ""));
-        assert_eq!(at(400_000, true).begun(), 400_000, "a fresh one");
+        assert_eq!((night.started(), night.result_of("a"), night.log("x").as_str()), (300_000, None, ""));
+        assert_eq!(at(400_000, true).started(), 400_000, "a fresh one");
         fs::remove_dir_all(dir).unwrap();
     }
 }

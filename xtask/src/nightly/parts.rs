@@ -113,7 +113,7 @@ pub(super) const PARTS: [Part; 34] = [
     part(
         "bench of the build",
         2.0,
-        "it builds the command anew each time",
+        "it builds the command from scratch each time",
         Work::Bench("Build", bench::BUILD),
     ),
 ];
@@ -182,7 +182,7 @@ impl Part {
                 circle.run(night, share, |batch| {
                     let mut model = night.program("leasehold-model");
                     let name = format!("model, {}", batch.join(", "));
-                    steps.step(&name, || night.tell("model", model.args(batch)))
+                    steps.step(&name, || night.run_logged("model", model.args(batch)))
                 })
             }
             Work::Peers => steps.step(self.name, || peers(night, share)),
@@ -215,14 +215,14 @@ fn runs_of_the_model(night: &Night<'_>) -> Result<Vec<String>, String> {
 
 fn fenced(night: &Night<'_>) -> Result<(), String> {
     let mut fenced = night.program("leasehold-e2e");
-    night.tell("fenced", fenced.args(["fenced", "--seconds", "60"]).args(night.seed()))
+    night.run_logged("fenced", fenced.args(["fenced", "--seconds", "60"]).args(night.seed()))
 }
 
 fn peers(night: &Night<'_>, share: Duration) -> Result<(), String> {
     let mut peers = night.workspace.peers("run");
     let rounds = if share < TWO_ROUNDS { "1" } else { "2" };
     peers.args(["--release", "--locked", "--", "--rounds", rounds, "--seed", "1"]);
-    night.tell("peers", &mut peers)
+    night.run_logged("peers", &mut peers)
 }
 
 #[cfg(test)]
@@ -230,13 +230,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_are_a_whole_night() {
+    fn the_shares_add_up_to_a_night() {
         let sum: f64 = PARTS.iter().map(|part| part.share).sum();
         assert!((sum - 100.0).abs() < 0.01, "{sum}");
     }
 
     #[test]
-    fn no_two_parts_have_one_name() {
+    fn the_names_of_parts_are_unique() {
         let mut names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
         names.sort_unstable();
         names.dedup();

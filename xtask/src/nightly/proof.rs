@@ -21,15 +21,15 @@ pub(super) fn page(night: &Night<'_>) -> String {
 }
 
 /// The name of each destination in the program and in the table.
-const PLACES: [(&str, &str); 3] = [
+const DESTINATIONS: [(&str, &str); 3] = [
     ("file ", "a file without a fence"),
     ("fenced file", "a file with one"),
     ("fenced key", "a key of Redis with one"),
 ];
 
-fn fenced(said: &str) -> String {
+fn fenced(output: &str) -> String {
     let row = |line: &str| -> Option<[String; 5]> {
-        let (called, name) = PLACES.into_iter().find(|(called, _)| line.starts_with(called))?;
+        let (called, name) = DESTINATIONS.into_iter().find(|(called, _)| line.starts_with(called))?;
         let counts: Vec<u64> =
             line.strip_prefix(called)?.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let [acknowledged, refused, increments, appends] = counts[..] else { return None };
@@ -37,10 +37,10 @@ fn fenced(said: &str) -> String {
         let refused = if called == "file " { "–".to_owned() } else { grouped(refused) };
         Some([name.to_owned(), grouped(acknowledged), refused, lost(increments), lost(appends)])
     };
-    table(&["", "acknowledged", "refused", "increments lost", "appends lost"], said.lines().filter_map(row))
+    table(&["", "acknowledged", "refused", "increments lost", "appends lost"], output.lines().filter_map(row))
 }
 
-fn peers(said: &str) -> String {
+fn peers(output: &str) -> String {
     let row = |line: &str| -> Option<Vec<String>> {
         let mut words = line.split_whitespace();
         let name = format!("{} {}", words.next()?, words.next()?);
@@ -58,13 +58,13 @@ fn peers(said: &str) -> String {
         "grants",
         "faults",
         "exclusion violated",
-        "losses not told",
+        "unreported losses",
         "waits over their limit",
         "lost wake-ups",
         "hand-over p50",
         "p99",
     ];
-    table(&titles, said.lines().filter_map(row))
+    table(&titles, output.lines().filter_map(row))
 }
 
 #[cfg(test)]
@@ -73,10 +73,10 @@ mod tests {
 
     #[test]
     fn lost_updates_are_read() {
-        let said = "seed 1, 60 s, 4 processes\n                acknowledged  refused\n\
+        let output = "seed 1, 60 s, 4 processes\n                acknowledged  refused\n\
                     file                    549        0               40            34\n\
                     fenced file             510       13                0             0\n";
-        let page = fenced(said);
+        let page = fenced(output);
         assert!(page.contains("| a file without a fence | 549 | – | **40** | **34** |\n"), "{page}");
         assert!(page.contains("| a file with one | 510 | 13 | 0 | 0 |\n"), "{page}");
         assert_eq!(page.lines().count(), 4);
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn peers_are_read() {
-        let said = "                       operations  grants\n\
+        let output = "                       operations  grants\n\
             distributed-lock 0.2.0       7689    3249    323                 26               3                0             0            2809           43123\n\
             \nrslock, I12 limits: for example\n  \"m0\": exclusive of process 1\n";
-        let page = peers(said);
+        let page = peers(output);
         let row = "| distributed-lock 0.2.0 | 7,689 | 3,249 | 323 | 26 | 3 | 0 | 0 | 2,809 µs | 43 ms |";
         assert_eq!(page.lines().nth(2), Some(row), "{page}");
         assert_eq!(page.lines().count(), 3, "{page}");

@@ -11,7 +11,7 @@ use crate::{
     test,
 };
 
-/// The variable that tells the testkit where the other servers are.
+/// The variable with the directory of the other servers, for the testkit.
 pub(super) const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
 /// The tests that run on each server: those with one of these words in their name.
 const SOME: &[&str] = &["conform", "oracle"];

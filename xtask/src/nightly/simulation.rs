@@ -20,7 +20,7 @@ const OF_A_DAY: u64 = 100_000_000;
 /// The number of seeds in a batch: a few seconds, so that an interruption loses little.
 const BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
-/// The log of all nights. It is kept when a new night begins.
+/// The log of all nights. It stays when a new night starts.
 const ALL: &str = "simulation.log";
 
 /// Runs seeds of this day for this long. Begins with the first seed that no night has run.
@@ -40,28 +40,28 @@ pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
 
 /// Runs one batch and logs its output. Returns whether it found nothing.
 fn one(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bool, String> {
-    let from = Sums::read(&said_by_all(night)).next(night.day());
+    let from = Sums::read(&output_of_all_nights(night)).next(night.day());
     let before = night.log(LOG).len();
-    let ended = night.tell(LOG, &mut batch(from));
-    let said = night.log(LOG).split_off(before);
-    if Sums::read(&said).seeds == 0 {
+    let ended = night.run_logged(LOG, &mut batch(from));
+    let output = night.log(LOG).split_off(before);
+    if Sums::read(&output).seeds == 0 {
         return ended.and(Err("it ran no seed".to_owned()));
     }
-    keep(night, from, &said).map_err(|error| format!("{}: {error}", all(night).display()))?;
+    append(night, from, &output).map_err(|error| format!("{}: {error}", all(night).display()))?;
     Ok(ended.is_ok())
 }
 
-fn keep(night: &Night<'_>, from: u64, said: &str) -> io::Result<()> {
+fn append(night: &Night<'_>, from: u64, output: &str) -> io::Result<()> {
     let mut log = OpenOptions::new().create(true).append(true).open(all(night))?;
     // Written in one call, so that an interruption leaves no half of it.
-    log.write_all(format!("{:<28} {from}\n{said}", "from").as_bytes())
+    log.write_all(format!("{:<28} {from}\n{output}", "from").as_bytes())
 }
 
 fn all(night: &Night<'_>) -> PathBuf {
     night.dir().join(ALL)
 }
 
-fn said_by_all(night: &Night<'_>) -> String {
+fn output_of_all_nights(night: &Night<'_>) -> String {
     std::fs::read_to_string(all(night)).unwrap_or_default()
 }
 
@@ -79,7 +79,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
         "unfenced updates lost",
         "violations",
     ];
-    let (this, all) = (Sums::read(&night.log(LOG)), Sums::read(&said_by_all(night)));
+    let (this, all) = (Sums::read(&night.log(LOG)), Sums::read(&output_of_all_nights(night)));
     let accused: String =
         all.accused.iter().map(|seeds| format!("\nSeeds that violated: {seeds}\n")).collect();
     let days = format!("{} nights", all.days.len());
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::workspace::Workspace;
 
-    const SAID: &str = "
+    const OUTPUT: &str = "
 seeds                        20000
 simulated hours              198.5
 operations checked           17800000
@@ -200,7 +200,7 @@ violations                   0
 
     #[test]
     fn batches_add_up() {
-        let sums = Sums::read(&SAID.repeat(2));
+        let sums = Sums::read(&OUTPUT.repeat(2));
         assert_eq!((sums.seeds, sums.hours, sums.grants, sums.losses), (40_000, 397.0, 910_000, 74_000));
         assert_eq!((sums.fenced, sums.unfenced, sums.violations), ((0, 352_000), (848, 346_000), 0));
         let row = sums.row("this night");
@@ -212,26 +212,26 @@ violations                   0
     fn nights_add_up_and_no_seed_is_run_twice() {
         let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };
         let dir = std::env::temp_dir().join(format!("xtask-simulation-{}", std::process::id()));
-        let mut begun_with = Vec::new();
+        let mut first_seeds = Vec::new();
         let mut night_of = |day: u64, accused: &str| {
             let night = Night::at(&workspace, dir.clone(), day * 86_400, true).unwrap();
             for found in ["", accused] {
                 let ended = one(&night, |from| {
-                    begun_with.push(from);
-                    let mut said = Command::new("sh");
-                    said.args(["-c", "printf '%s' \"$SAID\"; test -z \"$FOUND\""]);
-                    said.env("SAID", format!("{SAID}{found}")).env("FOUND", found);
-                    said
+                    first_seeds.push(from);
+                    let mut output = Command::new("sh");
+                    output.args(["-c", "printf '%s' \"$SAID\"; test -z \"$FOUND\""]);
+                    output.env("SAID", format!("{OUTPUT}{found}")).env("FOUND", found);
+                    output
                 });
                 assert_eq!(ended, Ok(found.is_empty()));
             }
             page(&night)
         };
         night_of(3, "");
-        night_of(3, "seeds that violated: [300040007]; `--replay SEED` tells one of them\n");
+        night_of(3, "seeds that violated: [300040007]; `--replay SEED` replays one of them\n");
         let page = night_of(5, "");
         assert_eq!(
-            begun_with,
+            first_seeds,
             [300_000_000, 300_020_000, 300_040_000, 300_060_000, 500_000_000, 500_020_000]
         );
         assert!(page.contains("| this night | 40,000 | 397.0 h |"), "{page}");

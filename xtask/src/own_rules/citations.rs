@@ -45,7 +45,7 @@ pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
                 }
             }
             if let Some(words) = vague(line) {
-                found.push(format!("{path}:{number}: \"{words}\" leads nowhere: cite a rule of {RULES}"));
+                found.push(format!("{path}:{number}: \"{words}\" names no list: cite a rule of {RULES}"));
             }
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
     for rule in &rules {
         let mut complain = |what: String| found.push(format!("{RULES}:{}: {} {what}", rule.line, rule.id));
         if !seen.insert(rule.id) {
-            complain("stands here twice".to_owned());
+            complain("is stated twice".to_owned());
         }
         if !cited.contains(rule.id) {
             complain("is cited by no code, test or seeded bug".to_owned());
@@ -144,24 +144,24 @@ mod tests {
     const RULE: &str = "# Rules\n\n### R1. Its name\n\nWhat must be.\n\nWhy: so.\n\n`a/src/x.rs::holds`\n";
     const TEST: &str = "// R1\n#[test]\n#[cfg(unix)]\n/// Words.\nfn holds() {}\nfn helps() {}\n";
 
-    fn said(files: &[(&str, &str)]) -> Vec<String> {
+    fn found_in(files: &[(&str, &str)]) -> Vec<String> {
         complaints(&files.iter().map(|&(path, text)| (path.to_owned(), text)).collect())
     }
 
     fn assert_one(files: &[(&str, &str)], words: &str) {
-        let found = said(files);
+        let found = found_in(files);
         assert!(found.len() == 1 && found[0].contains(words), "{found:?} are not one with {words:?}");
     }
 
     #[test]
     fn a_rule_that_is_cited_and_held_passes() {
-        assert_eq!(said(&[(RULES, RULE), ("a/src/x.rs", TEST)]), [""; 0]);
+        assert_eq!(found_in(&[(RULES, RULE), ("a/src/x.rs", TEST)]), [""; 0]);
         let asynchronous = TEST.replace("#[test]", "#[tokio::test]").replace("fn holds", "async fn holds");
-        assert_eq!(said(&[(RULES, RULE), ("a/src/x.rs", &asynchronous)]), [""; 0]);
+        assert_eq!(found_in(&[(RULES, RULE), ("a/src/x.rs", &asynchronous)]), [""; 0]);
     }
 
     #[test]
-    fn a_citation_that_leads_nowhere_is_told_with_its_line() {
+    fn a_citation_of_an_unknown_rule_is_reported_with_its_line() {
         let text = format!("{TEST}// R1, {}: words.\n", concat!("R", "99"));
         assert_one(&[(RULES, RULE), ("a/src/x.rs", &text)], concat!("a/src/x.rs:7: R", "99 is neither"));
         for kind in ["b.md", "b.patch", "b.sql"] {
@@ -170,21 +170,21 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_says_not_of_what_leads_nowhere() {
+    fn a_bare_number_is_no_citation() {
         for text in [concat!("//! Rule", " 4."), concat!("(trap", " 12, R1)")] {
-            assert_one(&[(RULES, RULE), ("a/src/x.rs", TEST), ("b.md", text)], "leads nowhere");
+            assert_one(&[(RULES, RULE), ("a/src/x.rs", TEST), ("b.md", text)], "names no list");
         }
         assert_eq!(vague("the rules of R1, 4 of them"), None);
     }
 
     #[test]
-    fn a_rule_that_only_documents_cite_is_told() {
+    fn a_rule_cited_only_by_documents_is_reported() {
         let code = TEST.replace("// R1\n", "");
         assert_one(&[(RULES, RULE), ("a/src/x.rs", &code), ("b.md", "R1\n")], "R1 is cited by no code");
     }
 
     #[test]
-    fn a_test_that_does_not_exist_is_told() {
+    fn a_missing_test_is_reported() {
         for other in ["a/src/x.rs::helps", "a/src/x.rs::hold", "a/src/y.rs::holds"] {
             let rule = RULE.replace("a/src/x.rs::holds", other);
             assert_one(&[(RULES, &rule), ("a/src/x.rs", TEST)], other);
@@ -192,23 +192,23 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_a_reason_or_a_test_and_one_that_stands_twice_are_told() {
+    fn a_rule_without_reason_or_test_and_a_duplicate_are_reported() {
         assert_one(&[(RULES, &RULE.replace("Why: ", "")), ("a/src/x.rs", TEST)], "has no reason");
         assert_one(&[(RULES, &RULE.replace('`', "")), ("a/src/x.rs", TEST)], "names no test");
-        assert_one(&[(RULES, &format!("{RULE}{RULE}")), ("a/src/x.rs", TEST)], "R1 stands here twice");
+        assert_one(&[(RULES, &format!("{RULE}{RULE}")), ("a/src/x.rs", TEST)], "R1 is stated twice");
     }
 
     #[test]
-    fn rows_of_the_fault_matrix_may_be_cited_and_need_not_be() {
+    fn rows_of_the_fault_matrix_can_be_cited() {
         let rows = "| F01 | a fault | Redis |\n| F02, F03 | others | etcd |\n";
         let code = format!("{TEST}// F01, F03\n");
-        assert_eq!(said(&[(RULES, RULE), (ROWS, rows), ("a/src/x.rs", &code)]), [""; 0]);
+        assert_eq!(found_in(&[(RULES, RULE), (ROWS, rows), ("a/src/x.rs", &code)]), [""; 0]);
         let code = format!("{TEST}// {}\n", concat!("F", "99"));
         assert_one(&[(RULES, RULE), (ROWS, rows), ("a/src/x.rs", &code)], "99 is neither");
     }
 
     #[test]
-    fn bytes_words_and_options_are_no_citations() {
+    fn bytes_words_and_options_are_not_citations() {
         let line = "\"%C3%A4\", SHA256, R1a, x_R1, r1, R, R100, \"-O2\"";
         assert_eq!(citations(line).collect::<Vec<_>>(), [""; 0]);
         assert_eq!(citations("(R1), I13: F01-F03").collect::<Vec<_>>(), ["R1", "I13", "F01", "F03"]);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_do_not_exist_are_told_with_line_and_reason() {
+    fn missing_commands_are_reported_with_line_and_reason() {
         for (command, reason) in [
             ("cargo run --release", "say which package"),
             ("cargo run -p none", "no package \"none\""),
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn commands_between_backticks_are_read_too() {
+    fn commands_in_backticks_are_checked() {
         let found = commands("R.md", "| story | `a/b` | `cargo run -p none` |\n", &workspace());
         assert!(found.len() == 1 && found[0].starts_with("R.md:1: "), "{found:?}");
     }
 
     #[test]
-    fn nothing_else_is_read() {
+    fn other_text_is_not_checked() {
         let text = "```text\ncargo run -p none\n```\ncargo run -p none\n";
         assert_eq!(commands("R.md", text, &workspace()), [""; 0]);
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn readme_and_ci_must_run_the_same() {
+    fn readme_and_ci_run_the_same_command() {
         let readme = "```sh\n./test\n```\n";
         assert_eq!(one_command_for_all(readme, "set -eu\nexec timeout 58m ./test\n"), [""; 0]);
         assert_eq!(one_command_for_all("./test", "# ./test\n").len(), 2);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_counts_only_with_the_engine_and_the_suite() {
+    fn a_conformance_test_uses_the_engine_and_the_suite() {
         assert!(is_conformant("FileEngine", &["FileEngine::open(); suite::engine(x)"]));
         assert!(!is_conformant("FileEngine", &["FileEngine::open()", "suite::engine(memory)"]));
     }

@@ -48,18 +48,17 @@ pub(super) fn complaints(rust: &[Text], markdown: &[Text], shown: impl Fn(&Path)
     let mut messages = Vec::new();
     for file in rust.iter().filter(|file| ships(&shown(&file.path))) {
         for (number, message) in strings(&file.text) {
-            let is_told = is_sentence(&message) && !LOOKED_FOR.contains(&message.as_str());
-            if is_told && !known.iter().any(|phrase| explains(phrase, &message)) {
-                let place = shown(&file.path);
-                found
-                    .push(format!("{place}:{number}: no phrase of {PAGE} or {ENGINES} explains `{message}`"));
+            let must_be_explained = is_sentence(&message) && !LOOKED_FOR.contains(&message.as_str());
+            if must_be_explained && !known.iter().any(|phrase| explains(phrase, &message)) {
+                let path = shown(&file.path);
+                found.push(format!("{path}:{number}: no phrase of {PAGE} or {ENGINES} explains `{message}`"));
             }
             messages.push(message);
         }
     }
     for phrase in markdown.iter().filter(|file| page_of(file)).flat_map(|file| phrases(&file.text)) {
         if !messages.iter().any(|message| explains(phrase, message)) {
-            found.push(format!("{PAGE}: no message says `{phrase}`"));
+            found.push(format!("{PAGE}: no message has `{phrase}`"));
         }
     }
     found
@@ -165,7 +164,7 @@ mod tests {
     const SOURCE: &str = "//! \"words of a comment only\"\nfn f<'a>() -> char {\n    say(\"cannot connect to {host}: \\\n     \
         no answer at all\");\n    x.expect(\"a bug of ours and nobody's\");\n    '\"'\n}\n#[cfg(test)]\nmod tests { \"of a test and no more\" }\n";
 
-    fn told(source: &str, page: &str) -> Vec<String> {
+    fn found_in(source: &str, page: &str) -> Vec<String> {
         let text = |path: &str, text: &str| Text { path: path.into(), text: text.to_owned() };
         let rust = [
             text("crates/core/src/a.rs", source),
@@ -175,24 +174,24 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_no_page_explains_is_told_with_its_line() {
-        let found = told(SOURCE, "");
+    fn an_unexplained_message_is_reported_with_its_line() {
+        let found = found_in(SOURCE, "");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
             found[0].starts_with("crates/core/src/a.rs:3: ") && found[0].contains("no answer at all"),
             "{found:?}"
         );
         assert_eq!(
-            told(SOURCE, "| `cannot connect to ...: no answer`, `no answer at all` | why |\n"),
+            found_in(SOURCE, "| `cannot connect to ...: no answer`, `no answer at all` | why |\n"),
             [""; 0]
         );
-        assert_eq!(told(SOURCE, "| why | `no answer at all` |\n").len(), 1, "the first column counts");
+        assert_eq!(found_in(SOURCE, "| why | `no answer at all` |\n").len(), 1, "the first column counts");
     }
 
     #[test]
-    fn a_phrase_that_no_message_has_is_told() {
-        let found = told(SOURCE, "| `no answer at all`, `nobody says this` |\n");
-        assert_eq!(found, ["docs/troubleshooting.md: no message says `nobody says this`"]);
+    fn a_phrase_without_a_message_is_reported() {
+        let found = found_in(SOURCE, "| `no answer at all`, `not in any message` |\n");
+        assert_eq!(found, ["docs/troubleshooting.md: no message has `not in any message`"]);
     }
 
     #[test]
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_phrase_stand_in_their_order() {
+    fn parts_of_a_phrase_match_in_order() {
         assert!(explains("cannot ... by TLS", "cannot connect to {} by TLS: {}"));
         assert!(!explains("by TLS ... cannot", "cannot connect to {} by TLS: {}"));
     }

@@ -1,6 +1,6 @@
 //! Rules for every Rust source: its length, and words for unfinished work.
 
-/// The most lines of a source file: as much as a reader can keep in mind.
+/// The most lines of a source file, so that a reader can remember its structure.
 const MAX_LINES: usize = 500;
 
 /// Words for unfinished work or a test that is not run. (Written so that this file does not contain them.)
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn undone_work_is_found_with_its_line() {
+    fn unfinished_work_is_found_with_its_line() {
         for word in UNDONE {
             let found = complaints("a.rs", &format!("fn f() {{\n    {word}\n}}\n"));
             assert_eq!(found.len(), 1);

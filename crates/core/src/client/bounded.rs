@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_asks_for_too_much_is_not_handed_on_and_ends_the_connection() {
+    fn an_oversized_header_ends_the_connection() {
         let sent: &[u8] = &[1, 64, 65, 1];
         let mut connection = Bounded::new(there(sent), Megabytes);
         let mut read = |length: usize| {

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_servers_together_have_the_time_for_connecting() {
+    fn all_servers_share_the_connect_timeout() {
         let millis = Duration::from_millis;
         for (timeout, servers, limit) in [
             (millis(5000), 1, millis(3000)),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_failure_is_told_and_none_once_there_was_contact() {
+    fn the_newest_failure_is_reported_until_the_first_contact() {
         let contact = Contact::default();
         assert!(contact.missing(CONNECT_TIMEOUT).message.contains("not connected within 5s"));
         contact.failed(Fault::Retry, "one");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_full_was_reached() {
+    fn a_full_server_counts_as_reached() {
         let contact = Contact::default();
         contact.failed(Fault::Full, "too many connections");
         assert!(contact.is_made());

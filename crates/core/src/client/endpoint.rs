@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_split_and_shown() {
+    fn an_endpoint_is_parsed_and_displayed() {
         for (text, host, port, shown) in [
             ("a", "a", 7, "a:7"),
             ("a.b:1", "a.b", 1, "a.b:1"),

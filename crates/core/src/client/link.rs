@@ -85,7 +85,7 @@ impl<D: Dial> Link<D> {
     }
 
     /// Closes the connection, if there is one, once no request uses it any more. The next request that needs one
-    /// connects anew.
+    /// connects again.
     pub fn hang_up(&self) {
         *self.0.current() = None;
     }
@@ -226,13 +226,13 @@ mod tests {
     use crate::Env;
 
     /// A dialer for a server that does not exist.
-    struct Nobody;
+    struct NeverConnects;
 
-    impl Dial for Nobody {
+    impl Dial for NeverConnects {
         type Conn = ();
 
         fn dial(&self, _: Arc<Notify>) -> BoxFuture<'_, Result<(), EngineError>> {
-            Box::pin(async { Err(EngineError::new(Fault::Retry, "nobody is there")) })
+            Box::pin(async { Err(EngineError::new(Fault::Retry, "no server")) })
         }
 
         fn is_dead((): &()) -> bool {
@@ -249,16 +249,16 @@ mod tests {
     /// The runtime drops tasks as soon as they are spawned. This happens when a guard is dropped at the end of a
     /// program.
     #[test]
-    fn a_runtime_that_is_shut_down_is_an_error_and_no_hang() {
+    fn a_runtime_that_was_shut_down_is_an_error() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let link = Link::new(Nobody, Env::system().clock, Contact::default());
+        let link = Link::new(NeverConnects, Env::system().clock, Contact::default());
         let handle = runtime.handle().clone();
         drop(runtime);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let _within = handle.enter();
-            tell.send(pollster::block_on(link.conn()).unwrap_err().fault)
+            sender.send(pollster::block_on(link.conn()).unwrap_err().fault)
         });
-        assert_eq!(told.recv_timeout(Duration::from_secs(90)), Ok(Fault::Retry));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(90)), Ok(Fault::Retry));
     }
 }

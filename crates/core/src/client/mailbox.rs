@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_much_notifications_asks_for_all_and_forgets_no_doubt() {
+    fn an_overflow_becomes_ask_all_and_keeps_a_doubt() {
         let mailbox = Mailbox::default();
         mailbox.push(Notification::Doubt);
         (0..MAX_NOTIFICATIONS).for_each(|_| mailbox.push(Notification::AskAll));

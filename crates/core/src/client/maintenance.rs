@@ -79,7 +79,7 @@ async fn end_claim<C: Maintain>(client: Weak<C>, id: ClaimId) {
     {
         // The client may end while this sleeps.
         drop(client);
-        tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
+        tracing::debug!(%id, "a claim that sent no request in time is not ended yet");
         sleep(RETRY).await;
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         ends: AtomicU64,
     }
 
-    /// A clock that stands still.
+    /// A stopped clock.
     struct Stopped;
 
     impl Clock for Stopped {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rounds_follow_each_other_until_the_client_is_gone_and_a_panic_asks_for_all() {
+    async fn maintenance_runs_until_its_client_is_gone_and_a_panic_asks_for_all() {
         let (client, sooner): (Arc<Client>, Arc<Notify>) = Default::default();
         let rounds = || client.rounds.load(Ordering::Relaxed);
         maintain(Arc::downgrade(&client), Arc::new(Stopped), Arc::clone(&sooner));
@@ -148,16 +148,16 @@ mod tests {
         assert_eq!(rounds(), 3);
         assert!(matches!(client.mailbox.read().await[..], [Notification::AskAll]));
         sleep(LONGEST_SLEEP).await;
-        assert_eq!(rounds(), 4, "it is begun anew");
+        assert_eq!(rounds(), 4, "it is started again");
         let gone = Arc::downgrade(&client);
         drop(client);
         sleep(LONGEST_SLEEP * 2).await;
         assert!(gone.upgrade().is_none());
-        assert_eq!(Arc::strong_count(&sooner), 1, "nobody waits any more");
+        assert_eq!(Arc::strong_count(&sooner), 1, "no task waits");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_is_ended_until_that_succeeds() {
+    async fn ending_a_claim_is_retried_until_it_succeeds() {
         let client: Arc<Client> = Arc::default();
         end_claims(&client, vec![ClaimId([1; 16])]);
         sleep(Duration::from_secs(60)).await;

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_is_asked_anew_and_shown_by_none() {
+    fn each_source_is_read_each_time_and_never_displayed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let of_file = Password::file(file.path());
         for (text, expected) in
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_no_password_is_told_by_its_path() {
+    fn a_file_without_a_password_is_named_in_the_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("empty"), "\n").unwrap();

@@ -1,6 +1,6 @@
 //! The runtime shim of the engines: spawning, sleeping and time limits on the keeper's runtime. All other engine code
 //! gets the time as an argument.
-#![expect(clippy::disallowed_methods, reason = "the one place where engines reach the runtime")]
+#![expect(clippy::disallowed_methods, reason = "the only access of engines to the runtime")]
 
 use std::time::Duration;
 

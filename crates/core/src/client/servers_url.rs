@@ -47,7 +47,7 @@ impl ServersUrl<'_> {
     /// If it has no host, or its port is no number.
     pub fn place(&self, text: &str, default_port: u16) -> Result<Endpoint, Error> {
         let split = Endpoint::split(text, default_port);
-        let (host, port) = split.ok_or_else(|| self.malformed("has a port that is no number"))?;
+        let (host, port) = split.ok_or_else(|| self.malformed("has a port that is not a number"))?;
         let host = self.decoded(host)?;
         if host.is_empty() {
             return Err(self.malformed("names no host"));
@@ -70,7 +70,7 @@ impl ServersUrl<'_> {
     pub fn login(&self, text: &str) -> Result<(String, Password), Error> {
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
         if user.is_empty() {
-            return Err(self.malformed("has a password and no user"));
+            return Err(self.malformed("has a password but no user"));
         }
         Ok((self.decoded(user)?, self.decoded(password)?.into()))
     }
@@ -82,7 +82,7 @@ impl ServersUrl<'_> {
 /// If there is no user.
 pub fn set_password(login: &mut Option<(String, Password)>, password: Password) -> Result<(), Error> {
     let Some((_, old)) = login else {
-        return Err(Error::misconfigured("a password is given and no user: write user@ before the host"));
+        return Err(Error::misconfigured("a password is given but no user: write user@ before the host"));
     };
     *old = password;
     Ok(())
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_apart_before_it_is_decoded() {
+    fn a_url_is_split_before_it_is_decoded() {
         let split = URL.split("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b%2d/path/to").unwrap();
         let (login, servers, path) = split;
         assert_eq!((servers, path), ("a:1,[::1]:2,b%2d", "/path/to"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_is_expected_and_shows_nothing() {
+    fn an_error_states_what_is_expected_and_shows_no_secret() {
         let wrong: [(Result<(), Error>, &str); 6] = [
             (URL.split("hunter2").map(drop), "has no //"),
             (URL.places("a,,hunter2", 7).map(drop), "names no host"),
@@ -162,17 +162,17 @@ mod tests {
             (URL.login(":hunter2").map(drop), "no user"),
             (URL.login("hunter2:%ff").map(drop), "UTF-8"),
         ];
-        for (read, said) in wrong {
+        for (read, expected) in wrong {
             let error = read.unwrap_err();
             assert!(error.is_misconfigured());
             let text = error.to_string();
-            assert!(text.contains(said) && text.contains("write it like x://host:7"), "{text}");
+            assert!(text.contains(expected) && text.contains("write it like x://host:7"), "{text}");
             assert!(!text.contains("hunter2"), "{text}");
         }
     }
 
     #[test]
-    fn a_password_is_that_of_a_user() {
+    fn a_password_needs_a_user() {
         let mut login = Some(("u".to_owned(), Password::from("old".to_owned())));
         set_password(&mut login, "new".into()).unwrap();
         assert_eq!(read(login.as_ref()), ("u".to_owned(), "new".to_owned()));

@@ -39,7 +39,7 @@ pub struct Claim {
     pub name: Name,
     /// The mode in which to hold it.
     pub mode: Mode,
-    /// The requested lease time; an engine may grant another time and says so in its [`Grant`].
+    /// The requested lease time; an engine may grant another time, which is in its [`Grant`].
     pub ttl: Duration,
     /// How long a grant that is *pushed* to this claim while it waits lasts, until the claim renews it or asks for it;
     /// at most `ttl`.
@@ -104,7 +104,7 @@ pub enum Previous {
     Lapsed,
     /// An operator broke it.
     Broken,
-    /// The engine cannot tell.
+    /// The engine does not know.
     Unknown,
 }
 
@@ -130,8 +130,8 @@ pub struct Hint {
     pub ask_in: Option<Duration>,
     /// How many claims are ahead of this one in the queue.
     pub ahead: Option<u32>,
-    /// Why the name may stay taken for ever, if the engine cannot know that its holder will ever let go. A request that
-    /// waits in vain reports it as a misconfiguration.
+    /// Why the name may stay taken forever, if the engine cannot know that its holder will ever release it. A request
+    /// that waits in vain reports it as a misconfiguration.
     pub obstacle: Option<&'static str>,
 }
 
@@ -188,7 +188,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lapsed => "its lease ran out before a renewal was acknowledged",
-            Self::Gone => "the engine says that it is gone",
+            Self::Gone => "the engine reports it as gone",
             Self::Broken => "an operator broke it",
             Self::Replaced => "its lock file was replaced or unlinked",
             Self::MaxHold => "its max_hold ended",
@@ -210,12 +210,12 @@ pub struct Release {
     /// The first token of the grant, when the claim is known to hold; the engine then answers whether the hold with
     /// that token was there.
     pub token: Option<Token>,
-    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that nobody used,
-    /// the `previous` of its own grant. Counts only together with `token`: without one, the engine keeps what it knew
-    /// before.
+    /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that was never
+    /// used, the `previous` of its own grant. Counts only together with `token`: without one, the engine changes
+    /// nothing of what it reports.
     pub ended: Previous,
-    /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, held by
-    /// nobody.
+    /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, without
+    /// a holder.
     pub keep: Option<Duration>,
 }
 
@@ -265,7 +265,7 @@ pub enum Notification {
         /// The reason.
         loss: Loss,
     },
-    /// The engine's clock went forward, so leases may have ended there early: no hold is valid until it is renewed.
+    /// The engine's clock was set forward, so leases may have ended there early: no hold is valid until it is renewed.
     /// Core renews all holds at once.
     Doubt,
     /// Notifications may have been missed: ask for every waiting claim and renew every hold.

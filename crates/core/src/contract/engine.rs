@@ -1,4 +1,4 @@
-//! The contract between core and engines: what an engine has to implement, and the rules that it has to keep.
+//! The contract between core and engines: what an engine implements, and the rules that it obeys.
 
 use std::{future::Future, pin::Pin};
 
@@ -13,13 +13,13 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// describe it.
 ///
 /// An engine only talks to its server and classifies that server's errors. Waiting, deadlines, renewal, hand-over
-/// inside the process, cleanup and metrics are implemented once, in core. An engine must keep these rules:
+/// inside the process, cleanup and metrics are implemented once, in core. An engine must obey these rules:
 ///
 /// 1. **By id** (R21). Every verb is idempotent by claim id. Two claims never share an id, so a repeated or late
 ///    request is recognised: a doubled `claim` answers the same grant, a doubled `release` answers
 ///    [`Released::NotThere`](crate::Released::NotThere).
 /// 2. **Create or ask** (R22). `claim` with [`How::Ask`] creates nothing. With [`How::Create`] it takes the name if it
-///    is free *and* nobody is ahead in the queue, else enters the queue if `may_queue`, else leaves nothing.
+///    is free *and* no claim is ahead in the queue, else enters the queue if `may_queue`, else leaves nothing.
 /// 3. **Mint with the grant** (R10). Tokens are minted in the atomic step that fixes the order of grants. Within a name
 ///    and lineage they always grow.
 /// 4. **Settle** (R8). Every operation that finds a name free (claim, ask, release, expiry) grants it to the head of
@@ -50,7 +50,7 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// Takes the name, enters the queue, or reports the state of the claim, as `how` permits.
     ///
     /// # Errors
-    /// An [`EngineError`] whose [`Fault`](crate::Fault) says whether the claim may have been applied.
+    /// An [`EngineError`] whose [`Fault`](crate::Fault) tells whether the claim may have been applied.
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>>;
 
     /// Extends holds. Returns one answer per hold, in order.

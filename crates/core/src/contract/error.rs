@@ -19,7 +19,7 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the name, and the call was not to wait.
+    /// Another request holds the name, and the call was not to wait.
     Taken,
     /// The wait ended, and the engine answered "taken" all the time.
     TimedOut,
@@ -48,7 +48,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind`. The message says what happened and what to do.
+    /// An error of `kind`. The message states what happened and what to do.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
@@ -96,7 +96,7 @@ impl Error {
         self.kind
     }
 
-    /// Somebody else holds the name: at the only try, or until the wait ended.
+    /// Another request holds the name: at the only try, or until the wait ended.
     #[must_use]
     pub const fn is_taken(&self) -> bool {
         matches!(self.kind, ErrorKind::Taken | ErrorKind::TimedOut)
@@ -187,7 +187,7 @@ pub enum Fault {
     /// Certainly not applied; a retry may succeed (cannot connect, loading, busy).
     Retry,
     /// Certainly not applied: the server answers, but accepts no more connections for now. It was reached, so waiting
-    /// requests go on waiting and retry with growing pauses.
+    /// requests continue to wait and retry with growing pauses.
     Full,
     /// May have been applied.
     Unknown,

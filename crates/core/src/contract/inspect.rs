@@ -152,7 +152,7 @@ mod tests {
     use crate::Fault;
 
     #[test]
-    fn what_others_wrote_is_cut_between_characters_and_what_is_short_stays() {
+    fn foreign_text_is_cut_between_characters() {
         let mut view = View::free(Name::new("a").unwrap(), "k".into());
         let (long, short) = ("ä".repeat(MAX_SHOWN + 1), "ä".repeat(MAX_SHOWN));
         for (id, owner) in [(&long, &short), (&short, &long)] {

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_refused_with_the_reason() {
+    fn invalid_names_are_refused_with_the_reason() {
         for (text, reason) in [
             (String::new(), "empty"),
             ("x".repeat(4096), "4096 bytes"),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_but_legal_names_are_kept_as_given() {
+    fn odd_but_valid_names_are_unchanged() {
         for text in ["a", "..", "/", "a/b", "../../etc/passwd", "läuft ✓", "a}b{c", &"x".repeat(512)] {
             assert_eq!(Name::new(text).unwrap().as_str(), text);
         }

@@ -30,7 +30,7 @@ pub enum Event<'a> {
     },
     /// A batch of renewals was answered.
     Renewed {
-        /// How many holds were kept.
+        /// How many holds were extended.
         kept: usize,
         /// How many renewals got no answer.
         unknown: usize,

@@ -26,10 +26,10 @@ pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Starts counting forks, and calls `farewell` when the process ends by `exit` or by returning from `main`.
-pub(crate) fn watch(farewell: fn()) {
+/// Starts counting forks, and calls `at_exit` when the process ends by `exit` or by returning from `main`.
+pub(crate) fn watch(at_exit: fn()) {
     static REGISTERED: Once = Once::new();
-    static FAREWELL: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+    static AT_EXIT: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
     // Counted before and after a fork: a file that another thread opens in between may or may not be inherited.
     extern "C" fn forks() {
@@ -40,13 +40,13 @@ pub(crate) fn watch(farewell: fn()) {
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
     extern "C" fn exiting() {
-        if let Some(farewell) = FAREWELL.get() {
-            farewell();
+        if let Some(at_exit) = AT_EXIT.get() {
+            at_exit();
         }
     }
 
     REGISTERED.call_once(|| {
-        let _ = FAREWELL.set(farewell);
+        let _ = AT_EXIT.set(at_exit);
         // SAFETY: these are plain `extern "C"` functions that live as long as the program and never unwind: `forks` and
         // `forked` add to an atomic, and a panic in `exiting` aborts at the `extern "C"` border.
         // Failure (out of memory) only means that forks go unnoticed or releases are not waited for.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_of_this_machine_is_found_and_a_line_that_was_cut_off_is_not() {
+    fn a_user_is_found_in_whole_lines_only() {
         let users =
             b"root:x:0:0:root:/root:/bin/sh\n+::::::\nnonsense\ntoor:x:0:0::/:\nme:x:7:7::/:\nlast:x:8:8";
         let name = |uid| user_in(users, uid);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_names_the_user_as_the_system_does() {
+    fn a_label_has_the_system_name_of_the_user() {
         let uid = nix::unistd::geteuid();
         let user =
             nix::unistd::User::from_uid(uid).unwrap().map_or_else(|| uid.to_string(), |user| user.name);

@@ -13,7 +13,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Profile {
     /// The name of the engine: `memory`, `file`, `redis`, ...
     pub engine: &'static str,
-    /// What keeps a hold alive.
+    /// What the end of a hold depends on.
     pub life: Life,
     /// Whether the engine pushes notifications. Without push, core polls for waiting claims at the intervals of `poll`.
     pub push: bool,
@@ -31,8 +31,7 @@ pub struct Profile {
     pub modes: Modes,
     /// Claims are granted in the order in which they entered the queue.
     pub fifo: bool,
-    /// A release can keep the name taken for a minimum hold time. Where it cannot, the process goes on holding until
-    /// then.
+    /// A release can block the name for a minimum hold time. Where it cannot, the process holds the name until then.
     pub can_keep: bool,
     /// What `break` can do.
     pub breaking: Breaking,
@@ -42,7 +41,7 @@ pub struct Profile {
     pub place: Duration,
     /// How long one request may take; after that its outcome is unknown.
     pub request_timeout: Duration,
-    /// How long after it was sent a lost request may still arrive; cleanup goes on at least so long.
+    /// How long after it was sent a lost request may still arrive; cleanup continues at least so long.
     pub request_life: Duration,
     /// Whether a connection was ever made; `None` for an engine that has no connection or does not report it.
     pub contact: Option<Contact>,
@@ -73,7 +72,7 @@ impl Profile {
     }
 }
 
-/// What keeps a hold alive on the engine.
+/// What the end of a hold on the engine depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Life {
@@ -101,7 +100,7 @@ pub enum Modes {
 pub enum Breaking {
     /// Not supported.
     No,
-    /// Ask the holder to stop; a holder that does not react keeps the lock.
+    /// Ask the holder to stop; a holder that does not react still holds the lock.
     Ask,
     /// End the hold on the server; the next grant waits for the holder or its remaining lease.
     Lease,
@@ -178,7 +177,7 @@ pub enum Level {
     BestEffort,
     /// No two holders both pass `guard.check()` at one instant, given clock rates that differ by at most 1 %.
     LeaseBounded,
-    /// A holder keeps the lock until it releases it or its process ends; nothing lapses.
+    /// A holder holds the lock until it releases it or its process ends; nothing lapses.
     Exact,
 }
 

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_told_as_they_are_written() {
+    fn durations_are_displayed_as_they_are_written() {
         for (millis, words) in [
             (0, "0s"),
             (100, "100ms"),

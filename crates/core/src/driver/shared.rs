@@ -17,7 +17,7 @@ use crate::{
     contract::observe::Observer,
     contract::process,
     driver::keeper::{Calls, Due, Env, Keeper, Pending, TimerKey, Timers, Wake, Work},
-    driver::local::{Seen, Table, Terms},
+    driver::local::{NewestTokens, Table, Terms},
     driver::tasks::{Panicked, caught_unless},
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) observer: Observer,
     pub(crate) table: Table,
-    pub(crate) seen: Seen,
+    pub(crate) newest_tokens: NewestTokens,
     pub(crate) timers: Timers,
     pub(crate) pending: Pending,
     pub(crate) wake: Notify,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
     pub(crate) contacted: AtomicBool,
-    /// The engine had been reached, but then did not answer a request that somebody waited for, or could not carry it
+    /// The engine had been reached, but then did not answer a request that a caller waited for, or could not carry it
     /// out; it has done nothing since.
     pub(crate) silent: AtomicBool,
     /// When the holds were last put in doubt, in nanoseconds: grants whose requests left earlier are in doubt too.
@@ -82,7 +82,7 @@ impl Shared {
             table: Table::new(parts.env.random()),
             env: parts.env,
             observer: parts.observer,
-            seen: Seen::default(),
+            newest_tokens: NewestTokens::default(),
             timers: Timers::default(),
             pending: Pending::default(),
             wake: Notify::new(),
@@ -110,13 +110,13 @@ impl Shared {
 
     /// Whether this is the process that made the `Locks`: a forked child has a copy of the memory, but no keeper and no
     /// right to the holds.
-    pub(crate) fn is_home(&self) -> bool {
+    pub(crate) fn is_own_process(&self) -> bool {
         process::generation() == self.generation
     }
 
     /// An error if nothing new may be started.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if !self.is_home() {
+        if !self.is_own_process() {
             return Err(Error::new(
                 ErrorKind::Forked,
                 "this Locks belongs to the parent process: connect again after fork",
@@ -133,7 +133,7 @@ impl Shared {
 
     /// Starts the keeper if it does not run yet: before anything is claimed, so that no hold is ever without a keeper.
     pub(crate) fn ready(self: &Arc<Self>) -> Result<(), Error> {
-        if !self.is_served() && self.is_home() {
+        if !self.is_served() && self.is_own_process() {
             let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.is_served() {
                 self.keeper.spawn(crate::driver::keeper::serve(Arc::clone(self)))?;
@@ -189,10 +189,10 @@ impl Shared {
     }
 
     /// Gives work to the keeper, which begins it in this order. Without a keeper the work is dropped, which notifies
-    /// those who wait for its outcome.
+    /// the tasks that wait for its outcome.
     pub(crate) fn give(&self, work: Work) {
         if let Err(error) = self.keeper.begin() {
-            tracing::error!(%error, "cannot start the keeper thread: what it was asked for is not done");
+            tracing::error!(%error, "cannot start the keeper thread: the request was dropped");
             return drop(work);
         }
         let undone = match &mut *self.lock_work() {
@@ -210,12 +210,12 @@ impl Shared {
         self.lock_work().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether the keeper has begun all work that it was given.
+    /// Whether the keeper has started all work that it was given.
     pub(crate) fn has_no_work(&self) -> bool {
         self.lock_work().as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// From now on no work is done; the result is the work that was given but not begun.
+    /// From now on no work is done; the result is the work that was given but not started.
     pub(crate) fn end_work(&self) -> Option<Vec<Work>> {
         self.lock_work().take()
     }
@@ -224,11 +224,11 @@ impl Shared {
     /// the keeper panics.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         // A keeper that accepts no more tasks has already notified all users.
-        let _ = self.keeper.spawn(self.housed(task));
+        let _ = self.keeper.spawn(self.guarded(task));
     }
 
     /// Wraps a task so that its panic ends everything and notifies all users.
-    pub(crate) fn housed(
+    pub(crate) fn guarded(
         self: &Arc<Self>,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
@@ -237,14 +237,14 @@ impl Shared {
         let task = Box::pin(task);
         async move {
             if let Err(panicked) = shared.caught(task).await {
-                shared.die(&panicked);
+                shared.end_after_panic(&panicked);
             }
         }
     }
 
     /// The result of `work`, or its panic. On a runtime of the caller, the runtime reports the panic itself.
     pub(crate) async fn caught<T>(&self, work: impl Future<Output = T>) -> Result<T, Panicked> {
-        caught_unless(self.keeper.tells_of_panics(), work).await
+        caught_unless(self.keeper.reports_panics(), work).await
     }
 
     fn lock_work(&self) -> std::sync::MutexGuard<'_, Option<Vec<Work>>> {
@@ -265,7 +265,7 @@ impl Deref for Lifeline {
 
 impl Drop for Lifeline {
     fn drop(&mut self) {
-        if self.is_home() {
+        if self.is_own_process() {
             self.stopping.store(true, Ordering::Release);
             self.wake.notify_one();
         }

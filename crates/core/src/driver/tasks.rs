@@ -1,4 +1,4 @@
-//! Background tasks, none of which dies silently.
+//! Background tasks, none of which ends silently by a panic.
 //!
 //! A panic is a bug, in our code or in a client library that got an unexpected answer. A runtime drops a task that
 //! panics, and only the owner of its handle can notice. So every task spawned through this module either turns its
@@ -16,7 +16,7 @@ use std::{
 
 use crate::{EngineError, Fault};
 
-/// The pause before a task that died is started again.
+/// The pause before a task that panicked is started again.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The message of a panic.
@@ -24,9 +24,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct Panicked(String);
 
 impl Panicked {
-    fn of(said: &(dyn Any + Send)) -> Self {
-        let text = said.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| said.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+    fn of(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a word");
         Self(text.lines().next().unwrap_or_default().to_owned())
     }
 
@@ -60,7 +60,7 @@ pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T
         }
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
-            Err(said) => Poll::Ready(Err(Panicked::of(&*said))),
+            Err(payload) => Poll::Ready(Err(Panicked::of(&*payload))),
         }
     })
     .await
@@ -78,7 +78,7 @@ pub async fn lasting<W, S>(
     S: Future<Output = ()>,
 {
     while let Err(panicked) = caught(async { begin().await }).await {
-        tracing::error!(what, %panicked, "a task died and is begun anew");
+        tracing::error!(what, %panicked, "a task panicked and is restarted");
         fell();
         sleep(PAUSE).await;
     }
@@ -91,27 +91,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_error_with_its_words() {
-        let said = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
-        assert_eq!(said(|| 7), Ok(7));
-        assert_eq!(said(|| panic!("plain")), Err(Panicked("plain".to_owned())));
-        let many_lines = said(|| panic!("{} of\nmany", "one"));
+    fn a_panic_becomes_an_error_with_its_message() {
+        let outcome = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
+        assert_eq!(outcome(|| 7), Ok(7));
+        assert_eq!(outcome(|| panic!("plain")), Err(Panicked("plain".to_owned())));
+        let many_lines = outcome(|| panic!("{} of\nmany", "one"));
         assert_eq!(many_lines, Err(Panicked("one of".to_owned())));
-        assert_eq!(said(|| std::panic::panic_any(7)), Err(Panicked("without a word".to_owned())));
+        assert_eq!(outcome(|| std::panic::panic_any(7)), Err(Panicked("without a word".to_owned())));
     }
 
     #[test]
-    fn work_is_begun_anew_until_it_returns() {
+    fn work_is_restarted_until_it_returns() {
         let log = RefCell::new(Vec::new());
         pollster::block_on(lasting(
             "a test",
             || async {
-                log.borrow_mut().push("begun");
+                log.borrow_mut().push("started");
                 assert!(log.borrow().len() > 4, "not yet");
             },
             || log.borrow_mut().push("fell"),
             |_| std::future::ready(()),
         ));
-        assert_eq!(*log.borrow(), ["begun", "fell", "begun", "fell", "begun"]);
+        assert_eq!(*log.borrow(), ["started", "fell", "started", "fell", "started"]);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Validity {
     /// The owner that may take the same hold again.
     owner: Option<Owner>,
     loss: OnceLock<Loss>,
-    told: Notify,
+    reported: Notify,
     rest: Mutex<Rest>,
 }
 
@@ -71,8 +71,8 @@ impl Validity {
         let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
         let lasts = AtomicU64::new(lease.deadline().min(end).as_nanos());
         let granted = AtomicU64::new(nanos(lease.span()));
-        let (loss, told, rest) = Default::default();
-        Self { deadline, lasts, granted, end, token, owner, loss, told, rest }
+        let (loss, reported, rest) = Default::default();
+        Self { deadline, lasts, granted, end, token, owner, loss, reported, rest }
     }
 
     pub(crate) const fn token(&self) -> Token {
@@ -88,7 +88,7 @@ impl Validity {
         Instant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Until when the hold lasts without further answers, if the engine still has it; most holds in doubt do stand.
+    /// Until when the hold lasts without further answers, if the engine still has it; most holds in doubt are valid.
     pub(crate) fn lasts(&self) -> Instant {
         Instant::from_nanos(self.lasts.load(Ordering::Acquire))
     }
@@ -115,7 +115,7 @@ impl Validity {
 
     /// A renewal failed. For a hold whose loss was reported, the last error stays.
     pub(crate) fn failed(&self, trouble: &Arc<str>) {
-        if !self.is_told() {
+        if !self.is_reported() {
             self.rest().trouble = Some(Arc::clone(trouble));
         }
     }
@@ -136,7 +136,7 @@ impl Validity {
         self.lasts.store(0, Ordering::Release);
         let notification = self.loss.set(loss).is_ok();
         if notification {
-            self.told.notify_waiters();
+            self.reported.notify_waiters();
             self.make_calls(loss);
         }
         notification
@@ -191,20 +191,20 @@ impl Validity {
     }
 
     /// Whether the keeper has reported the loss.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_reported(&self) -> bool {
         self.loss.get().is_some()
     }
 
     /// Resolves when the keeper has reported the loss. Cancel safe.
-    pub(crate) async fn told(&self) -> Loss {
+    pub(crate) async fn reported(&self) -> Loss {
         loop {
-            let told = self.told.notified();
-            let mut told = std::pin::pin!(told);
-            told.as_mut().enable();
+            let reported = self.reported.notified();
+            let mut reported = std::pin::pin!(reported);
+            reported.as_mut().enable();
             if let Some(&loss) = self.loss.get() {
                 return loss;
             }
-            told.await;
+            reported.await;
         }
     }
 }
@@ -230,7 +230,7 @@ mod tests {
         validity.extend(&lease);
         assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
         assert_eq!(validity.loss(at(150)), None);
-        assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "told once");
+        assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "reported once");
         lease.renewed(at(100), at(110), Some(secs(30)), None);
         validity.extend(&lease);
         assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validity_in_doubt_is_not_to_be_believed_in_and_knows_when_its_lease_ends() {
+    fn a_validity_in_doubt_is_not_valid_and_knows_the_end_of_its_lease() {
         let at = Instant::from_nanos;
         let secs = Duration::from_secs;
         let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);

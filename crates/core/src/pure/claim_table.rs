@@ -80,7 +80,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let was_held = matches!(entry.state, ClaimState::Held { .. });
         entry.state = ClaimState::Held { own, spoken };
-        // A hold never ends sooner than an earlier answer said.
+        // A hold never ends sooner than by an earlier answer.
         entry.until = if was_held { entry.until.max(until) } else { until };
         if entry.until < entry.due {
             self.due.remove(&(entry.due, id));
@@ -175,7 +175,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         match entry.state {
             ClaimState::Ending { again: true, .. } => {
                 entry.state = ClaimState::Lapsed;
-                entry.until = now.after(entry.life);
+                entry.until = now.after(entry.lifetime);
                 entry.due = entry.until;
                 self.due.insert((entry.due, id));
                 None

@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_lease_is_due_at_a_third_on_the_grid_unless_it_is_short() {
+    fn without_a_group_a_lease_is_due_at_a_third_on_the_grid() {
         assert_eq!(alone(at(7), TTL, TTL), at(10_000));
         assert_eq!(alone(at(7), Duration::from_millis(900), Duration::from_millis(900)), at(307));
         assert_eq!(alone(at(7), Duration::from_millis(900), TTL), at(300), "by what was asked for");
     }
 
     #[test]
-    fn holds_of_a_group_meet_whenever_they_came() {
+    fn holds_of_a_group_are_renewed_together() {
         // The holds come from 20 s to 30 s, and the turns of a group are 10 s apart.
         let groups: BTreeMap<u16, Vec<Instant>> = [0, 1, 12_345, u16::MAX]
             .into_iter()
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_for_less_than_asked_for_has_the_turns_of_what_was_granted() {
+    fn a_shorter_grant_has_the_turns_of_its_own_span() {
         let short = Duration::from_millis(500);
         assert_eq!(in_group(at(7), short, TTL, 3), alone(at(7), short, TTL));
         let span = Duration::from_secs(12);
@@ -161,7 +161,7 @@ mod tests {
         /// As long as no renewal is delayed by more than the slack, two holds of a group and span meet after two
         /// renewals at most, and then stay together.
         #[test]
-        fn two_of_a_group_meet_and_stay_together(
+        fn two_holds_of_a_group_stay_together(
             came in prop::array::uniform2(0..LONGEST),
             span in 1000..LONGEST,
             group in any::<u16>(),

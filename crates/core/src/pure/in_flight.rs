@@ -115,7 +115,7 @@ mod tests {
     const LATER: Instant = Instant::from_nanos(9);
 
     #[test]
-    fn only_a_request_lost_on_another_connection_can_arrive_after_the_release() {
+    fn only_a_request_lost_on_another_connection_can_be_late() {
         let in_flight = InFlight::default();
         in_flight.start(CLAIM, 1, NOW).complete();
         assert!(!in_flight.release(CLAIM, 2, NOW, LATER), "it was answered");

@@ -171,7 +171,7 @@ impl Lease {
     }
 
     /// Renews from now on, even if the lease was fixed: the keeper holds the name for a minimum hold time.
-    pub(crate) fn keep_up(&mut self, now: Instant) {
+    pub(crate) fn start_renewal(&mut self, now: Instant) {
         if self.renewal == Renewal::Off && !self.stopped {
             self.renewal = Renewal::Background;
             self.renew_at = self.renew_at.min(now);

@@ -104,11 +104,11 @@ fn a_lost_lease_stays_lost() {
     late.renewed(at(29_399), at(29_400), Some(TTL), None);
     assert_eq!(late.step(at(29_400)), LeaseAction::Lost(Loss::Lapsed), "the answer came at the deadline");
 
-    let mut told = lease(0);
-    told.lose(Loss::Broken);
-    told.lose(Loss::Gone);
-    told.renewed(at(10), at(20), Some(TTL), None);
-    assert_eq!(told.step(at(30)), LeaseAction::Lost(Loss::Broken));
+    let mut broken = lease(0);
+    broken.lose(Loss::Broken);
+    broken.lose(Loss::Gone);
+    broken.renewed(at(10), at(20), Some(TTL), None);
+    assert_eq!(broken.step(at(30)), LeaseAction::Lost(Loss::Broken));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn stopping_renewal_keeps_the_deadline() {
 }
 
 #[test]
-fn where_holds_never_lapse_the_ttl_paces_a_check() {
+fn holds_that_never_lapse_are_checked_by_the_ttl() {
     let mut lease = Lease::granted(at(0), None, TTL, Renewal::Background);
     assert_eq!(lease.deadline(), Instant::NEVER);
     assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
@@ -147,7 +147,7 @@ fn a_pushed_grant_is_renewed_early_even_if_fixed() {
 }
 
 #[derive(Clone, Debug)]
-enum Heard {
+enum RenewalAnswer {
     Sent,
     Renewed { sent_ago: u64, granted: u64, group: Option<u16> },
     Lose,
@@ -155,14 +155,14 @@ enum Heard {
     Doubt,
 }
 
-fn heard() -> impl Strategy<Value = Heard> {
+fn renewal_answer() -> impl Strategy<Value = RenewalAnswer> {
     prop_oneof![
-        4 => Just(Heard::Sent),
+        4 => Just(RenewalAnswer::Sent),
         4 => (0u64..5_000, 100u64..60_000, any::<Option<u16>>())
-            .prop_map(|(sent_ago, granted, group)| Heard::Renewed { sent_ago, granted, group }),
-        1 => Just(Heard::Lose),
-        1 => Just(Heard::Stop),
-        1 => Just(Heard::Doubt),
+            .prop_map(|(sent_ago, granted, group)| RenewalAnswer::Renewed { sent_ago, granted, group }),
+        1 => Just(RenewalAnswer::Lose),
+        1 => Just(RenewalAnswer::Stop),
+        1 => Just(RenewalAnswer::Doubt),
     ]
 }
 
@@ -170,7 +170,7 @@ proptest! {
     /// For all answers at all times: the deadline never passes that of the newest acknowledged request, and nothing
     /// revives a lost lease.
     #[test]
-    fn belief_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, heard()), 0..60)) {
+    fn validity_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, renewal_answer()), 0..60)) {
         let mut lease = lease(0);
         let mut now = 0;
         let mut bound = deadline(at(0), TTL);
@@ -186,11 +186,11 @@ proptest! {
             if let LeaseAction::Lost(loss) = step {
                 lost = Some(loss);
             } else {
-                prop_assert!(at(now) < bound, "believed in at {now} ms, past {bound:?}");
+                prop_assert!(at(now) < bound, "valid at {now} ms, past {bound:?}");
             }
             match event {
-                Heard::Sent => lease.sent(at(now)),
-                Heard::Renewed { sent_ago, granted, group } => {
+                RenewalAnswer::Sent => lease.sent(at(now)),
+                RenewalAnswer::Renewed { sent_ago, granted, group } => {
                     let sent = now.saturating_sub(sent_ago);
                     lease.renewed(at(sent), at(now), Some(Duration::from_millis(granted)), group);
                     if lost.is_none() && sent >= newest {
@@ -199,9 +199,9 @@ proptest! {
                         bound = deadline(at(sent), Duration::from_millis(granted));
                     }
                 }
-                Heard::Lose => lease.lose(Loss::Gone),
-                Heard::Stop => lease.stop_renewal(),
-                Heard::Doubt => {
+                RenewalAnswer::Lose => lease.lose(Loss::Gone),
+                RenewalAnswer::Stop => lease.stop_renewal(),
+                RenewalAnswer::Doubt => {
                     lease.doubt(at(now));
                     if lost.is_none() && !matches!(lease.step(at(now)), LeaseAction::Lost(_)) {
                         doubted = true;
@@ -225,7 +225,7 @@ fn a_short_grant_is_renewed_at_its_own_interval() {
 }
 
 #[test]
-fn a_lease_that_is_not_kept_up_is_not_handed_on() {
+fn a_lease_without_renewal_is_not_handed_over() {
     let mut lease = lease(0);
     assert!(lease.is_fresh(at(1)) && lease.is_renewed());
     lease.stop_renewal();
@@ -233,7 +233,7 @@ fn a_lease_that_is_not_kept_up_is_not_handed_on() {
 }
 
 #[test]
-fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
+fn a_hold_in_doubt_is_renewed_at_once_and_valid_when_confirmed() {
     for renewal in [Renewal::Background, Renewal::Off] {
         let mut lease = Lease::granted(at(0), Some(TTL), TTL, renewal);
         lease.sent(at(9_000));
@@ -256,7 +256,7 @@ fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
 }
 
 #[test]
-fn a_pushed_grant_is_handed_on_before_its_renewal_is_confirmed() {
+fn a_pushed_grant_is_handed_over_before_its_renewal_is_confirmed() {
     let pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
     assert!(pushed.is_fresh(at(1)) && pushed.is_fresh(at(1_200)) && !pushed.is_fresh(at(1_900)));
 }

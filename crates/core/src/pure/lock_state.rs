@@ -16,11 +16,11 @@
 mod claim;
 mod end;
 mod entry;
-mod line;
 mod look;
 mod save;
 mod settle;
 mod tombstones;
+mod wait_queue;
 
 #[cfg(test)]
 mod fixture;
@@ -40,7 +40,7 @@ pub use self::{
     save::{Entry, EntryKind, Saved},
     tombstones::{MAX_TOMBSTONES, Tombstones},
 };
-use self::{entry::Holder, line::WaitQueue};
+use self::{entry::Holder, wait_queue::WaitQueue};
 use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
 
 /// The most claims in the queue of one name: far more than one claim for each of thousands of processes, and few enough
@@ -63,7 +63,7 @@ pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
 /// An empty state allocates nothing; a name with one hold costs one small allocation.
 pub struct LockState<C> {
     holders: Vec<Holder<C>>,
-    line: Option<Box<WaitQueue<C>>>,
+    wait_queue: Option<Box<WaitQueue<C>>>,
     /// Nothing expires before this instant.
     due: Instant,
     /// The newest token minted for this name.
@@ -109,7 +109,7 @@ pub enum Refusal {
         found: Mode,
     },
     /// The queue has [`MAX_WAITERS`] claims already.
-    #[error("{MAX_WAITERS} claims stand in line already")]
+    #[error("the queue is full: {MAX_WAITERS} claims wait already")]
     LineFull,
     /// A count of zero, or larger than the limit, can never be granted.
     #[error("{0} can never be granted: the count must be from 1 to the limit")]
@@ -131,7 +131,7 @@ impl<C> LockState<C> {
     pub const fn new() -> Self {
         Self {
             holders: Vec::new(),
-            line: None,
+            wait_queue: None,
             due: Instant::NEVER,
             newest: 0,
             ended: Ended { how: Previous::Clean, upto: 0, until: Instant::from_nanos(0) },
@@ -164,7 +164,7 @@ impl<'a, C> StepContext<'a, C> {
 
 impl<C> fmt::Debug for LockState<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.line.as_ref().map_or(0, |line| line.len());
+        let waiting = self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.len());
         f.debug_struct("Queue")
             .field("holders", &self.holders.len())
             .field("waiters", &waiting)

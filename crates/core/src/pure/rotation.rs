@@ -19,8 +19,8 @@ impl Rotation {
     /// is tried last.
     ///
     /// # Errors
-    /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login says more than a
-    /// server that is down. After an error with which `is_over` holds, no other server is tried.
+    /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more
+    /// informative than a server that is down. After an error with which `is_over` holds, no other server is tried.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],
@@ -75,7 +75,7 @@ mod tests {
     const DENIED: Result<u8, Fault> = Err(Fault::Denied);
 
     #[test]
-    fn each_server_is_tried_once_and_the_one_that_served_is_tried_last() {
+    fn each_server_is_tried_once_and_the_last_used_one_last() {
         let rotation = Rotation::new(1);
         let servers = [Ok(0), DOWN, Ok(2)];
         assert_eq!(tried(&rotation, &servers, false), (vec![1, 2], Ok(2)));
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn that_we_are_not_let_in_says_more_than_that_a_server_is_down() {
+    fn a_denial_outranks_an_unreachable_server() {
         let rotation = Rotation::default();
         assert_eq!(tried(&rotation, &[DOWN, DENIED, DOWN], false), (vec![0, 1, 2], DENIED));
         assert_eq!(tried(&rotation, &[DENIED, DOWN, Ok(2)], false), (vec![0, 1, 2], Ok(2)));
     }
 
     #[test]
-    fn nothing_is_tried_for_what_is_over_or_without_servers() {
+    fn nothing_is_tried_after_the_end_or_without_servers() {
         let rotation = Rotation::default();
         assert_eq!(tried(&rotation, &[DOWN, Ok(1)], true), (vec![0], DOWN));
         assert_eq!(tried(&rotation, &[], false), (vec![], Err(Fault::Misconfigured)));

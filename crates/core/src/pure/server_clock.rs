@@ -9,20 +9,20 @@ use crate::Instant;
 const MARGIN: Duration = Duration::from_millis(2);
 
 /// No notification is in flight for longer: a connection without traffic is given up much earlier.
-const LONGEST_UNDER_WAY: Duration = Duration::from_secs(60);
+const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(60);
 
-/// The server's clock read `server` after our clock read `ours`, and before our clock read `heard`.
+/// The server's clock read `server` after our clock read `ours`, and before our clock read `received`.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     ours: Instant,
-    heard: Instant,
+    received: Instant,
     server: Duration,
 }
 
 /// The server's clock was set back: it reads all times before `before` twice. Until `until`, notifications from the
 /// first pass may still arrive.
 #[derive(Clone, Copy, Debug)]
-struct Twice {
+struct RepeatedTimes {
     before: Duration,
     until: Instant,
 }
@@ -37,7 +37,7 @@ pub struct ServerClock {
     /// same rate, so the lowest one stays the lowest: evidence that was dropped cannot detect a step that this one
     /// misses. Slow answers give higher bounds, and change nothing.
     tightest: Option<Evidence>,
-    twice: Option<Twice>,
+    repeated: Option<RepeatedTimes>,
 }
 
 impl ServerClock {
@@ -45,17 +45,17 @@ impl ServerClock {
     /// R3: if more time passed there than can have passed here, leases may have ended early; returns by how much at
     /// least.
     ///
-    /// The evidence then starts anew from this answer, because no hold is valid by an older answer any more. A clock
-    /// that was set back gives a lower bound, so it starts anew by itself.
+    /// The evidence then restarts from this answer, because no hold is valid by an older answer any more. A clock that
+    /// was set back gives a lower bound, so the evidence restarts without further code.
     pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
-        let new = Evidence { ours: sent, heard: now, server };
-        self.twice.take_if(|twice| now >= twice.until);
+        let new = Evidence { ours: sent, received: now, server };
+        self.repeated.take_if(|repeated| now >= repeated.until);
         if let Some(old) = self.newest.replace(new) {
-            let least = old.server + sent.since(old.heard) * 99 / 100;
+            let least = old.server + sent.since(old.received) * 99 / 100;
             if server + MARGIN < least {
                 let before = old.room(now) + MARGIN;
-                let before = self.twice.map_or(before, |twice| twice.before.max(before));
-                self.twice = Some(Twice { before, until: now.after(LONGEST_UNDER_WAY) });
+                let before = self.repeated.map_or(before, |repeated| repeated.before.max(before));
+                self.repeated = Some(RepeatedTimes { before, until: now.after(LONGEST_IN_FLIGHT) });
             }
         }
         let tightest = self.tightest.get_or_insert(new);
@@ -79,7 +79,7 @@ impl ServerClock {
     #[must_use]
     pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
-        if self.twice.is_some_and(|twice| server < twice.before) {
+        if self.repeated.is_some_and(|repeated| server < repeated.before) {
             return None;
         }
         Some(evidence.ours.before(evidence.server.saturating_sub(server)))
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clock_that_goes_forward_by_itself_is_found() {
+    fn only_a_clock_set_forward_is_detected() {
         let mut clock = ServerClock::default();
         let mut stepped = |sent, now, server| stepped(&mut clock, sent, now, server);
         assert!(!stepped(1000, 1001, 50_000), "the first says nothing");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_hides_behind_slow_answers_is_found_by_the_first_that_is_quick() {
+    fn a_step_hidden_by_slow_answers_is_detected_by_the_first_quick_one() {
         let mut clock = ServerClock::default();
         assert!(!stepped(&mut clock, 1000, 1001, 50_000));
         // The clock is set forward by half a second; the next answers reveal it, but take longer than that.
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_learned_out_of_turn_changes_nothing() {
+    fn an_answer_out_of_order_changes_nothing() {
         let mut clock = ServerClock::default();
         assert!(!stepped(&mut clock, 1000, 1001, 50_000));
         assert!(!stepped(&mut clock, 800, 810, 49_805));
@@ -156,42 +156,42 @@ mod tests {
         assert_eq!(clock.not_after(Duration::from_micros(55_000_000)), Some(at(4500)));
     }
 
-    const fn said(millis: u64) -> Duration {
+    const fn server_time(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
 
     #[test]
-    fn a_time_that_a_clock_set_back_says_twice_is_no_date() {
+    fn a_time_that_a_clock_reads_twice_dates_nothing() {
         let mut clock = ServerClock::default();
-        clock.learn(at(1000), at(1001), said(100_000));
+        clock.learn(at(1000), at(1001), server_time(100_000));
         // A grant is pushed at 101 s and arrives late. The clock is set back by 3 s.
-        clock.learn(at(3000), at(3001), said(99_000));
-        assert_eq!(clock.not_after(said(101_000)), None, "two seconds ago, or not yet");
-        assert_eq!(clock.not_after(said(102_100)), Some(at(3000)), "it never was so late before");
-        clock.learn(at(7000), at(7001), said(103_000));
-        assert_eq!(clock.not_after(said(101_000)), None, "which of both times?");
-        assert_eq!(clock.not_after(said(102_900)), Some(at(6900)));
+        clock.learn(at(3000), at(3001), server_time(99_000));
+        assert_eq!(clock.not_after(server_time(101_000)), None, "two seconds ago, or not yet");
+        assert_eq!(clock.not_after(server_time(102_100)), Some(at(3000)), "it never was so late before");
+        clock.learn(at(7000), at(7001), server_time(103_000));
+        assert_eq!(clock.not_after(server_time(101_000)), None, "which of both times?");
+        assert_eq!(clock.not_after(server_time(102_900)), Some(at(6900)));
     }
 
     #[test]
-    fn a_clock_set_back_far_is_asked_no_longer_than_notifications_may_be_late() {
+    fn after_a_large_step_back_dating_resumes_after_the_latest_notification() {
         let mut clock = ServerClock::default();
-        clock.learn(at(1000), at(1001), said(900_000));
-        clock.learn(at(2000), at(2001), said(100_000));
-        clock.learn(at(30_000), at(30_001), said(128_000));
-        assert_eq!(clock.not_after(said(128_100)), None);
-        clock.learn(at(62_002), at(62_003), said(160_002));
-        assert_eq!(clock.not_after(said(160_100)), Some(at(62_002)));
+        clock.learn(at(1000), at(1001), server_time(900_000));
+        clock.learn(at(2000), at(2001), server_time(100_000));
+        clock.learn(at(30_000), at(30_001), server_time(128_000));
+        assert_eq!(clock.not_after(server_time(128_100)), None);
+        clock.learn(at(62_002), at(62_003), server_time(160_002));
+        assert_eq!(clock.not_after(server_time(160_100)), Some(at(62_002)));
     }
 
     #[test]
-    fn answers_that_overtake_nothing_set_no_clock_back() {
+    fn concurrent_answers_are_not_a_step_back() {
         let mut clock = ServerClock::default();
         // Two requests leave together; the second is answered after the first.
-        clock.learn(at(1000), at(1050), said(50_000));
-        clock.learn(at(1000), at(1051), said(50_001));
-        clock.learn(at(9000), at(9100), said(57_930));
-        assert_eq!(clock.not_after(said(50_500)), Some(at(9000 - 7430)));
+        clock.learn(at(1000), at(1050), server_time(50_000));
+        clock.learn(at(1000), at(1051), server_time(50_001));
+        clock.learn(at(9000), at(9100), server_time(57_930));
+        assert_eq!(clock.not_after(server_time(50_500)), Some(at(9000 - 7430)));
     }
 
     /// The events before the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the
@@ -203,39 +203,39 @@ mod tests {
 
     /// The answers of a server clock that is faster by 1 %, equally fast, or slower: when sent, when received, and the
     /// server's microseconds.
-    fn told(answers: &[(u64, i64, u64, u64)], percent: u64) -> Vec<(u64, u64, u64)> {
+    fn answer_times(answers: &[(u64, i64, u64, u64)], percent: u64) -> Vec<(u64, u64, u64)> {
         let (mut ours, mut server) = (1_000, 1_000_000_000);
-        let told = answers.iter().map(|&(pause, step, there, back)| {
+        let answer_times = answers.iter().map(|&(pause, step, there, back)| {
             let sent = ours + pause;
             server = (server + (pause + there) * percent * 10).saturating_add_signed(step * 1000);
-            let said = (sent, sent + there + back, server);
-            (ours, server) = (said.1, server + back * percent * 10);
-            said
+            let server_time = (sent, sent + there + back, server);
+            (ours, server) = (server_time.1, server + back * percent * 10);
+            server_time
         });
-        told.collect()
+        answer_times.collect()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_delay_and_no_step_back_is_taken_for_a_step(
+        fn delays_and_steps_back_are_not_steps_forward(
             answers in answers(prop_oneof![3 => Just(0), 1 => -5000..0i64]), percent in 95..=101u64,
         ) {
             let mut clock = ServerClock::default();
-            for (sent, now, server) in told(&answers, percent) {
+            for (sent, now, server) in answer_times(&answers, percent) {
                 prop_assert_eq!(clock.learn(at(sent), at(now), Duration::from_micros(server)), None);
             }
         }
 
         #[test]
-        fn a_step_is_found_as_soon_as_any_two_answers_prove_it(
+        fn a_step_is_detected_as_soon_as_two_answers_prove_it(
             answers in answers(prop_oneof![3 => Just(0), 1 => -3000..3000i64]), percent in 99..=103u64,
         ) {
             let mut clock = ServerClock::default();
             let mut since_found: Vec<(u64, u64)> = Vec::new();
-            for (sent, now, server) in told(&answers, percent) {
-                let proves = |&(before, said): &(u64, u64)| server > said + (now - before) * 1010 + 2000;
+            for (sent, now, server) in answer_times(&answers, percent) {
+                let proves = |&(before, server_time): &(u64, u64)| server > server_time + (now - before) * 1010 + 2000;
                 let proven = since_found.iter().any(proves);
                 prop_assert_eq!(clock.learn(at(sent), at(now), Duration::from_micros(server)).is_some(), proven);
                 if proven {

@@ -1,8 +1,8 @@
-//! When to tell work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
+//! When to notify work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
 //!
-//! A lease is renewed when a third of it has passed. Work is told to stop at the earliest when two thirds of the lease,
-//! less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes an order
-//! to stop, even when one renewal is lost.
+//! A lease is renewed when a third of it has passed. Work is notified to stop at the earliest when two thirds of the
+//! lease, less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes an
+//! order to stop, even when one renewal is lost.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const AHEAD_FRACTION: u32 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stop {
-    /// After this time, tell the work to stop. Zero: now.
+    /// After this time, notify the work to stop. Zero: now.
     pub tell: Duration,
     /// After this time, the work has to be over. Zero: now.
     pub kill: Duration,
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_told_a_grace_before_it_is_killed_which_is_a_moment_before_the_deadline() {
+    fn work_is_notified_a_grace_before_it_is_killed() {
         let stop = Stop::new(secs(20), secs(30), secs(5), Loss::Lapsed);
         assert_eq!((stop.kill, stop.tell), (secs(20) - AHEAD, secs(15) - AHEAD));
         let short = Stop::new(secs(1), Duration::from_millis(900), Duration::ZERO, Loss::Lapsed);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_stopped_now() {
+    fn an_ended_hold_stops_work_now() {
         let stop = Stop::new(Duration::ZERO, secs(30), secs(5), Loss::Lapsed);
         assert_eq!((stop.kill, stop.tell), (Duration::ZERO, Duration::ZERO));
     }
@@ -97,14 +97,14 @@ mod tests {
             let mut lease = Lease::granted(sent, Some(granted), ttl, Renewal::Background);
             let mut now = sent.after(part(granted, first.0));
             for (slow, part_of_most, lost_once) in answers {
-                let told = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).tell;
-                prop_assert!(told(&lease, now) > Duration::ZERO, "told after a grant");
+                let notified = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).tell;
+                prop_assert!(notified(&lease, now) > Duration::ZERO, "notified after a grant");
                 for lost in [lost_once, false] {
                     if let LeaseAction::Sleep(at) = lease.step(now) {
                         now = at;
                     }
                     prop_assert_eq!(lease.step(now), LeaseAction::Renew);
-                    prop_assert!(told(&lease, now) > Duration::ZERO, "told before a renewal was due");
+                    prop_assert!(notified(&lease, now) > Duration::ZERO, "notified before a renewal was due");
                     sent = now;
                     lease.sent(now);
                     if !lost {
@@ -112,7 +112,7 @@ mod tests {
                     }
                 }
                 now = now.after(part(granted, slow));
-                prop_assert!(told(&lease, now) > Duration::ZERO, "told before an answer in time");
+                prop_assert!(notified(&lease, now) > Duration::ZERO, "notified before an answer in time");
                 granted = part(most, part_of_most);
                 lease.renewed(sent, now, Some(granted), group);
             }
@@ -120,7 +120,7 @@ mod tests {
 
         /// For all numbers.
         #[test]
-        fn nothing_is_killed_after_the_deadline_or_before_it_was_told(
+        fn work_is_killed_after_its_notification_and_before_the_deadline(
             left in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),
         ) {
             let [left, granted, grace] = [left, granted, grace].map(Duration::from_nanos);

@@ -60,7 +60,7 @@ impl Wait {
     /// The same request with a new claim id, after the engine forgot the old one. It waited already, so errors that
     /// only refuse new requests do not end it.
     #[must_use]
-    pub fn anew(&self, profile: &Profile, first_contact: Option<Instant>) -> Self {
+    pub fn again(&self, profile: &Profile, first_contact: Option<Instant>) -> Self {
         Self { queued: self.queued, ..Self::new(profile, first_contact) }
     }
 
@@ -75,7 +75,7 @@ impl Wait {
         match answer {
             Ok(answer) => {
                 self.first_contact = None;
-                self.placed(answer, now, jitter)
+                self.queued(answer, now, jitter)
             }
             Err(error) => match error.fault {
                 Fault::Retry if self.first_contact.is_some_and(|limit| now >= limit) => Next::Fail(error),
@@ -97,7 +97,7 @@ impl Wait {
         }
     }
 
-    fn placed(&mut self, answer: Answer, now: Instant, jitter: u32) -> Next {
+    fn queued(&mut self, answer: Answer, now: Instant, jitter: u32) -> Next {
         match answer {
             Answer::Held(grant) => Next::Held(grant),
             Answer::Gone => Next::Restart,

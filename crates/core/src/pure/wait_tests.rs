@@ -29,7 +29,7 @@ fn failed(fault: Fault) -> Result<Answer, EngineError> {
 }
 
 #[test]
-fn in_line_with_push_the_poll_is_slow_and_asks_only() {
+fn a_queued_claim_with_push_asks_rarely() {
     let mut wait = Wait::new(&profile(true), None);
     assert_eq!(wait.how(), How::Create);
     let next = wait.answered(Ok(Answer::Waiting(hint(Some(0), None))), now(), u32::MAX);
@@ -38,7 +38,7 @@ fn in_line_with_push_the_poll_is_slow_and_asks_only() {
 }
 
 #[test]
-fn without_push_the_head_of_the_line_asks_fastest() {
+fn without_push_the_head_of_the_queue_asks_fastest() {
     let mut wait = Wait::new(&profile(false), None);
     let mut interval = |ahead| pause(&wait.answered(Ok(Answer::Waiting(hint(ahead, None))), now(), u32::MAX));
     assert_eq!(interval(Some(0)), Duration::from_millis(50));
@@ -48,7 +48,7 @@ fn without_push_the_head_of_the_line_asks_fastest() {
 }
 
 #[test]
-fn a_hint_about_the_time_is_taken() {
+fn a_time_hint_is_used() {
     let mut wait = Wait::new(&profile(true), None);
     let next = wait.answered(Ok(Answer::Waiting(hint(None, Some(7)))), now(), 0);
     assert_eq!(pause(&next), Duration::from_millis(7));
@@ -57,7 +57,7 @@ fn a_hint_about_the_time_is_taken() {
 }
 
 #[test]
-fn without_a_place_in_line_pauses_grow_and_are_bounded() {
+fn without_a_queue_entry_pauses_grow_to_a_bound() {
     let mut wait = Wait::new(&profile(false), None);
     let mut pauses = Vec::new();
     for _ in 0..40 {
@@ -69,20 +69,17 @@ fn without_a_place_in_line_pauses_grow_and_are_bounded() {
 }
 
 #[test]
-fn who_begins_anew_after_a_wait_waits_on_also_where_it_is_refused() {
+fn a_restarted_wait_continues_after_a_refusal() {
     let mut wait = Wait::new(&profile(true), None);
-    assert!(
-        matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Fail(_)),
-        "it never stood in line"
-    );
+    assert!(matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Fail(_)), "it was never queued");
     wait.answered(Ok(Answer::Waiting(hint(None, None))), now(), 0);
     assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
-    let mut again = wait.anew(&profile(true), None);
+    let mut again = wait.again(&profile(true), None);
     assert!(matches!(again.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
 }
 
 #[test]
-fn an_engine_that_was_never_reached_is_given_up_in_time() {
+fn a_never_reached_engine_is_given_up_in_time() {
     let limit = now();
     let mut wait = Wait::new(&profile(false), Some(limit));
     let early = limit.before(Duration::from_millis(1));
@@ -113,14 +110,14 @@ fn once_reached_outages_are_waited_out() {
 }
 
 #[test]
-fn who_has_no_place_in_line_is_not_kept_waiting_by_a_server_that_refuses_but_who_was_told_to_wait_is() {
+fn a_refusal_ends_a_wait_only_before_the_first_queue_entry() {
     let mut wait = Wait::new(&profile(false), None);
     wait.answered(Ok(Answer::Taken(Hint::default())), now(), 0);
     assert!(matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
 }
 
 #[test]
-fn a_server_that_takes_no_more_connections_was_reached_and_is_tried_ever_more_seldom() {
+fn a_full_server_counts_as_reached_and_is_retried_with_growing_pauses() {
     let mut wait = Wait::new(&profile(false), Some(now()));
     let late = now().after(Duration::from_secs(3600));
     let mut pauses = Vec::new();
@@ -135,7 +132,7 @@ fn a_server_that_takes_no_more_connections_was_reached_and_is_tried_ever_more_se
 }
 
 #[test]
-fn a_certain_no_ends_the_wait() {
+fn a_definite_refusal_ends_the_wait() {
     for fault in [Fault::Refused, Fault::Denied, Fault::Misconfigured, Fault::Internal] {
         let mut wait = Wait::new(&profile(true), None);
         assert!(matches!(wait.answered(failed(fault), now(), 0), Next::Fail(_)));
@@ -149,7 +146,7 @@ fn an_unknown_create_is_created_again_under_the_same_id() {
 }
 
 #[test]
-fn a_forgotten_claim_is_made_anew() {
+fn a_forgotten_claim_is_created_again() {
     let mut wait = Wait::new(&profile(true), None);
     assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
 }

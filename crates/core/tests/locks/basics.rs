@@ -10,7 +10,7 @@ const fn assert_send_sync<T: Send + Sync>() {}
 const fn assert_static<T: 'static>() {}
 
 #[test]
-fn the_types_are_as_promised() {
+fn the_public_types_are_send_and_sync() {
     assert_send_sync::<Locks>();
     assert_send_sync::<Guard>();
     assert_static::<Guard>();
@@ -37,7 +37,7 @@ fn a_guard_excludes_until_it_is_released() {
 }
 
 #[test]
-fn tokens_grow_from_grant_to_grant_and_client_to_client() {
+fn tokens_grow_across_clients() {
     let world = World::new();
     let clients = [world.client(), world.client()];
     let mut last = 0;
@@ -73,7 +73,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_panic_in_the_section_releases_and_tells_the_next() {
+fn a_panic_releases_and_is_reported_to_the_next_holder() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
@@ -87,7 +87,7 @@ fn a_panic_in_the_section_releases_and_tells_the_next() {
 }
 
 #[test]
-fn a_grant_whose_request_was_dropped_hides_no_end() {
+fn a_grant_of_a_dropped_request_does_not_hide_the_previous_end() {
     let world = World::new();
     let (one, other) = (world.client(), world.client());
     let guard = one.mutex("x").blocking().acquire().unwrap();
@@ -112,19 +112,19 @@ fn a_grant_whose_request_was_dropped_hides_no_end() {
 }
 
 #[test]
-fn an_owner_may_take_its_hold_again() {
+fn an_owner_can_acquire_its_hold_again() {
     let world = World::new();
     let locks = world.client();
     let me = Owner::new("worker 7");
     let outer = locks.mutex("x").owner(me.clone()).blocking().acquire().unwrap();
     let inner = locks.mutex("x").owner(me.clone()).blocking().try_acquire().unwrap();
     assert_eq!(inner.token(), outer.token(), "the same hold has the same token");
-    let stranger = locks.mutex("x").owner("worker 7").blocking().try_acquire();
-    assert!(stranger.unwrap_err().is_taken(), "the same label is not the same owner");
+    let other_owner = locks.mutex("x").owner("worker 7").blocking().try_acquire();
+    assert!(other_owner.unwrap_err().is_taken(), "the same label is not the same owner");
     drop(outer);
     assert!(
         world.client().mutex("x").blocking().try_acquire().unwrap_err().is_taken(),
-        "the inner guard still holds"
+        "the inner guard still holds the name"
     );
     drop(inner);
     world.assert_at_rest();
@@ -160,7 +160,7 @@ fn closing_ends_waits_and_waits_for_guards() {
 }
 
 #[test]
-fn who_has_no_executor_may_look_break_and_close() {
+fn inspect_break_and_close_work_without_an_executor() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();

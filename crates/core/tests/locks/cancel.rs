@@ -88,7 +88,7 @@ fn release_and_confirm_and_run() {
 }
 
 #[test]
-fn looking_and_closing() {
+fn inspect_and_close() {
     let world = World::new();
     let (locks, _) = world.remote_client();
     drop_at_every_poll(|| locks.list(""), || (), |_| world.assert_at_rest());

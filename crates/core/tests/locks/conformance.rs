@@ -1,4 +1,4 @@
-//! Conformance of the file engine: several engines on one directory stand for several processes.
+//! Conformance of the file engine: several engines on one directory act as several processes.
 
 use std::{path::PathBuf, sync::Arc};
 

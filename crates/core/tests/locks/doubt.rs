@@ -14,7 +14,7 @@ use leasehold_core::{
 };
 use tokio::sync::Notify;
 
-use crate::{World, eventually, inspects::inspects_by};
+use crate::{World, eventually, inspect_macro::inspects_by};
 
 /// Puts each grant in doubt before it answers it, and renews only when allowed.
 struct Doubting {
@@ -22,7 +22,7 @@ struct Doubting {
     profile: Profile,
     mailbox: Mailbox,
     read: AtomicBool,
-    told: Notify,
+    doubted: Notify,
     renews: AtomicBool,
     /// The outcome of a release is unknown.
     refuses: AtomicBool,
@@ -42,7 +42,7 @@ impl Engine for Doubting {
         Box::pin(async move {
             let answer = self.inner.claim(claim, how).await;
             self.mailbox.push(Notification::Doubt);
-            self.told.notified().await;
+            self.doubted.notified().await;
             answer
         })
     }
@@ -72,7 +72,7 @@ impl Engine for Doubting {
         Box::pin(async {
             // The caller asks for more, so it has handled the notifications that it read before.
             if self.read.swap(false, SeqCst) {
-                self.told.notify_one();
+                self.doubted.notify_one();
             }
             let notification = self.mailbox.read().await;
             self.read.store(true, SeqCst);
@@ -88,29 +88,29 @@ fn doubting(world: &World) -> (Arc<Doubting>, Locks) {
     let inner = MemoryEngine::new(Arc::clone(&world.store));
     let mut profile = inner.profile().clone();
     profile.inline = false;
-    let (mailbox, read, told, renews, refuses, refused) = Default::default();
-    let engine = Arc::new(Doubting { inner, profile, mailbox, read, told, renews, refuses, refused });
+    let (mailbox, read, doubted, renews, refuses, refused) = Default::default();
+    let engine = Arc::new(Doubting { inner, profile, mailbox, read, doubted, renews, refuses, refused });
     let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
     (engine, locks)
 }
 
 #[test]
-fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
+fn a_grant_requested_before_a_doubt_is_in_doubt() {
     let (engine, locks) = doubting(&World::new());
     for (name, waits) in [("a", true), ("b", false)] {
         let request = locks.mutex(name).blocking();
         let guard = if waits { request.acquire() } else { request.try_acquire() }.unwrap();
-        assert!(!guard.check(), "not lost, but not to be believed in");
+        assert!(!guard.check(), "not lost, but not valid");
         engine.renews.store(true, SeqCst);
         eventually("the engine confirms it", || guard.check());
         engine.renews.store(false, SeqCst);
     }
 }
 
-/// The engine is asked at once, and most holds turn out to stand. Until then work goes on, as under `Guard::run`, but
-/// not past the end of the lease.
+/// The engine is asked at once, and most holds turn out to be valid. Until then work continues, as under `Guard::run`,
+/// but not past the end of the lease.
 #[test]
-fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt() {
+fn a_doubt_does_not_stop_work_earlier() {
     let (engine, locks) = doubting(&World::new());
     let ttl = Duration::from_secs(3600);
     let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
@@ -128,9 +128,9 @@ fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt(
     assert!(stop.tell.is_zero() && stop.kill.is_zero(), "it is lost: {stop:?}");
 }
 
-/// I10: the engine is not asked for this guard, and as far as the process knows the hold may have ended.
+/// I10: the engine is not asked when this guard is released, and the hold may have ended as far as the process knows.
 #[test]
-fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
+fn a_shared_hold_in_doubt_is_released_as_unknown() {
     let world = World::new();
     let (engine, locks) = doubting(&world);
     let me = Owner::new("me");
@@ -143,14 +143,14 @@ fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
     engine.renews.store(false, SeqCst);
     engine.mailbox.push(Notification::Doubt);
     eventually("it is in doubt again", || !last.check());
-    last.release_blocking().expect("the engine is asked, and says so");
+    last.release_blocking().expect("the engine is asked, and confirms it");
     world.assert_at_rest();
 }
 
-/// I10. The first request of a release was lost, and the second finds nothing. A hold that was in doubt then, or got in
-/// doubt, may have ended by itself, and others may have held the name since.
+/// I10. The first request of a release was lost, and the second finds nothing. A hold that was or became in doubt
+/// meanwhile may have ended by itself, and another client may have held the name since.
 #[test]
-fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
+fn a_release_sent_twice_during_a_doubt_is_unknown() {
     for doubt_comes_first in [true, false] {
         let (engine, locks) = doubting(&World::new());
         engine.renews.store(true, SeqCst);
@@ -161,7 +161,7 @@ fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
         let doubt = || {
             engine.mailbox.push(Notification::Doubt);
             // When the engine's notifications are read again, the doubt has been handled.
-            pollster::block_on(engine.told.notified());
+            pollster::block_on(engine.doubted.notified());
         };
         if doubt_comes_first {
             doubt();

@@ -1,4 +1,4 @@
-//! The API under tokio, smol and no executor at all; renewals go on regardless of the state of the user's executor.
+//! The API under tokio, smol and no executor at all; renewals continue whatever the state of the user's executor.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn a_dropped_executor_does_not_stop_renewals() {
 }
 
 #[test]
-fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
+fn a_dropped_keeper_runtime_ends_holds_and_waits() {
     let world = World::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
@@ -72,7 +72,7 @@ fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
     let waiting = locks.mutex("x");
     let waiter = std::thread::spawn(move || waiting.blocking().acquire());
     let lost = guard.lost();
-    crate::eventually("the wait has begun", || {
+    crate::eventually("the wait started", || {
         let error = locks.mutex("x").blocking().try_acquire();
         error.is_err()
     });
@@ -85,7 +85,7 @@ fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
 
 /// The keeper would run on the thread that the call blocks.
 #[test]
-fn a_blocking_call_on_the_only_thread_of_its_keeper_panics_and_leaves_nothing() {
+fn a_blocking_call_on_the_only_keeper_thread_panics() {
     let world = World::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
@@ -95,7 +95,7 @@ fn a_blocking_call_on_the_only_thread_of_its_keeper_panics_and_leaves_nothing() 
     runtime.block_on(async {
         let (here, there) = (locks.clone(), locks.clone());
         let blocked = tokio::spawn(async move { drop(here.mutex("x").blocking().acquire()) });
-        assert!(blocked.await.unwrap_err().is_panic(), "instead of waiting for ever");
+        assert!(blocked.await.unwrap_err().is_panic(), "it panics instead of waiting forever");
         // Another thread of the runtime may block.
         let beside = tokio::task::spawn_blocking(move || there.mutex("x").blocking().acquire().unwrap());
         holder.release().await.unwrap();

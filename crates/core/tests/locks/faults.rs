@@ -1,4 +1,4 @@
-//! The API while requests and answers get lost, late, doubled and out of order.
+//! The API while requests and answers are lost, late, doubled and out of order.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ fn heal(faulty: &Faulty) {
 }
 
 #[test]
-fn a_faulty_claim_is_granted_in_the_end_and_leaves_nothing() {
+fn a_claim_under_faults_is_granted_and_leaves_nothing() {
     for fault in FAULTS {
         let world = World::new();
         let (locks, faulty) = world.remote_client();
@@ -47,7 +47,7 @@ fn a_faulty_claim_is_granted_in_the_end_and_leaves_nothing() {
 }
 
 #[test]
-fn a_faulty_try_says_so_and_leaves_nothing() {
+fn a_failed_try_reports_an_error_and_leaves_nothing() {
     for fault in FAULTS {
         let world = World::new();
         let (locks, faulty) = world.remote_client();
@@ -65,7 +65,7 @@ fn a_faulty_try_says_so_and_leaves_nothing() {
 }
 
 #[test]
-fn a_faulty_release_is_sent_until_it_is_certain() {
+fn a_failed_release_is_retried_until_it_is_certain() {
     for fault in FAULTS {
         let world = World::new();
         let (locks, faulty) = world.remote_client();
@@ -81,7 +81,7 @@ fn a_faulty_release_is_sent_until_it_is_certain() {
 }
 
 #[test]
-fn a_faulty_renewal_does_not_lose_the_hold() {
+fn a_failed_renewal_does_not_lose_the_hold() {
     let renew = |fault| {
         let world = World::new();
         let (locks, faulty) = world.remote_client();
@@ -107,7 +107,7 @@ fn a_faulty_renewal_does_not_lose_the_hold() {
 }
 
 #[test]
-fn a_lost_session_is_told_and_waiters_queue_again() {
+fn a_lost_session_is_reported_and_waiters_queue_again() {
     let world = World::new();
     let (locks, faulty) = world.remote_client();
     let guard = locks.mutex("x").ttl(Duration::from_secs(2)).blocking().acquire().unwrap();
@@ -118,7 +118,7 @@ fn a_lost_session_is_told_and_waiters_queue_again() {
     assert!(!guard.check());
     let request = locks.mutex("x");
     let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
-    eventually("waits again", || crate::waiters(&world.client(), "x") == 1);
+    eventually("queued again", || crate::waiters(&world.client(), "x") == 1);
     drop(other);
     drop(guard);
     waiter.join().unwrap().unwrap();
@@ -126,7 +126,7 @@ fn a_lost_session_is_told_and_waiters_queue_again() {
 }
 
 #[test]
-fn lost_notifications_only_cost_time() {
+fn lost_notifications_only_delay() {
     let world = World::new();
     let (locks, faulty) = world.remote_client();
     let other = world.client();
@@ -134,7 +134,7 @@ fn lost_notifications_only_cost_time() {
         let guard = other.mutex("x").blocking().acquire().unwrap();
         let request = locks.mutex("x");
         let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
-        eventually("in line", || crate::waiters(&other, "x") == 1);
+        eventually("queued", || crate::waiters(&other, "x") == 1);
         faulty.next(Verb::Notification, fault);
         drop(guard);
         waiter.join().unwrap().unwrap();
@@ -148,7 +148,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// Four clients with two tasks each on three names of two kinds, over connections that lose, repeat, delay and reorder.
 #[test]
-fn a_storm_of_faults_breaks_no_invariant() {
+fn random_faults_break_no_invariant() {
     // Concurrently: most of the time is spent waiting for lost requests.
     thread::scope(|scope| (1..=9).for_each(|seed| drop(scope.spawn(move || storm(seed)))));
 }
@@ -185,7 +185,7 @@ fn storm(seed: u64) {
     let report = check::check(&recorder.history(), &terms);
     assert!(report.holds(), "seed {seed}: {report:?}");
     assert!(report.verdict(Invariant::Exclusion).is_some());
-    assert!(granted.into_inner() > ROUNDS, "seed {seed}: the storm let nobody through");
+    assert!(granted.into_inner() > ROUNDS, "seed {seed}: too few grants");
 }
 
 fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
@@ -207,11 +207,11 @@ fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
                     watched: false,
                     fixed: false,
                 };
-                let belief = attempt.granted(facts, left);
+                let active = attempt.granted(facts, left);
                 // Long enough that readers and permits overlap.
                 thread::sleep(Duration::from_millis(1));
-                belief.check(|| guard.check(), left);
-                let leaving = belief.releasing(None);
+                active.check(|| guard.check(), left);
+                let leaving = active.releasing(None);
                 match guard.release_blocking() {
                     Ok(()) => leaving.freed(),
                     Err(error) if error.is_lost() => leaving.not_held(),

@@ -1,4 +1,4 @@
-//! An engine that could never be connected is given up in time; one that answers late is not. On paused time.
+//! An engine that was never reached is given up in time; an engine that answers late is not. On paused time.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use leasehold_core::{
 use leasehold_testkit::decorators::{Slow, Verb};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::left_over::{client as other, paused, world};
+use crate::cleanup::{client as other, paused, world};
 
 /// Shorter than the time limit of a request here.
 const TIMEOUT: Duration = Duration::from_millis(800);
@@ -41,7 +41,7 @@ fn asks(locks: &Locks) -> [Asking; 4] {
 }
 
 #[test]
-fn an_engine_that_nobody_could_connect_to_is_given_up_in_time() {
+fn an_unreachable_engine_is_given_up_in_time() {
     for which in 0..4 {
         paused().block_on(async {
             let (store, env) = world();
@@ -73,7 +73,7 @@ fn an_engine_that_nobody_could_connect_to_is_given_up_in_time() {
 }
 
 #[test]
-fn a_first_answer_that_takes_long_is_no_outage() {
+fn a_slow_first_answer_is_no_outage() {
     for which in 0..4 {
         paused().block_on(async {
             let (store, env) = world();
@@ -96,7 +96,7 @@ fn a_first_answer_that_takes_long_is_no_outage() {
 }
 
 #[test]
-fn a_ping_ends_with_the_time_for_connecting() {
+fn a_ping_ends_at_the_connect_timeout() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, slow, contact) = client(&store, &env);

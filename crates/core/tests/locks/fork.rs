@@ -20,11 +20,11 @@ fn has_locks(pid: nix::unistd::Pid, dir: &std::path::Path) -> bool {
     ours.any(|file| is_locked(&file.file_name()))
 }
 
-/// Otherwise, when the parent is killed, the name would stay taken for as long as the child lives.
+/// If the child shared the lock, the name would stay taken after the parent is killed, until the child ends.
 #[test]
 #[cfg(feature = "file")]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only sleeps and ends")]
-fn a_child_shares_no_lock_that_is_taken_later() {
+fn a_forked_child_has_no_part_in_later_locks() {
     use leasehold_core::{Env, Locks, file::FileEngine};
     let dir = tempfile::tempdir().unwrap();
     let engine = FileEngine::open(Some(dir.path().join("locks")), Env::system()).unwrap();
@@ -51,7 +51,7 @@ fn a_child_shares_no_lock_that_is_taken_later() {
 
 #[test]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only calls this library and _exit")]
-fn the_child_has_no_lock_and_harms_none() {
+fn a_forked_child_has_no_lock_and_ends_none() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
@@ -61,9 +61,9 @@ fn the_child_has_no_lock_and_harms_none() {
             let inert = !guard.check();
             let refused = locks.mutex("y").blocking().try_acquire().is_err();
             let waited = locks.mutex("x").blocking().acquire().is_err();
-            let told = guard.on_lost(|_| ()).is_ok();
+            let accepted = guard.on_lost(|_| ()).is_ok();
             let released = guard.release_blocking().is_err();
-            let code = i32::from(!(inert && refused && waited && !told && released));
+            let code = i32::from(!(inert && refused && waited && !accepted && released));
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(code) }
         }

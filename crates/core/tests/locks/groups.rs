@@ -10,8 +10,8 @@ use leasehold_testkit::decorators::{Count, Counting, Verb};
 use tokio::time::sleep;
 
 use crate::{
-    inspects::inspects_by,
-    left_over::{paused, world},
+    cleanup::{paused, world},
+    inspect_macro::inspects_by,
 };
 
 const TTL: Duration = Duration::from_secs(6);
@@ -71,7 +71,7 @@ async fn four_rounds(name: impl Fn(u64) -> String) -> Count {
 }
 
 #[test]
-fn a_group_is_renewed_by_one_request_whenever_its_holds_came() {
+fn a_group_is_renewed_by_one_request() {
     paused().block_on(async {
         let grouped = four_rounds(|number| format!("{number}.{}", number % 3)).await;
         assert!((HOLDS * 4 - 100..=HOLDS * 4 + 100).contains(&grouped.items), "{grouped:?}");
@@ -82,7 +82,7 @@ fn a_group_is_renewed_by_one_request_whenever_its_holds_came() {
 }
 
 #[test]
-fn a_hold_that_is_over_within_a_third_of_its_lease_costs_no_renewal() {
+fn a_short_hold_costs_no_renewal() {
     paused().block_on(async {
         let (locks, counting) = client();
         for number in 0..50 {

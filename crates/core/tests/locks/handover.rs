@@ -21,9 +21,10 @@ use tokio::{
 };
 
 use crate::{
-    PATIENCE, World, eventually,
+    PATIENCE, World,
+    cleanup::{client, paused, world},
+    eventually,
     late::slowly,
-    left_over::{client, paused, world},
     waiters,
 };
 
@@ -50,10 +51,10 @@ impl Observe for Counts {
 }
 
 #[test]
-fn tasks_of_one_process_hand_over_with_growing_tokens_and_one_at_a_time() {
+fn tasks_hand_over_one_at_a_time_with_growing_tokens() {
     let counts = Arc::new(Counts::default());
-    // A run of hand-overs ends by time or by tokens; with a clock that stands still it ends by tokens, however slow the
-    // machine is.
+    // A run of hand-overs ends by time or by tokens. With a stopped clock it ends by tokens, however slow the machine
+    // is.
     let clock: Arc<dyn Clock> = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
     let env = Env { clock, ..Env::system() };
     let world = World { store: MemoryStore::new(env.lineage(), Arc::clone(&env.clock)) };
@@ -94,7 +95,7 @@ fn tasks_of_one_process_hand_over_with_growing_tokens_and_one_at_a_time() {
 }
 
 #[test]
-fn another_process_gets_its_turn_within_the_bound() {
+fn another_process_is_granted_within_the_bound() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let granted = Arc::new(AtomicUsize::new(0));
@@ -110,11 +111,11 @@ fn another_process_gets_its_turn_within_the_bound() {
             }
         }));
     }
-    let mut stood_in_line = 0;
-    // Often b asks at a moment when the name is free; on a busy machine nearly always.
+    let mut queued = 0;
+    // The name is often free when b asks; on a busy machine nearly always.
     let limit = std::time::Instant::now() + PATIENCE * 5;
-    while stood_in_line < 5 {
-        assert!(std::time::Instant::now() < limit, "b always came at a free moment");
+    while queued < 5 {
+        assert!(std::time::Instant::now() < limit, "the name was free whenever b asked");
         eventually("a is busy", || granted.load(Ordering::Relaxed) > 100);
         let mut wait = Box::pin(b.mutex("x").acquire());
         let mut context = Context::from_waker(Waker::noop());
@@ -127,7 +128,7 @@ fn another_process_gets_its_turn_within_the_bound() {
                 let passed = granted.load(Ordering::Relaxed) - before;
                 assert!(passed <= 64 + 4 + 64, "{passed} others passed");
                 drop(guard);
-                stood_in_line += 1;
+                queued += 1;
                 break;
             }
         }
@@ -138,7 +139,7 @@ fn another_process_gets_its_turn_within_the_bound() {
 }
 
 #[test]
-fn a_hold_is_not_handed_to_a_request_of_other_terms() {
+fn a_hold_is_not_handed_over_to_other_terms() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
@@ -151,7 +152,7 @@ fn a_hold_is_not_handed_to_a_request_of_other_terms() {
     assert!(other.remaining().unwrap() <= ttl, "it has the lease it asked for");
 }
 
-/// A clock that stands still.
+/// A stopped clock.
 pub(crate) struct Manual(AtomicU64);
 
 impl Manual {
@@ -166,7 +167,7 @@ impl Clock for Manual {
     }
 }
 
-/// A world and a client of it on a clock that stands still, with a keeper that does not run: nothing happens in the
+/// A world and a client of it on a stopped clock, with a keeper that does not run: nothing happens in the
 /// background.
 pub(crate) fn still() -> (World, Locks, Arc<Manual>, Runtime) {
     let clock = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
@@ -183,46 +184,46 @@ fn is_granted<F: Future<Output = Result<Guard, Error>>>(wait: Pin<&mut F>) -> bo
 }
 
 #[test]
-fn a_hold_is_handed_on_for_a_while_and_then_it_is_the_turn_of_another_process() {
+fn hand_over_is_bounded_in_time_for_other_processes() {
     for (held, stays) in [(Duration::from_millis(49), true), (Duration::from_millis(50), false)] {
         let (world, locks, clock, _runtime) = still();
         let guard = locks.mutex("x").blocking().acquire().unwrap();
-        let mut neighbour = Box::pin(locks.mutex("x").acquire());
-        assert!(!is_granted(neighbour.as_mut()));
+        let mut local = Box::pin(locks.mutex("x").acquire());
+        assert!(!is_granted(local.as_mut()));
         let other = world.client();
-        let mut stranger = Box::pin(other.mutex("x").acquire());
-        assert!(!is_granted(stranger.as_mut()));
-        eventually("the stranger is in line", || waiters(&other, "x") == 1);
+        let mut remote = Box::pin(other.mutex("x").acquire());
+        assert!(!is_granted(remote.as_mut()));
+        eventually("the remote claim is queued", || waiters(&other, "x") == 1);
         clock.advance(held);
         drop(guard);
-        assert_eq!(is_granted(neighbour.as_mut()), stays, "after {held:?}");
+        assert_eq!(is_granted(local.as_mut()), stays, "after {held:?}");
     }
 }
 
 #[test]
-fn a_hold_is_handed_on_no_more_often_than_it_has_tokens() {
+fn hand_over_is_bounded_by_the_tokens() {
     let (world, locks, _clock, _runtime) = still();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    let mut neighbours: Vec<_> = (0..100).map(|_| Box::pin(locks.mutex("x").acquire())).collect();
-    assert!(!neighbours.iter_mut().any(|wait| is_granted(wait.as_mut())));
+    let mut locals: Vec<_> = (0..100).map(|_| Box::pin(locks.mutex("x").acquire())).collect();
+    assert!(!locals.iter_mut().any(|wait| is_granted(wait.as_mut())));
     let other = world.client();
-    let mut stranger = Box::pin(other.mutex("x").acquire());
-    assert!(!is_granted(stranger.as_mut()));
-    eventually("the stranger is in line", || waiters(&other, "x") == 1);
+    let mut remote = Box::pin(other.mutex("x").acquire());
+    assert!(!is_granted(remote.as_mut()));
+    eventually("the remote claim is queued", || waiters(&other, "x") == 1);
     drop(guard);
     // Each releases at once.
-    let went = neighbours.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
-    assert!(went > 0 && went < neighbours.len(), "{went} went before the stranger");
+    let granted = locals.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
+    assert!(granted > 0 && granted < locals.len(), "{granted} were granted before the remote claim");
 }
 
 #[test]
-fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
+fn a_hold_with_a_minimum_hold_is_not_handed_over() {
     let (world, locks, _clock, _runtime) = still();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    let mut neighbour = Box::pin(locks.mutex("x").acquire());
-    assert!(!is_granted(neighbour.as_mut()));
+    let mut local = Box::pin(locks.mutex("x").acquire());
+    assert!(!is_granted(local.as_mut()));
     pollster::block_on(guard.release_at_least(Duration::from_secs(3600))).unwrap();
-    assert!(!is_granted(neighbour.as_mut()));
+    assert!(!is_granted(local.as_mut()));
     let view = pollster::block_on(world.client().show("x")).unwrap();
     assert_eq!(view.holders[0].owner, leasehold_core::lock_state::KEPT_OWNER);
 }
@@ -230,19 +231,22 @@ fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
 /// Guards that share a hold are released one after the other: the minimum hold time of one must survive the release of
 /// another.
 #[test]
-fn a_name_that_one_of_several_wants_kept_is_kept_from_the_last_release_on() {
-    const KEPT: Duration = Duration::from_secs(3600);
-    for (mode, stays) in
-        [("readers", Duration::ZERO), ("readers", KEPT / 2), ("one owner", KEPT / 2), ("readers", KEPT)]
-    {
+fn a_minimum_hold_of_one_guard_starts_at_the_last_release() {
+    const MIN_HOLD: Duration = Duration::from_secs(3600);
+    for (mode, stays) in [
+        ("readers", Duration::ZERO),
+        ("readers", MIN_HOLD / 2),
+        ("one owner", MIN_HOLD / 2),
+        ("readers", MIN_HOLD),
+    ] {
         let (world, locks, clock, _runtime) = still();
         let me = Owner::new("me");
         let guard = || match mode {
-            "readers" => locks.rw("x").read().ttl(KEPT * 2).blocking().acquire().unwrap(),
-            _ => locks.mutex("x").ttl(KEPT * 2).owner(me.clone()).blocking().acquire().unwrap(),
+            "readers" => locks.rw("x").read().ttl(MIN_HOLD * 2).blocking().acquire().unwrap(),
+            _ => locks.mutex("x").ttl(MIN_HOLD * 2).owner(me.clone()).blocking().acquire().unwrap(),
         };
         let (first, last) = (guard(), guard());
-        pollster::block_on(first.release_at_least(KEPT)).unwrap();
+        pollster::block_on(first.release_at_least(MIN_HOLD)).unwrap();
         clock.advance(stays);
         let other = world.client();
         let taken = || match other.rw("x").write().blocking().try_acquire() {
@@ -251,30 +255,30 @@ fn a_name_that_one_of_several_wants_kept_is_kept_from_the_last_release_on() {
         };
         assert!(taken(), "{mode}: the last one holds it");
         last.release_blocking().unwrap();
-        assert_eq!(taken(), stays < KEPT, "{mode}, released after {stays:?}");
-        clock.advance((KEPT - stays).saturating_sub(Duration::from_secs(1)));
-        assert_eq!(taken(), stays < KEPT, "{mode}, released after {stays:?}");
+        assert_eq!(taken(), stays < MIN_HOLD, "{mode}, released after {stays:?}");
+        clock.advance((MIN_HOLD - stays).saturating_sub(Duration::from_secs(1)));
+        assert_eq!(taken(), stays < MIN_HOLD, "{mode}, released after {stays:?}");
         clock.advance(Duration::from_secs(1));
         assert!(!taken(), "{mode}, released after {stays:?}: its time is over");
     }
 }
 
 #[test]
-fn a_guard_that_lost_its_hold_unheard_hands_nothing_on() {
+fn a_guard_with_an_unnoticed_loss_hands_nothing_over() {
     let (_world, locks, clock, _runtime) = still();
     let max_hold = Duration::from_millis(10);
     let guard = locks.mutex("x").max_hold(max_hold).blocking().acquire().unwrap();
-    let mut neighbour = Box::pin(locks.mutex("x").acquire());
-    assert!(!is_granted(neighbour.as_mut()));
+    let mut local = Box::pin(locks.mutex("x").acquire());
+    assert!(!is_granted(local.as_mut()));
     clock.advance(max_hold);
     assert!(guard.release_blocking().unwrap_err().is_lost(), "it was not freed by this");
-    assert!(is_granted(neighbour.as_mut()), "by a claim of its own");
+    assert!(is_granted(local.as_mut()), "through its own claim");
 }
 
 /// I10: the engine is not asked when one of several guards of a hold is released; the result comes from local
 /// knowledge.
 #[test]
-fn a_guard_beside_another_is_told_that_their_hold_had_lapsed() {
+fn a_lapsed_shared_hold_is_reported_to_each_guard() {
     let (_world, locks, clock, _runtime) = still();
     let (me, ttl) = (Owner::new("me"), Duration::from_secs(10));
     let writer = || locks.mutex("x").owner(me.clone()).ttl(ttl).blocking().acquire().unwrap();
@@ -304,7 +308,7 @@ fn a_reader_joins_no_hold_past_a_waiting_writer() {
 /// A claim waits on the engine while a try of the same process is granted, and that hold is handed over to the claim's
 /// request. The claim is then useless, and must not become the next holder, of which no client knows.
 #[test]
-fn a_claim_whose_request_was_handed_a_hold_leaves_the_line() {
+fn a_claim_whose_request_got_a_local_hold_leaves_the_queue() {
     paused().block_on(async {
         let (store, env) = world();
         let (other, ..) = client(&store, &env);
@@ -321,7 +325,7 @@ fn a_claim_whose_request_was_handed_a_hold_leaves_the_line() {
         tried.release().await.unwrap();
         let handed_on = waiting.await.unwrap();
         sleep(MOMENT).await;
-        assert!(other.show("x").await.unwrap().waiters.is_empty(), "nobody waits any more");
+        assert!(other.show("x").await.unwrap().waiters.is_empty(), "no claim waits");
         handed_on.release().await.unwrap();
         assert!(other.mutex("x").try_acquire().await.unwrap().check());
     });

@@ -1,4 +1,4 @@
-//! The fate of requests, releases and holds when the keeper dies, and how many requests a keeper sends.
+//! What happens to requests, releases and holds when the keeper ends, and how many requests a keeper sends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,9 +10,10 @@ use leasehold_testkit::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    CLEAN_UP, World, eventually,
+    CLEAN_UP, World,
+    cleanup::{client, paused, world},
+    eventually,
     late::slowly as slowly_on_paused_time,
-    left_over::{client, paused, world},
 };
 
 const TTL: Duration = Duration::from_secs(2);
@@ -34,7 +35,7 @@ fn slowly(world: &World) -> (Arc<Slow>, Locks) {
 }
 
 #[test]
-fn nothing_hangs_after_the_keepers_runtime_is_gone() {
+fn nothing_hangs_without_the_runtime_of_the_keeper() {
     for remote in [false, true] {
         let world = World::new();
         let inner = engine(&world);
@@ -53,7 +54,7 @@ fn nothing_hangs_after_the_keepers_runtime_is_gone() {
 }
 
 #[test]
-fn a_keeper_whose_runtime_was_never_alive_is_told() {
+fn a_keeper_on_a_dead_runtime_is_an_error() {
     let world = World::new();
     let (locks, runtime) = on_a_runtime(engine(&world));
     drop(runtime);
@@ -62,7 +63,7 @@ fn a_keeper_whose_runtime_was_never_alive_is_told() {
 }
 
 #[test]
-fn tries_end_with_close_and_with_their_future() {
+fn tries_end_at_close_and_when_dropped() {
     let world = World::new();
     let other = world.client();
     let _guard = other.mutex("x").blocking().acquire().unwrap();
@@ -81,11 +82,11 @@ fn tries_end_with_close_and_with_their_future() {
     assert!(error.is_closed(), "{error}");
     let calls = counting.count(Verb::Claim).calls;
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(counting.count(Verb::Claim).calls, calls, "nobody tries any more");
+    assert_eq!(counting.count(Verb::Claim).calls, calls, "no more tries");
 }
 
 #[test]
-fn a_silent_engine_is_not_called_taken() {
+fn a_silent_engine_is_not_reported_as_taken() {
     let world = World::new();
     let (slow, locks) = slowly(&world);
     slow.hold_requests(Verb::Claim);
@@ -100,14 +101,14 @@ fn a_silent_engine_is_not_called_taken() {
 }
 
 #[test]
-fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
+fn a_never_reached_engine_is_given_up_for_the_whole_queue() {
     let world = World::new();
     let faulty = Arc::new(Faulty::new(engine(&world)));
     pollster::block_on(faulty.lose_session());
-    let (timeout, line) = (Duration::from_millis(200), 50);
+    let (timeout, waiters) = (Duration::from_millis(200), 50);
     let locks = Locks::builder(Arc::clone(&faulty) as _).connect_timeout(timeout).build();
     let watch = Stopwatch::start();
-    let waiting: Vec<_> = (0..line)
+    let waiting: Vec<_> = (0..waiters)
         .map(|_| {
             let request = locks.mutex("x");
             std::thread::spawn(move || request.blocking().acquire().unwrap_err().kind())
@@ -116,7 +117,7 @@ fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
     for waiter in waiting {
         assert_eq!(waiter.join().unwrap(), ErrorKind::Unreachable);
     }
-    watch.assert_within(timeout * line / 2, "each waited from its own beginning");
+    watch.assert_within(timeout * waiters / 2, "each waiter had its own time limit");
     faulty.heal();
     drop(locks.mutex("x").blocking().acquire().unwrap());
 }
@@ -136,7 +137,7 @@ fn a_claim_that_never_arrived_is_not_released() {
 }
 
 #[test]
-fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
+fn a_late_answer_to_a_try_is_no_restored_engine() {
     let world = World::new();
     let (slow, locks) = slowly(&world);
     let request = locks.semaphore("x", 8);
@@ -155,7 +156,7 @@ fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
 }
 
 #[test]
-fn a_neighbour_task_gets_the_lock_after_max_hold() {
+fn another_task_gets_the_lock_after_max_hold() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
@@ -168,7 +169,7 @@ fn a_neighbour_task_gets_the_lock_after_max_hold() {
 }
 
 #[test]
-fn an_owner_does_not_enter_a_hold_that_its_max_hold_ended() {
+fn an_owner_does_not_enter_a_hold_ended_by_max_hold() {
     let world = World::new();
     let locks = world.client();
     let owner = leasehold_core::Owner::new("worker 7");
@@ -180,7 +181,7 @@ fn an_owner_does_not_enter_a_hold_that_its_max_hold_ended() {
 }
 
 #[test]
-fn one_panic_among_the_guards_of_a_hold_is_enough() {
+fn a_panic_of_one_guard_marks_the_hold_as_abandoned() {
     let world = World::new();
     let locks = world.client();
     let request = locks.mutex("x").owner("worker 7");
@@ -196,7 +197,7 @@ fn one_panic_among_the_guards_of_a_hold_is_enough() {
 }
 
 #[test]
-fn a_crowd_that_is_closed_while_it_comes_hears_of_it() {
+fn close_reaches_requests_that_arrive_meanwhile() {
     for _ in 0..50 {
         let world = World::new();
         let _guard = world.client().mutex("x").blocking().acquire().unwrap();
@@ -216,7 +217,7 @@ fn a_crowd_that_is_closed_while_it_comes_hears_of_it() {
 }
 
 #[test]
-fn renewals_and_releases_leave_in_batches() {
+fn renewals_and_releases_are_batched() {
     const HOLDS: u64 = 500;
     paused().block_on(async {
         let (store, env) = world();
@@ -247,18 +248,18 @@ fn a_lease_counts_from_before_its_request_left() {
         let (locks, slow) = slowly_on_paused_time(&store, &env);
         slow.hold_replies(Verb::Claim);
         let mut asking = Box::pin(locks.mutex("x").ttl(TTL).renew(false).acquire());
-        let under_way = Duration::from_millis(400);
-        assert!(timeout(under_way, &mut asking).await.is_err());
+        let delay = Duration::from_millis(400);
+        assert!(timeout(delay, &mut asking).await.is_err());
         assert_eq!(slow.waiting(Verb::Claim), 1, "it was granted");
         slow.open(Verb::Claim);
         let left = asking.await.unwrap().remaining().unwrap();
-        assert!(left <= TTL - under_way, "{left:?} left of {TTL:?} although the answer took {under_way:?}");
+        assert!(left <= TTL - delay, "{left:?} left of {TTL:?} although the answer took {delay:?}");
     });
 }
 
 /// A deferred keeper serves a short-lived process, and must run for everything that lasts.
 #[test]
-fn a_deferred_keeper_begins_when_somebody_waits_or_it_is_told_to() {
+fn a_deferred_keeper_starts_on_demand() {
     let world = World::new();
     let keeper = Keeper::deferred();
     let locks = Locks::builder(engine(&world)).keeper(keeper.clone()).build();

@@ -9,7 +9,7 @@ use leasehold_core::{
 use leasehold_testkit::decorators::{Fault, Slow, Verb};
 use tokio::time::{sleep, timeout};
 
-use crate::left_over::{client, paused, world};
+use crate::cleanup::{client, paused, world};
 
 const TTL: Duration = Duration::from_millis(200);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ pub(crate) fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) 
 }
 
 #[test]
-fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
+fn a_grant_answered_after_its_lease_is_not_valid() {
     for tries in [false, true] {
         paused().block_on(async {
             let (store, env) = world();
@@ -36,7 +36,7 @@ fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
             assert!(timeout(TTL, &mut asking).await.is_err());
             slow.open(Verb::Claim);
             match asking.await {
-                Ok(guard) => assert!(!tries && guard.check(), "by a claim made anew"),
+                Ok(guard) => assert!(!tries && guard.check(), "through a second claim"),
                 Err(error) => assert!(tries && error.is_unreachable(), "{error}"),
             }
         });
@@ -45,7 +45,7 @@ fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
 
 /// For example, when another transaction had locked the row of the name.
 #[test]
-fn a_grant_that_was_answered_when_half_of_its_lease_was_over_is_extended_first() {
+fn a_grant_answered_after_half_of_its_lease_is_extended_first() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, slow) = slowly(&store, &env);
@@ -60,7 +60,7 @@ fn a_grant_that_was_answered_when_half_of_its_lease_was_over_is_extended_first()
 }
 
 #[test]
-fn a_grant_that_was_pushed_late_is_extended_first() {
+fn a_grant_pushed_late_is_extended_first() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -73,13 +73,13 @@ fn a_grant_that_was_pushed_late_is_extended_first() {
         drop(guard);
         assert!(timeout(TTL * 3 / 4, &mut waiting).await.is_err());
         slow.open(Verb::Notification);
-        let granted = timeout(MOMENT, waiting).await.expect("not as late as it would ask by itself").unwrap();
+        let granted = timeout(MOMENT, waiting).await.expect("before its next poll").unwrap();
         assert!(granted.remaining() > Some(TTL * 3 / 4), "{:?}", granted.remaining());
     });
 }
 
 #[test]
-fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
+fn a_grant_pushed_during_a_request_is_used() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -91,16 +91,16 @@ fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
         drop(guard);
         sleep(MOMENT).await;
         slow.open(Verb::Claim);
-        let granted = timeout(MOMENT, waiting).await.expect("not as late as it would ask again");
+        let granted = timeout(MOMENT, waiting).await.expect("before its next poll");
         assert!(granted.unwrap().check());
     });
 }
 
 /// Another process holds the name, or did: an engine that stopped answering may not know.
 #[test]
-fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds() {
-    // Claims are sent at random times. So several limits are tried until one passes while a request has been in flight
-    // for long and before it is given up.
+fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
+    // Claims are sent at random times. So several limits are tried until one ends while a request has been in flight
+    // for long and is not given up yet.
     let while_silent = |limit: Duration| {
         paused().block_on(async {
             let (store, env) = world();
@@ -126,7 +126,7 @@ fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds()
     let mut limits = (16..30).cycle().map(|tenths| while_silent(Duration::from_millis(tenths * 100)));
     let error = limits.find_map(|error| error).unwrap();
     assert!(error.is_unreachable(), "{error}");
-    // If the engine answers, the error says that another holds.
+    // If the engine answers, the error says that another client holds the name.
     let world = crate::World::new();
     let _guard = world.client().mutex("x").blocking().acquire().unwrap();
     let error = world.client().mutex("x").blocking().acquire_within(MOMENT * 50).unwrap_err();
@@ -135,7 +135,7 @@ fn a_wait_that_ends_while_the_engine_is_silent_does_not_say_that_another_holds()
 
 /// I10: the second request finds nothing, which says nothing about the first, nor about the lease.
 #[test]
-fn a_release_that_is_answered_after_the_lease_is_not_called_freed() {
+fn a_release_answered_after_the_lease_is_not_reported_as_freed() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::{
     PATIENCE, World,
+    cleanup::{client, paused, world},
     handover::still,
-    left_over::{client, paused, world},
 };
 
 const TTL: Duration = Duration::from_millis(150);
@@ -26,7 +26,7 @@ fn a_fixed_lease_ends_before_another_can_be_granted() {
     let (request, old) = (b.mutex("x"), std::sync::Arc::clone(&guard));
     let other = std::thread::spawn(move || {
         let next = request.blocking().acquire().unwrap();
-        assert!(!old.check(), "another was granted while the old hold was believed in");
+        assert!(!old.check(), "another claim was granted while the old hold was valid");
         next
     });
     assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
@@ -36,7 +36,7 @@ fn a_fixed_lease_ends_before_another_can_be_granted() {
     assert_eq!(next.previous(), Previous::Lapsed);
     let error = guard.release_blocking().unwrap_err();
     assert!(error.is_lost(), "{error}");
-    assert!(next.check(), "the late release harmed nobody");
+    assert!(next.check(), "the late release ended no other hold");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn run_cancels_the_work_when_the_hold_is_lost() {
 /// R6, seed 9109624 of the simulation: the hold was renewed until the user dropped a guard that had been lost long
 /// before.
 #[test]
-fn a_hold_is_free_when_all_its_guards_but_those_told_their_loss_have_left() {
+fn a_guard_with_a_reported_loss_does_not_delay_the_release() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
@@ -66,7 +66,7 @@ fn a_hold_is_free_when_all_its_guards_but_those_told_their_loss_have_left() {
         let next = other.rw("x").write().try_acquire().await.unwrap();
         assert_eq!(next.previous(), Previous::Clean);
         drop(ended);
-        assert!(next.check(), "a guard that was lost frees nothing");
+        assert!(next.check(), "a guard of a lost hold frees nothing");
     });
 }
 
@@ -82,14 +82,18 @@ fn max_hold_ends_a_hold_that_is_renewed() {
         assert!(held >= TTL && !guard.check(), "held for {held:?}");
         let (other, ..) = client(&store, &env);
         let next = other.mutex("x").acquire_within(TTL * 2).await.unwrap();
-        assert_eq!(next.previous(), Previous::Lapsed, "its renewal stopped although the guard was kept");
+        assert_eq!(
+            next.previous(),
+            Previous::Lapsed,
+            "its renewal stopped although the guard was not dropped"
+        );
         drop(guard);
         assert!(next.check());
     });
 }
 
 #[test]
-fn an_engine_that_forgets_is_noticed_at_the_next_renewal() {
+fn a_forgotten_hold_is_noticed_at_the_next_renewal() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
@@ -103,7 +107,7 @@ fn an_engine_that_forgets_is_noticed_at_the_next_renewal() {
 }
 
 #[test]
-fn breaking_tells_the_holder_before_the_next_is_granted() {
+fn a_break_notifies_the_holder_before_the_next_grant() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let guard = a.mutex("x").blocking().acquire().unwrap();
@@ -113,13 +117,13 @@ fn breaking_tells_the_holder_before_the_next_is_granted() {
     assert!(guard.check());
     assert_eq!(broken(token, false), leasehold_core::Broken::Done);
     assert_eq!(pollster::block_on(guard.lost()), Loss::Broken);
-    assert!(b.mutex("x").blocking().try_acquire().unwrap_err().is_taken(), "waits for the holder to let go");
+    assert!(b.mutex("x").blocking().try_acquire().unwrap_err().is_taken(), "until the holder releases");
     drop(guard);
     assert_eq!(b.mutex("x").blocking().try_acquire().unwrap().previous(), Previous::Broken);
 }
 
 #[test]
-fn confirm_asks_now() {
+fn confirm_asks_the_engine_now() {
     let world = World::new();
     let guard = world.client().mutex("x").blocking().acquire().unwrap();
     pollster::block_on(guard.confirm()).unwrap();
@@ -129,29 +133,29 @@ fn confirm_asks_now() {
 }
 
 #[test]
-fn a_kept_name_stays_taken_by_nobody() {
+fn a_minimum_hold_blocks_without_a_holder() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, ..) = client(&store, &env);
         let (other, ..) = client(&store, &env);
-        let (from, kept) = (Instant::now(), Duration::from_millis(200));
+        let (from, min_hold) = (Instant::now(), Duration::from_millis(200));
         let guard = locks.mutex("x").acquire().await.unwrap();
-        guard.release_at_least(kept).await.unwrap();
+        guard.release_at_least(min_hold).await.unwrap();
         assert!(other.mutex("x").try_acquire().await.unwrap_err().is_taken());
         drop(other.mutex("x").acquire().await.unwrap());
-        assert!(from.elapsed() >= kept, "after {:?}", from.elapsed());
+        assert!(from.elapsed() >= min_hold, "after {:?}", from.elapsed());
     });
 }
 
 #[test]
-fn a_holder_that_was_stopped_for_three_ttl_does_not_believe_any_more() {
+fn a_holder_stopped_for_three_ttl_is_not_valid() {
     let (world, locks, clock, runtime) = still();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     runtime.block_on(async { guard.confirm().await.unwrap() });
     // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is reported.
     clock.advance(TTL * 3);
     let other = world.client().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
-    assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a word from anybody");
+    assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a notification");
     // The process continues: the loss is reported at once, and the late release does no harm.
     assert_eq!(runtime.block_on(guard.lost()), Loss::Lapsed);
     assert!(runtime.block_on(guard.release()).unwrap_err().is_lost());
@@ -175,7 +179,7 @@ impl Observe for Losses {
 const TROUBLE: &str = "a planned fault";
 
 #[test]
-fn a_hold_that_lapses_because_its_renewals_fail_says_why_they_did() {
+fn a_lapse_is_reported_with_the_error_of_the_renewal() {
     paused().block_on(async {
         let (store, env) = world();
         let (_, faulty, wire) = client(&store, &env);
@@ -193,10 +197,13 @@ fn a_hold_that_lapses_because_its_renewals_fail_says_why_they_did() {
         assert_eq!((one.trouble(), third.trouble()), (None, None));
         (0..100).for_each(|_| faulty.next(Verb::Renew, Fault::RequestLost));
         assert_eq!((one.lost().await, other.lost().await), (Loss::Lapsed, Loss::Lapsed));
-        let told = std::mem::take(&mut *losses.0.lock().unwrap());
-        assert_eq!(told.len(), 2, "one for each hold: {told:?}");
-        for told in told {
-            assert!(told.0 == Loss::Lapsed && told.1.as_ref().unwrap().contains(TROUBLE), "{told:?}");
+        let reported = std::mem::take(&mut *losses.0.lock().unwrap());
+        assert_eq!(reported.len(), 2, "one for each hold: {reported:?}");
+        for reported in reported {
+            assert!(
+                reported.0 == Loss::Lapsed && reported.1.as_ref().unwrap().contains(TROUBLE),
+                "{reported:?}"
+            );
         }
         assert!(one.trouble().unwrap().contains(TROUBLE));
         // In every error that reports the loss to the user.
@@ -214,7 +221,7 @@ fn a_hold_that_lapses_because_its_renewals_fail_says_why_they_did() {
 }
 
 #[test]
-fn trouble_that_passed_is_no_reason_of_a_loss() {
+fn a_past_renewal_error_is_no_reason_of_a_later_loss() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);

@@ -4,8 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![cfg(feature = "memory")]
 
+mod at_exit;
 mod basics;
 mod cancel;
+mod cleanup;
 #[cfg(all(feature = "file", target_os = "linux"))]
 mod conformance;
 mod doubt;
@@ -13,19 +15,17 @@ mod executors;
 mod faults;
 mod first_contact;
 mod fork;
-mod goodbye;
 mod groups;
 mod handover;
-mod here;
-mod inspects;
-mod keep;
+mod inspect_macro;
 mod keeper;
 mod late;
-mod left_over;
 mod loss;
+mod min_hold;
 mod modes;
 mod notifications;
 mod observe;
+mod on_caller;
 mod on_lost;
 mod panics;
 mod recorded;
@@ -41,14 +41,14 @@ use leasehold_core::{
 };
 use leasehold_testkit::stopwatch::Stopwatch;
 
-/// How long an action without a time limit may take before a test fails: far longer than it should, for the machine may
-/// be busy.
+/// How long an action without a time limit may take before a test fails: far longer than it should, because the machine
+/// may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long an ended hold or waiter may stay on an engine that can be reached (I11).
 pub(crate) const CLEAN_UP: Duration = Duration::from_secs(1);
 
-/// A fresh store, and as many clients of it as a test asks for; each stands for another process.
+/// A new store, and its clients; each client acts as a process of its own.
 pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,
 }
@@ -63,7 +63,7 @@ impl World {
         Locks::builder(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))).build()
     }
 
-    /// Nothing is held and nobody waits, within the time that cleanup may take (I11).
+    /// Nothing is held and no claim waits, within the time that cleanup may take (I11).
     pub(crate) fn assert_at_rest(&self) {
         let client = self.client();
         let watch = Stopwatch::start();

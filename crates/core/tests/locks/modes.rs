@@ -3,7 +3,7 @@
 use crate::{PATIENCE, World, eventually, waiters};
 
 #[test]
-fn readers_share_and_a_writer_is_alone() {
+fn readers_share_and_a_writer_excludes() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let first = a.rw("x").read().blocking().acquire().unwrap();
@@ -28,7 +28,7 @@ fn readers_that_come_after_a_waiting_writer_wait_behind_it() {
         let reader = a.rw("x").read().blocking().acquire().unwrap();
         let request = writers.rw("x").write();
         let writer = std::thread::spawn(move || request.blocking().acquire().unwrap());
-        eventually("new readers are turned away", || a.rw("x").read().blocking().try_acquire().is_err());
+        eventually("new readers are refused", || a.rw("x").read().blocking().try_acquire().is_err());
         assert!(b.rw("x").read().blocking().try_acquire().is_err() || std::ptr::eq(writers, &a));
         drop(reader);
         drop(writer.join().unwrap());
@@ -37,7 +37,7 @@ fn readers_that_come_after_a_waiting_writer_wait_behind_it() {
 }
 
 #[test]
-fn permits_are_counted_over_clients() {
+fn permits_are_counted_across_clients() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let one = a.semaphore("x", 3).blocking().try_acquire().unwrap();
@@ -52,7 +52,7 @@ fn permits_are_counted_over_clients() {
 }
 
 #[test]
-fn two_limits_or_two_kinds_on_one_name_are_a_mistake() {
+fn two_limits_or_kinds_on_one_name_are_misconfigured() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let permit = a.semaphore("x", 3).blocking().acquire().unwrap();
@@ -94,14 +94,14 @@ fn waiting_readers_are_granted_together() {
 }
 
 #[test]
-fn a_reader_behind_a_writer_that_gives_up_is_let_in() {
+fn a_reader_behind_a_cancelled_writer_is_granted() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let reader = b.rw("x").read().blocking().acquire().unwrap();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut writer = Box::pin(a.rw("x").write().acquire());
     assert!(writer.as_mut().poll(&mut context).is_pending());
-    eventually("the writer is in line", || waiters(&b, "x") == 1);
+    eventually("the writer is queued", || waiters(&b, "x") == 1);
     let mut next = Box::pin(a.rw("x").read().acquire_within(PATIENCE));
     assert!(next.as_mut().poll(&mut context).is_pending());
     drop(writer);

@@ -1,4 +1,4 @@
-//! Notifications that arrive during a request, with time standing still: no later poll can help.
+//! Notifications that arrive during a request, with stopped time: no later poll can help.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ async fn settle() {
 }
 
 #[test]
-fn notifications_that_overtakes_an_answer_is_not_forgotten() {
+fn a_notification_that_overtakes_an_answer_is_used() {
     let world = World::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

@@ -64,7 +64,7 @@ impl Subscriber for Notes {
 }
 
 #[test]
-fn waiting_and_working_are_spans_and_what_happens_is_in_them() {
+fn waits_and_holds_are_spans_with_their_events() {
     const EXPECTED: [&str; 4] = [
         "[acquire name=x mode=exclusive] message=granted name=x",
         "[hold name=x token=1] message=working",

@@ -19,23 +19,23 @@ fn fixed(locks: &Locks, name: &str, ttl: Duration) -> Guard {
 
 /// Receives the reason when the hold is lost. The channel closes when no callback is left.
 fn listen(guard: &Guard) -> Receiver<Loss> {
-    let (says, said) = channel();
-    guard.on_lost(move |loss| says.send(loss).unwrap()).unwrap();
-    said
+    let (sender, losses) = channel();
+    guard.on_lost(move |loss| sender.send(loss).unwrap()).unwrap();
+    losses
 }
 
-fn assert_once(said: &Receiver<Loss>, expected: Loss) {
-    assert_eq!(said.recv_timeout(PATIENCE), Ok(expected));
-    assert!(said.recv_timeout(PATIENCE).is_err(), "called twice");
+fn assert_once(losses: &Receiver<Loss>, expected: Loss) {
+    assert_eq!(losses.recv_timeout(PATIENCE), Ok(expected));
+    assert!(losses.recv_timeout(PATIENCE).is_err(), "called twice");
 }
 
 #[test]
-fn a_loss_calls_everything_that_wants_it_once_with_the_reason() {
+fn a_loss_calls_each_callback_once_with_its_reason() {
     let world = World::new();
     let locks = world.client();
     let guard = fixed(&locks, "x", TTL);
-    let said = [listen(&guard), listen(&guard)];
-    said.iter().for_each(|said| assert_once(said, Loss::Lapsed));
+    let losses = [listen(&guard), listen(&guard)];
+    losses.iter().for_each(|losses| assert_once(losses, Loss::Lapsed));
     assert!(!guard.check());
     assert_once(&listen(&guard), Loss::Lapsed);
     drop(guard);
@@ -44,41 +44,41 @@ fn a_loss_calls_everything_that_wants_it_once_with_the_reason() {
 }
 
 #[test]
-fn a_hold_that_was_let_go_calls_nothing() {
+fn a_released_hold_calls_no_callback() {
     let world = World::new();
     let locks = world.client();
     let (released, dropped) = (fixed(&locks, "x", LONG), fixed(&locks, "y", LONG));
-    let said = [listen(&released), listen(&dropped)];
+    let losses = [listen(&released), listen(&dropped)];
     released.release_blocking().unwrap();
     drop(dropped);
     // Not only not called yet: no callback is left that could be called later.
-    for said in said {
-        assert!(said.recv_timeout(PATIENCE).is_err(), "called after all");
+    for losses in losses {
+        assert!(losses.recv_timeout(PATIENCE).is_err(), "called after all");
     }
 }
 
 #[test]
-fn what_blocks_or_panics_is_in_nobodys_way() {
+fn a_callback_that_blocks_or_panics_delays_no_renewal() {
     let world = World::new();
     let locks = world.client();
     let (first, second) = (fixed(&locks, "x", TTL), fixed(&locks, "y", TTL));
-    let kept = locks.mutex("z").ttl(TTL).blocking().acquire().unwrap();
-    let (begun, begins): (Sender<()>, _) = channel();
+    let renewed = locks.mutex("z").ttl(TTL).blocking().acquire().unwrap();
+    let (entered, entry): (Sender<()>, _) = channel();
     let (open, gate): (Sender<()>, Receiver<()>) = channel();
     first
         .on_lost(move |_| {
-            begun.send(()).unwrap();
+            entered.send(()).unwrap();
             gate.recv_timeout(LONG).unwrap();
             panic!("in code of the user");
         })
         .unwrap();
-    begins.recv_timeout(PATIENCE).unwrap();
-    let said = listen(&second);
-    assert_eq!(pollster::block_on(second.lost()), Loss::Lapsed, "who awaits it is told at once");
-    let left = kept.remaining();
-    eventually("it is renewed meanwhile", || kept.remaining() > left || !kept.check());
+    entry.recv_timeout(PATIENCE).unwrap();
+    let losses = listen(&second);
+    assert_eq!(pollster::block_on(second.lost()), Loss::Lapsed, "the future resolves at once");
+    let left = renewed.remaining();
+    eventually("it is renewed meanwhile", || renewed.remaining() > left || !renewed.check());
     fixed(&locks, "a", LONG).release_blocking().unwrap();
-    assert!(said.try_recv().is_err(), "it waits for the other call");
+    assert!(losses.try_recv().is_err(), "it waits for the other callback");
     open.send(()).unwrap();
-    assert_once(&said, Loss::Lapsed);
+    assert_once(&losses, Loss::Lapsed);
 }

@@ -1,4 +1,4 @@
-//! An engine that panics, for example on malformed data of others: nobody waits for a dead task, and nothing is left
+//! An engine that panics, for example on malformed foreign data: no caller waits for a dead task, and nothing is left
 //! behind.
 
 use std::sync::{Arc, Mutex};
@@ -37,9 +37,9 @@ impl Panics {
 
     async fn passing<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let when = self.next.lock().unwrap().take_if(|(known, _)| *known == verb).map(|(_, when)| when);
-        assert_ne!(when, Some(When::Before), "a row that nobody expected");
+        assert_ne!(when, Some(When::Before), "an unexpected row");
         let answer = call.await;
-        assert_ne!(when, Some(When::After), "a row that nobody expected");
+        assert_ne!(when, Some(When::After), "an unexpected row");
         answer
     }
 }
@@ -108,7 +108,7 @@ fn panicking(inner: Arc<dyn Engine>) -> (Locks, Arc<Panics>) {
 }
 
 #[test]
-fn whoever_claims_is_told_and_nothing_is_left_behind() {
+fn a_panic_of_a_claim_is_reported_and_leaves_nothing() {
     for when in [When::Before, When::After] {
         for tries in [false, true] {
             let world = World::new();
@@ -122,15 +122,15 @@ fn whoever_claims_is_told_and_nothing_is_left_behind() {
             };
             let error = asked.expect_err("it panicked");
             assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {tries}: {error}");
-            assert!(error.to_string().contains("a row that nobody expected"), "{error}");
+            assert!(error.to_string().contains("an unexpected row"), "{error}");
             world.assert_at_rest();
-            assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next one finds all well");
+            assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next request works");
         }
     }
 }
 
 #[test]
-fn whoever_waits_behind_the_one_who_was_told_goes_on() {
+fn a_waiter_behind_a_failed_one_continues() {
     let world = World::new();
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))));
     let (locks, panics) = panicking(Arc::clone(&slow) as _);
@@ -158,9 +158,9 @@ fn a_hold_outlives_a_renewal_that_panicked() {
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     panics.in_next(Verb::Renew, When::Before);
     let error = pollster::block_on(guard.confirm()).expect_err("it panicked");
-    assert!(error.to_string().contains("a row that nobody expected"), "{error}");
+    assert!(error.to_string().contains("an unexpected row"), "{error}");
     panics.in_next(Verb::Renew, When::After);
-    eventually("it is renewed by a panic", || !panics.is_armed());
+    eventually("the renewal panicked", || !panics.is_armed());
     until_renewed(&guard);
     assert!(guard.check());
     guard.release_blocking().unwrap();
@@ -180,7 +180,7 @@ fn a_release_is_sent_again_after_a_panic() {
 }
 
 #[test]
-fn a_question_that_panics_is_answered_and_harms_no_hold() {
+fn a_panic_of_a_confirmation_is_reported_and_loses_nothing() {
     let world = World::new();
     let (locks, panics) = client(&world);
     let guard = locks.mutex("x").blocking().acquire().unwrap();
@@ -191,9 +191,9 @@ fn a_question_that_panics_is_answered_and_harms_no_hold() {
     pollster::block_on(guard.confirm()).unwrap();
 }
 
-/// Where the work cannot go on, everybody is notified.
+/// When the keeper cannot continue, every holder and waiter is notified.
 #[test]
-fn a_keeper_that_panics_tells_all_that_it_is_gone() {
+fn a_panic_of_the_keeper_ends_all_holds_and_waits() {
     let world = World::new();
     let (locks, panics) = client(&world);
     let held = world.client().mutex("wanted").blocking().acquire().unwrap();
@@ -206,7 +206,7 @@ fn a_keeper_that_panics_tells_all_that_it_is_gone() {
     panics.in_next(Verb::Notification, When::Before);
     // This wakes the keeper, which then reads notifications again.
     drop(locks.mutex("other").blocking().acquire());
-    assert!(waiting.join().unwrap().expect_err("nobody keeps it").is_closed());
+    assert!(waiting.join().unwrap().expect_err("its keeper is gone").is_closed());
     pollster::block_on(guard.lost());
     assert!(!guard.check());
     assert!(locks.mutex("y").blocking().try_acquire().expect_err("it is gone").is_closed());

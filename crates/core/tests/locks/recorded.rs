@@ -1,4 +1,4 @@
-//! Clients that try, wait, give up and go away, in all modes at once: the history checker checks what they saw.
+//! Clients that try, wait, give up and end, in all modes at once; the history checker checks what they observed.
 
 use std::{
     pin::pin,
@@ -25,7 +25,7 @@ const ROUNDS: u32 = 150;
 const TTL: Duration = Duration::from_secs(30);
 
 #[test]
-fn what_clients_saw_keeps_every_promise() {
+fn recorded_histories_keep_the_invariants() {
     let world = World::new();
     let watch = Stopwatch::start();
     let recorders: Vec<_> = (0..=CLIENTS).map(|proc| Recorder::in_memory(1, proc)).collect();
@@ -118,11 +118,11 @@ fn hold(attempt: Attempt<'_>, result: Result<Guard, Error>) {
     };
     let left = || guard.remaining().map(|left| left.as_nanos() as u64);
     let ttl_nanos = Some(TTL.as_nanos() as u64);
-    let belief =
+    let active =
         attempt.granted(Granted { token: guard.token(), ttl_nanos, watched: false, fixed: false }, left);
     thread::sleep(Duration::from_micros(200));
-    belief.check(|| guard.check(), left);
-    let leaving = belief.releasing(None);
+    active.check(|| guard.check(), left);
+    let leaving = active.releasing(None);
     match guard.release_blocking() {
         Ok(()) => leaving.freed(),
         Err(error) if error.is_lost() => leaving.not_held(),

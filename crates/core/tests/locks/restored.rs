@@ -11,7 +11,7 @@ use leasehold_core::{
     memory::{MemoryEngine, MemoryStore},
 };
 
-use crate::inspects::inspects_by;
+use crate::inspect_macro::inspects_by;
 
 /// Two stores of one lineage behind one address.
 struct Restored {
@@ -60,7 +60,7 @@ impl Engine for Restored {
 inspects_by!(Restored, |this| this.now());
 
 #[test]
-fn a_token_that_went_back_is_not_believed_and_nothing_is_left_of_it() {
+fn a_grant_with_an_older_token_is_refused_and_undone() {
     for tries in [false, true] {
         let engine = Restored::new();
         let locks = Locks::new(Arc::clone(&engine) as _);
@@ -73,6 +73,6 @@ fn a_token_that_went_back_is_not_believed_and_nothing_is_left_of_it() {
         engine.restored.store(true, Ordering::SeqCst);
         let error = ask().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost(Loss::TokenWentBack), "{error}");
-        assert!(pollster::block_on(locks.list("")).unwrap().is_empty(), "the grant was given back");
+        assert!(pollster::block_on(locks.list("")).unwrap().is_empty(), "the grant was undone");
     }
 }

@@ -36,10 +36,10 @@ impl Runtime for Weighing {
     }
 }
 
-/// An async function that takes a future reserves room for it twice: as argument, and where it is polled. With two such
-/// functions around one another, each waiting claim took four times its size.
+/// An async function that takes a future reserves room for it twice: as argument, and where it is polled. With two
+/// nested functions of this kind, each waiting claim took four times its size.
 #[test]
-fn a_task_takes_little_more_than_the_future_that_it_runs() {
+fn a_task_is_little_larger_than_its_future() {
     let world = World::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {

@@ -22,7 +22,7 @@ fn a_limited_wait_ends_in_time() {
         assert!(waited >= Duration::from_millis(80), "gave up after {waited:?}");
         watch.assert_within(Duration::from_millis(80 + 1000), "I12");
     }
-    eventually("nothing is left in line", || waiters(&b, "x") == 0);
+    eventually("no waiter is left", || waiters(&b, "x") == 0);
 }
 
 #[test]
@@ -40,21 +40,21 @@ fn attempts_are_counted() {
 }
 
 #[test]
-fn first_come_first_served_over_clients() {
+fn grants_are_first_come_first_served_across_clients() {
     let world = World::new();
     let clients = [world.client(), world.client(), world.client()];
     let guard = clients[0].mutex("x").blocking().acquire().unwrap();
     let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut threads = Vec::new();
-    for (place, locks) in clients[1..].iter().chain(&clients[1..]).enumerate().take(2) {
+    for (position, locks) in clients[1..].iter().chain(&clients[1..]).enumerate().take(2) {
         let request = locks.mutex("x");
         let order = order.clone();
         threads.push(std::thread::spawn(move || {
             let guard = request.blocking().acquire().unwrap();
-            order.lock().unwrap().push(place);
+            order.lock().unwrap().push(position);
             drop(guard);
         }));
-        eventually("in line", || waiters(&clients[0], "x") == place + 1);
+        eventually("queued", || waiters(&clients[0], "x") == position + 1);
     }
     drop(guard);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -63,17 +63,17 @@ fn first_come_first_served_over_clients() {
 }
 
 #[test]
-fn a_dropped_wait_leaves_nothing_and_hands_the_wake_up_on() {
+fn a_dropped_wait_leaves_nothing_and_wakes_the_next() {
     let world = World::new();
     let (a, b, c) = (world.client(), world.client(), world.client());
     let guard = a.mutex("x").blocking().acquire().unwrap();
     let mut first = Box::pin(b.mutex("x").acquire());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(first.as_mut().poll(&mut context).is_pending());
-    eventually("b in line", || waiters(&a, "x") == 1);
+    eventually("b is queued", || waiters(&a, "x") == 1);
     let request = c.mutex("x");
     let second = std::thread::spawn(move || request.blocking().acquire().map(drop));
-    eventually("c in line", || waiters(&a, "x") == 2);
+    eventually("c is queued", || waiters(&a, "x") == 2);
     // Granted to b, whose future is not polled; then b is dropped.
     drop(guard);
     eventually("b holds", || pollster::block_on(a.show("x")).unwrap().holders.len() == 1);
@@ -83,7 +83,7 @@ fn a_dropped_wait_leaves_nothing_and_hands_the_wake_up_on() {
 }
 
 #[test]
-fn ten_thousand_waiting_tasks_are_one_claim_and_all_are_served() {
+fn ten_thousand_waiting_tasks_share_one_claim() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     let guard = a.mutex("x").blocking().acquire().unwrap();
@@ -100,7 +100,7 @@ fn ten_thousand_waiting_tasks_are_one_claim_and_all_are_served() {
             .await;
             waiting.push(task);
         }
-        eventually("one claim in line", || waiters(&a, "x") == 1);
+        eventually("one claim is queued", || waiters(&a, "x") == 1);
         drop(guard);
         for task in waiting {
             drop(task.await.unwrap());
@@ -124,7 +124,7 @@ fn ten_thousand_cancelled_waits_leave_nothing() {
         waiting.push(task);
     }
     drop(waiting);
-    eventually("nobody waits", || waiters(&a, "x") == 0);
+    eventually("no claim waits", || waiters(&a, "x") == 0);
     drop(guard);
     world.assert_at_rest();
 }

@@ -11,7 +11,7 @@ const BATCH: usize = 128;
 /// Batches of leases of similar length, because the shortest lease decides how long an answer may take. The holds of
 /// one group stay in one batch, if they fit.
 pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) -> Vec<Vec<Hold>> {
-    let mut holds: Vec<(Kin, Hold)> =
+    let mut holds: Vec<(BatchKey, Hold)> =
         holds.into_iter().map(|hold| ((hold.ttl, group(&hold)), hold)).collect();
     holds.sort_by_key(|(kin, _)| *kin);
     let mut batches = Vec::new();
@@ -26,11 +26,11 @@ pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) ->
 }
 
 /// What holds that are due at one moment must have in common.
-type Kin = (Duration, Option<u16>);
+type BatchKey = (Duration, Option<u16>);
 
 /// The end of a batch of at most `most` holds: before a group that would be cut in two, unless that group is the only
 /// one.
-fn cut(holds: &[(Kin, Hold)], most: usize) -> usize {
+fn cut(holds: &[(BatchKey, Hold)], most: usize) -> usize {
     match (&holds[most - 1], holds.get(most)) {
         ((last, _), Some((next, _))) if last == next && last.1.is_some() => {
             let begin = holds.partition_point(|(kin, _)| kin < last);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn without_groups_holds_are_in_the_order_in_which_they_came() {
+    fn without_groups_holds_stay_in_order() {
         let holds = (0..300).map(|number| hold(number, SECOND * 30, "none")).collect();
         let expected: Vec<Vec<u128>> = [0..128, 128..256, 256..300].map(Iterator::collect).into();
         assert_eq!(numbers(&batches(holds, group)), expected);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_in_one_batch_whenever_its_holds_came() {
+    fn a_group_is_in_one_batch() {
         // 60 holds in each of three groups, alternating.
         let holds = (0..180).map(|number| hold(number, SECOND * 30, &(number % 3).to_string())).collect();
         let batches = batches(holds, group);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_fits_into_no_batch_fills_them() {
+    fn a_group_larger_than_a_batch_fills_batches() {
         let holds = (0..300).map(|number| hold(number, SECOND * 30, "7")).collect();
         let sizes: Vec<_> = batches(holds, group).iter().map(Vec::len).collect();
         assert_eq!(sizes, [128, 128, 44]);

@@ -25,7 +25,7 @@ impl Calls {
     pub(crate) fn prepare(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<Call, Error> {
         let due = self.sender()?;
         Ok(Box::new(move |loss| {
-            // The thread lives as long as this sender.
+            // The thread runs as long as this sender exists.
             let _ = due.send(Box::new(move || then(loss)));
         }))
     }
@@ -38,9 +38,8 @@ impl Calls {
         let (new, due) = channel();
         let started = thread::Builder::new().name("leasehold lost".into()).spawn(move || run(&due));
         started.map_err(|error| {
-            let message = format!(
-                "cannot start a thread for what is to be called: {error}: raise the limit of threads"
-            );
+            let message =
+                format!("cannot start a thread for a loss callback: {error}: raise the limit of threads");
             Error::new(ErrorKind::Refused, message)
         })?;
         Ok(sender.insert(new).clone())
@@ -51,7 +50,7 @@ fn run(due: &Receiver<Due>) {
     for call in due {
         // Its half-finished work belongs to the user, who has lost the hold anyway.
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            tracing::error!("what was called for a lost hold panicked");
+            tracing::error!("a loss callback panicked");
         }
     }
 }

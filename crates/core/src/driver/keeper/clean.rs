@@ -12,7 +12,7 @@ use super::exit::One;
 use crate::{
     EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
     driver::keeper::{Work, at_once_all},
-    driver::local::truth,
+    driver::local::release_result,
     driver::shared::Shared,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct Cleanup {
     _pending: One,
 }
 
-/// The part of a cleanup that releases a hold which its guard still considered valid; somebody may wait for the answer.
+/// The part of a cleanup that releases a hold which its guard still considered valid; a caller may wait for the answer.
 struct OfHold {
     /// Until when the lease cannot have lapsed.
     deadline: Instant,
@@ -73,7 +73,7 @@ impl Cleanup {
         let unknown = |what| unknown(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
-            false if !self.sent => truth(&self.release.name, Some(Loss::Gone.into())),
+            false if !self.sent => release_result(&self.release.name, Some(Loss::Gone.into())),
             // I10: this release certainly freed the hold only while the lease could not have lapsed and nothing else
             // had ended it.
             false if now < deadline && doubted <= self.since => Ok(()),
@@ -151,7 +151,7 @@ async fn once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
     for cleanup in cleanups {
         let answer = answers.next();
         if matches!(answer, Some(Released::Freed | Released::NotThere)) {
-            shared.is_heard_again();
+            shared.contact_restored();
         }
         match answer {
             Some(Released::Freed) => cleanup.done(true, now, doubted),

@@ -35,7 +35,7 @@ impl Shared {
                 if let Some(claim) = state.claim.take() {
                     claim.control.cancel();
                 }
-                waiters.extend(state.line.take_all().map(|waiter| (name.clone(), waiter)));
+                waiters.extend(state.queue.take_all().map(|waiter| (name.clone(), waiter)));
             }
             shard.retain(|_, state| !state.is_idle());
         }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The extra time, after the time for connecting, that an engine has to report by itself why connecting failed.
-pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
+pub(crate) const REPORT_MARGIN: Duration = Duration::from_millis(50);
 
 type First = Option<(Instant, Result<Answer, EngineError>)>;
 
@@ -67,7 +67,7 @@ impl Drive {
             };
             match next {
                 // Extended only once: if all answers take so long, the next one will not be better.
-                Next::Held(grant) if !extended && is_worn(sent, &grant, now) => extended = true,
+                Next::Held(grant) if !extended && is_half_over(sent, &grant, now) => extended = true,
                 Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
                 Next::Fail(error) => {
                     if self.maybe_there {
@@ -76,7 +76,7 @@ impl Drive {
                     return self.shared.refused(&self.claim, error);
                 }
                 Next::Restart if !self.restart() => return,
-                Next::Restart => wait = wait.anew(&self.shared.profile, self.first_contact()),
+                Next::Restart => wait = wait.again(&self.shared.profile, self.first_contact()),
                 Next::Call { at, .. } => {
                     if let Some((grant, since)) = self.listen(at).await {
                         return self.granted(&grant, Arrival::Pushed(since));
@@ -104,7 +104,7 @@ impl Drive {
             tokio::select! {
                 biased;
                 answer = &mut request => break answer,
-                () = self.control.ring.notified() => {
+                () = self.control.wake.notified() => {
                     if self.control.is_cancelled() {
                         return None;
                     }
@@ -115,7 +115,7 @@ impl Drive {
         self.control.asks(Instant::NEVER);
         if rang {
             // A notification during a request may be newer than its answer: keep it for afterwards.
-            self.control.ring.notify_one();
+            self.control.wake.notify_one();
         }
         Some((sent, answer))
     }
@@ -125,13 +125,13 @@ impl Drive {
     async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;
-            () = self.control.ring.notified() => {}
+            () = self.control.wake.notified() => {}
             () = self.shared.sleep_until(at) => {}
         }
         let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (_, grant, since) = pushed.filter(|(id, ..)| *id == self.claim.id)?;
         let since = since?;
-        (!is_worn(since, &grant, self.shared.now())).then_some((grant, since))
+        (!is_half_over(since, &grant, self.shared.now())).then_some((grant, since))
     }
 
     fn granted(&self, grant: &Grant, arrival: Arrival) {
@@ -159,7 +159,7 @@ impl Drive {
 
     fn note(&self, answer: &Result<Answer, EngineError>) {
         if answer.is_ok() {
-            self.shared.heard();
+            self.shared.note_contact();
         }
         Shared::trouble(&self.control, answer);
     }
@@ -171,7 +171,7 @@ fn is_stale(since: Instant, grant: &Grant, now: Instant) -> bool {
 }
 
 /// Whether half of the granted time is over: the waiting request would get little. Asking again extends the grant.
-fn is_worn(since: Instant, grant: &Grant, now: Instant) -> bool {
+fn is_half_over(since: Instant, grant: &Grant, now: Instant) -> bool {
     grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl / 2) <= now)
 }
 
@@ -230,7 +230,7 @@ impl Shared {
     /// Resolves when the time for connecting is over and no connection was ever made.
     async fn not_connected(&self, limit: Instant) -> EngineError {
         if let Some(contact) = &self.profile.contact {
-            self.sleep_until(limit.after(LAST_WORD)).await;
+            self.sleep_until(limit.after(REPORT_MARGIN)).await;
             if !contact.is_made() {
                 return contact.missing(self.connect_timeout);
             }

@@ -7,7 +7,7 @@ use crate::{Clock, Instant, Lineage, driver::shared::Shared};
 
 /// A source of randomness for claim ids.
 pub trait Entropy: Send + Sync + 'static {
-    /// Fills `buf` with random bytes that nobody can guess or repeat.
+    /// Fills `buf` with random bytes that cannot be guessed or repeated.
     fn fill(&self, buf: &mut [u8]);
 }
 

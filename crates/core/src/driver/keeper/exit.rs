@@ -7,12 +7,12 @@ use std::{
 
 use crate::driver::shared::Shared;
 
-/// How long the end of the process waits for pending releases: even a simple program that returns from `main` must not
+/// How long the exit of the process waits for pending releases: even a simple program that returns from `main` must not
 /// leave its lock taken until the lease runs out.
-const FAREWELL: Duration = Duration::from_secs(1);
+const EXIT_WAIT: Duration = Duration::from_secs(1);
 /// The same for an engine that does not answer: everything that can be sent is sent by then, and no answer is to be
 /// expected.
-const FAREWELL_UNHEARD: Duration = Duration::from_millis(50);
+const EXIT_WAIT_SILENT: Duration = Duration::from_millis(50);
 /// How often to check meanwhile whether the engine has refused to do it.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -77,35 +77,36 @@ impl Drop for One {
 
 impl Shared {
     /// How long the end of the process waits for the work pending here, as known now.
-    pub(crate) fn farewell(&self) -> Duration {
+    pub(crate) fn exit_wait(&self) -> Duration {
         let answers = self.was_reached() && !self.silent.load(Ordering::Relaxed);
-        if answers { FAREWELL } else { FAREWELL_UNHEARD }
+        if answers { EXIT_WAIT } else { EXIT_WAIT_SILENT }
     }
 }
 
-static LIVING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static REGISTERED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 /// Registers a `Locks` for which the exit of the process will wait.
 pub(crate) fn register(shared: &Arc<Shared>) {
-    let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
-    living.retain(|other| other.strong_count() > 0);
-    living.push(Arc::downgrade(shared));
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.retain(|other| other.strong_count() > 0);
+    registered.push(Arc::downgrade(shared));
 }
 
 /// Runs at the exit of the process: ends all waits, and lets the keepers send pending work, for a second at most.
 #[expect(clippy::disallowed_methods, reason = "the exit of the process is the keeper's last act")]
-pub(crate) fn farewell() {
+pub(crate) fn exit_wait() {
     // If the lock is taken, it was taken at a fork, or by a thread that will not continue: do not block the exit.
-    let Ok(living) = LIVING.try_lock() else { return };
+    let Ok(registered) = REGISTERED.try_lock() else { return };
     let begin = std::time::Instant::now();
-    let homes: Vec<_> = living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_home()).collect();
-    drop(living);
-    for shared in &homes {
+    let own: Vec<_> =
+        registered.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_own_process()).collect();
+    drop(registered);
+    for shared in &own {
         shared.stop_waiting();
     }
-    for shared in &homes {
+    for shared in &own {
         loop {
-            let left = shared.farewell().saturating_sub(begin.elapsed());
+            let left = shared.exit_wait().saturating_sub(begin.elapsed());
             if left.is_zero() || shared.pending.block_until_zero(left.min(LOOK_AGAIN)) {
                 break;
             }

@@ -6,20 +6,20 @@ use std::sync::{Arc, PoisonError};
 use crate::{ClaimId, Name, Notification, driver::local::Control, driver::shared::Shared};
 
 impl Shared {
-    pub(crate) fn hear(self: &Arc<Self>, batch: Vec<Notification>) {
-        self.heard();
+    pub(crate) fn receive(self: &Arc<Self>, batch: Vec<Notification>) {
+        self.note_contact();
         for notification in batch {
             match notification {
                 Notification::Granted { name, id, grant, since } => {
-                    if let Some(control) = self.claim_under_way(&name, id) {
+                    if let Some(control) = self.claim_in_flight(&name, id) {
                         *control.pushed.lock().unwrap_or_else(PoisonError::into_inner) =
                             Some((id, grant, since));
-                        control.ring.notify_one();
+                        control.wake.notify_one();
                     }
                 }
                 Notification::Recheck { name, id } => {
-                    if let Some(control) = self.claim_under_way(&name, id) {
-                        control.ring.notify_one();
+                    if let Some(control) = self.claim_in_flight(&name, id) {
+                        control.wake.notify_one();
                     }
                 }
                 Notification::Lost { name, id, loss } => self.lose(&name, id, loss),
@@ -29,7 +29,7 @@ impl Shared {
         }
     }
 
-    fn claim_under_way(&self, name: &Name, id: ClaimId) -> Option<Arc<Control>> {
+    fn claim_in_flight(&self, name: &Name, id: ClaimId) -> Option<Arc<Control>> {
         let mut shard = self.table.shard(name);
         let claim = shard.get_mut(name)?.claim.as_ref().filter(|claim| claim.id == id)?;
         Some(Arc::clone(&claim.control))
@@ -38,7 +38,7 @@ impl Shared {
     fn ask_all(self: &Arc<Self>) {
         for shard in self.table.shards() {
             for claim in shard.values().filter_map(|state| state.claim.as_ref()) {
-                claim.control.ring.notify_one();
+                claim.control.wake.notify_one();
             }
         }
         self.renew_all();

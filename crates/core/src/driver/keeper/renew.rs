@@ -50,49 +50,49 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
         Some(Err(panicked)) => (Vec::new(), Some(panicked.into_error())),
         None => (Vec::new(), Some(late())),
     };
-    let mut told = None;
+    let mut shared_text = None;
     let mut answers = answers.into_iter();
-    let (mut kept, mut unknown) = (0, 0);
+    let (mut extended, mut unknown) = (0, 0);
     let mut trouble = None;
     for hold in holds {
         let answer = answers.next();
         if matches!(answer, Some(Renewed::Kept { .. } | Renewed::Lost(_))) {
-            shared.is_heard_again();
+            shared.contact_restored();
         }
         match answer {
             Some(Renewed::Kept { ttl }) => {
-                kept += 1;
+                extended += 1;
                 shared.renewed(&hold.name, hold.id, sent, ttl);
             }
             Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
             Some(Renewed::Unknown(error)) => {
                 unknown += 1;
-                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
+                shared.not_renewed(&hold.name, hold.id, single_line(&mut shared_text, &error));
                 trouble = Some(error);
             }
             None => {
                 unknown += 1;
                 let error = missing.take().unwrap_or_else(late);
-                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
+                shared.not_renewed(&hold.name, hold.id, single_line(&mut shared_text, &error));
                 trouble = trouble.or(Some(error));
             }
         }
     }
-    shared.observer.event(&Event::Renewed { kept, unknown });
+    shared.observer.event(&Event::Renewed { kept: extended, unknown });
     trouble.map_or(Ok(()), Err)
 }
 
 /// The error on one line. Most holds of a batch have the same error, and share the text.
-fn in_a_line<'a>(told: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
-    if told.as_ref().is_some_and(|(message, _)| *message != error.message) {
-        *told = None;
+fn single_line<'a>(shared_text: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
+    if shared_text.as_ref().is_some_and(|(message, _)| *message != error.message) {
+        *shared_text = None;
     }
-    let line = |c: char| if c.is_control() { ' ' } else { c };
-    let new = || (error.message.clone(), error.message.chars().map(line).collect::<String>().into());
-    &told.get_or_insert_with(new).1
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let new = || (error.message.clone(), error.message.chars().map(printable).collect::<String>().into());
+    &shared_text.get_or_insert_with(new).1
 }
 
-/// A question whether a hold stands, until it is answered or its caller stops waiting.
+/// A confirmation request, until it is answered or its caller stops waiting.
 struct Question<'a> {
     shared: &'a Shared,
     since: Instant,
@@ -199,9 +199,9 @@ impl Shared {
         if !self.profile.inline || poll_once(renewal.as_mut()).is_none() {
             self.give(Work::Spawn(renewal));
         }
-        let said = rx.await;
-        question.is_outage = Some(matches!(&said, Ok(Err(error)) if error.fault.is_outage()));
-        match said {
+        let reply = rx.await;
+        question.is_outage = Some(matches!(&reply, Ok(Err(error)) if error.fault.is_outage()));
+        match reply {
             Ok(renewed) => renewed.map_err(|error| Error::from_engine(error, name, self.profile.engine)),
             Err(_) => Err(Error::new(ErrorKind::Closed, "the keeper is gone")),
         }
@@ -242,14 +242,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_wrong_is_one_line_that_holds_share() {
-        let mut told = None;
-        let mut said = |message: &str| {
+    fn equal_errors_share_one_single_line_text() {
+        let mut shared_text = None;
+        let mut text = |message: &str| {
             let error = EngineError::new(Fault::Unknown, message);
-            Arc::clone(in_a_line(&mut told, &error))
+            Arc::clone(single_line(&mut shared_text, &error))
         };
-        let (first, same) = (said("one\nand two"), said("one\nand two"));
+        let (first, same) = (text("one\nand two"), text("one\nand two"));
         assert!(Arc::ptr_eq(&first, &same));
-        assert_eq!((first.as_ref(), said("three").as_ref()), ("one and two", "three"));
+        assert_eq!((first.as_ref(), text("three").as_ref()), ("one and two", "three"));
     }
 }

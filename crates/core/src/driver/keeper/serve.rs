@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The keeper checks its timers at least this often: runtime timers stop while the machine is suspended.
-const LONGEST_NAP: Duration = Duration::from_secs(1);
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The most timers fired in one round, so that many timers do not delay work and notifications.
 const TIMERS_AT_ONCE: usize = 4096;
 
@@ -27,13 +27,13 @@ pub(crate) enum Work {
     Spawn(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
-/// Serves one `Locks` until nobody uses it any more and nothing is pending.
+/// Serves one `Locks` until it has no users and nothing is pending.
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
-    // Dropped also when this task dies: by a panic, or with its runtime, even before its first poll.
+    // Dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
     let orphan = Orphan(shared);
     async move {
         if let Err(panicked) = orphan.0.caught(serve_on(&orphan.0)).await {
-            orphan.0.die(&panicked);
+            orphan.0.end_after_panic(&panicked);
         }
     }
 }
@@ -45,12 +45,12 @@ async fn serve_on(shared: &Arc<Shared>) {
         if shared.is_stopping() && shared.pending.is_zero() && shared.table.len() == 0 {
             return;
         }
-        let until = shared.timers.sleep_until(shared.now().after(LONGEST_NAP));
+        let until = shared.timers.sleep_until(shared.now().after(LONGEST_SLEEP));
         // In a fixed order, so that the simulation is repeatable. Nothing starves: after each branch, work and timers
         // are handled.
         tokio::select! {
             biased;
-            batch = shared.engine.notifications() => shared.hear(batch),
+            batch = shared.engine.notifications() => shared.receive(batch),
             () = shared.wake.notified() => {}
             () = shared.sleep_until(until) => {}
         }
@@ -96,7 +96,7 @@ fn fire(shared: &Arc<Shared>) {
 struct Orphan(Arc<Shared>);
 
 impl Drop for Orphan {
-    /// No task serves any more: waits end with an error, guards are notified, nothing new is begun.
+    /// No task serves any more: waits end with an error, guards are notified, nothing new is started.
     fn drop(&mut self) {
         self.0.end_all();
     }
@@ -104,7 +104,7 @@ impl Drop for Orphan {
 
 impl Shared {
     /// A task of the keeper panicked.
-    pub(crate) fn die(self: &Arc<Self>, panicked: &Panicked) {
+    pub(crate) fn end_after_panic(self: &Arc<Self>, panicked: &Panicked) {
         tracing::error!(engine = self.profile.engine, %panicked, "all holds are given up");
         self.end_all();
     }
@@ -117,13 +117,13 @@ impl Shared {
     }
 
     /// The engine answered: from now on outages are waited out.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn note_contact(&self) {
         self.contacted.store(true, Ordering::Relaxed);
-        self.is_heard_again();
+        self.contact_restored();
     }
 
     /// The engine carried out a request.
-    pub(crate) fn is_heard_again(&self) {
+    pub(crate) fn contact_restored(&self) {
         self.silent.store(false, Ordering::Relaxed);
     }
 

@@ -91,7 +91,7 @@ impl Keeper {
     }
 
     /// A keeper on a tokio runtime of the caller: faster to reach from tasks of that runtime, but blocked when the
-    /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait for ever,
+    /// runtime is blocked. If the runtime has only one thread, a blocking call in one of its tasks would wait forever,
     /// and panics instead. When the runtime is dropped, holds are reported lost and waits end with an error. The
     /// runtime needs its time and I/O drivers.
     #[must_use]
@@ -144,8 +144,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether tasks of this keeper may be begun on this thread; if so, how many requests that were already answered it
-    /// may still count as pending.
+    /// Whether tasks of this keeper may be started on this thread; if so, how many requests that were already answered
+    /// it may still count as pending.
     pub(crate) fn lends_threads(&self) -> Option<usize> {
         let answered = match &*self.inner {
             Inner::Thread(running) => {
@@ -207,7 +207,7 @@ impl Keeper {
     }
 
     /// Whether the runtime reports panics of tasks.
-    pub(crate) fn tells_of_panics(&self) -> bool {
+    pub(crate) fn reports_panics(&self) -> bool {
         matches!(&*self.inner, Inner::Other(_))
     }
 

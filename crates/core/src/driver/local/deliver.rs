@@ -32,15 +32,15 @@ impl Shared {
         if state.claim.is_some() || self.is_closed() {
             return None;
         }
-        let head = state.line.head()?;
+        let head = state.queue.head()?;
         if state.conflicts(head.terms.mode) {
             return None;
         }
         let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since)));
         // A shared hold may be joined by any number of later readers.
-        let others_wait = state.line.has_followers() || terms.mode != Mode::Exclusive;
+        let others_wait = state.queue.has_followers() || terms.mode != Mode::Exclusive;
         let claim = self.new_claim(name, &terms, true, others_wait);
-        let newest = self.seen.newest(name);
+        let newest = self.newest_tokens.newest(name);
         state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest }));
         Some(Start { claim, control })
     }
@@ -50,8 +50,8 @@ impl Shared {
     pub(crate) fn run(self: &Arc<Self>, start: Option<Start>) {
         let mut start = start;
         while let Some(Start { claim, control }) = start.take() {
-            if self.may_begin_here(0) {
-                return self.begin_here(drive(Arc::clone(self), claim, control, None));
+            if self.may_start_on_caller(0) {
+                return self.start_on_caller(drive(Arc::clone(self), claim, control, None));
             }
             if !self.profile.inline {
                 self.give(Work::Drive { claim, control, first: None });
@@ -83,10 +83,10 @@ impl Shared {
         {
             let mut shard = self.table.shard(name);
             if let Some(state) = shard.get_mut(name)
-                && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
+                && state.claim.as_ref().is_some_and(|in_flight| in_flight.id == claim.id)
             {
                 let InFlight { terms, newest, .. } = *state.claim.take().expect("just seen");
-                if let Some(waiter) = state.line.take_head_if(|head| head.terms == terms) {
+                if let Some(waiter) = state.queue.take_head_if(|head| head.terms == terms) {
                     if self.went_back(name, newest, grant) {
                         failed = Some(waiter);
                     } else {
@@ -123,21 +123,21 @@ impl Shared {
 
     fn failed(self: &Arc<Self>, claim: &Claim, error: Error) {
         let mut start = None;
-        let mut told = None;
+        let mut refused = None;
         {
             let mut shard = self.table.shard(&claim.name);
             if let Some(state) = shard.get_mut(&claim.name)
-                && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
+                && state.claim.as_ref().is_some_and(|in_flight| in_flight.id == claim.id)
             {
                 state.claim = None;
-                told = state.line.take_head_if(|_| true);
+                refused = state.queue.take_head_if(|_| true);
                 start = self.advance(&claim.name, state);
                 if state.is_idle() {
                     shard.remove(&claim.name);
                 }
             }
         }
-        if let Some(waiter) = told {
+        if let Some(waiter) = refused {
             self.fail(&claim.name, waiter, error);
         }
         self.run(start);
@@ -147,20 +147,20 @@ impl Shared {
     pub(crate) fn rename_claim(&self, claim: &mut Claim) -> bool {
         let old = claim.id;
         claim.id = ClaimId(self.env.random());
-        let newest = self.seen.newest(&claim.name);
+        let newest = self.newest_tokens.newest(&claim.name);
         let mut shard = self.table.shard(&claim.name);
-        let under_way = shard.get_mut(&claim.name).and_then(|state| state.claim.as_mut());
-        match under_way {
-            Some(under_way) if under_way.id == old => {
-                (under_way.id, under_way.newest) = (claim.id, newest);
+        let in_flight = shard.get_mut(&claim.name).and_then(|state| state.claim.as_mut());
+        match in_flight {
+            Some(in_flight) if in_flight.id == old => {
+                (in_flight.id, in_flight.newest) = (claim.id, newest);
                 true
             }
             _ => false,
         }
     }
 
-    /// Removes every trace of a claim that no request wants. The release carries no token: a hold that nobody used must
-    /// not hide from the next holder how the hold before it ended.
+    /// Removes every trace of a claim that no request wants. The release carries no token: a hold that was never used
+    /// must not hide from the next holder how the hold before it ended.
     pub(crate) fn undo(self: &Arc<Self>, claim: &Claim) {
         let release = Release {
             id: claim.id,
@@ -197,7 +197,7 @@ impl Shared {
     /// grant is rejected.
     pub(super) fn went_back(&self, name: &Name, newest: Option<Token>, grant: &Grant) -> bool {
         let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
-        !self.seen.grew(name, newest, grant.token, Token { number, ..grant.token })
+        !self.newest_tokens.advance(name, newest, grant.token, Token { number, ..grant.token })
     }
 
     /// Fails a waiting request.
@@ -226,5 +226,5 @@ impl Shared {
 
 pub(super) fn went_back_error(name: &Name) -> Error {
     let loss = Loss::TokenWentBack;
-    Error::new(ErrorKind::Lost(loss), format!("the grant of {:?} is not believed: {loss}", name.as_str()))
+    Error::new(ErrorKind::Lost(loss), format!("the grant of {:?} is not valid: {loss}", name.as_str()))
 }

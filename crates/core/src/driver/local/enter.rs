@@ -43,12 +43,12 @@ pub(crate) enum Entered {
 impl Shared {
     /// Enters a request.
     pub(crate) fn enter(
-        life: &Arc<Lifeline>,
+        lifeline: &Arc<Lifeline>,
         asked: Asked,
         limit: Option<Duration>,
         tries: Tries,
     ) -> Entered {
-        let shared: &Arc<Self> = life;
+        let shared: &Arc<Self> = lifeline;
         if let Err(error) = shared.ready() {
             return Entered::Now(Err(error));
         }
@@ -56,14 +56,14 @@ impl Shared {
         let until = limit.map(|limit| now.after(limit));
         let mut shard = shared.table.shard(&asked.name);
         if let Some(state) = shard.get_mut(&asked.name)
-            && let Some(decided) = shared.decide_locally(life, state, &asked, now)
+            && let Some(decided) = shared.decide_locally(lifeline, state, &asked, now)
         {
             drop(shard);
             return Entered::Now(shared.announced(&asked.name, decided));
         }
         if let Tries::Limited(tries) = tries {
             drop(shard);
-            return shared.try_alone(life, asked, tries, until);
+            return shared.try_alone(lifeline, asked, tries, until);
         }
         // Closing empties the local queues shard by shard: a request that comes after that must see that the `Locks` is
         // closed.
@@ -78,11 +78,11 @@ impl Shared {
             since: now,
             limit: None,
             until: until.unwrap_or(Instant::NEVER),
-            life: Arc::clone(life),
+            lifeline: Arc::clone(lifeline),
             tx,
         };
         let state = shard.entry(asked.name.clone()).or_default();
-        state.line.join(ticket, waiter);
+        state.queue.join(ticket, waiter);
         let start = shared.advance(&asked.name, state);
         drop(shard);
         shared.run(start);
@@ -96,7 +96,7 @@ impl Shared {
     /// that can still be joined.
     fn decide_locally(
         self: &Arc<Self>,
-        life: &Arc<Lifeline>,
+        lifeline: &Arc<Lifeline>,
         state: &mut NameState,
         asked: &Asked,
         now: Instant,
@@ -105,13 +105,13 @@ impl Shared {
         if let Some(other) = state.clash(terms.mode) {
             return Some(Err(clash_error(name, terms.mode, other)));
         }
-        let holder = Holder { life, terms, max_hold: *max_hold };
+        let holder = Holder { lifeline, terms, max_hold: *max_hold };
         if let Some(owner) = &terms.owner
             && let Some(at) = owned(state, owner, now)
         {
             return self.again(name, &mut state.holds[at], &holder, now);
         }
-        if terms.mode != Mode::Shared || !state.line.is_empty() {
+        if terms.mode != Mode::Shared || !state.queue.is_empty() {
             return None;
         }
         let hold = state.holds.iter_mut().find(|hold| hold.can_hand_on(terms, now))?;
@@ -146,13 +146,13 @@ impl Shared {
     /// the keeper.
     fn try_alone(
         self: &Arc<Self>,
-        life: &Arc<Lifeline>,
+        lifeline: &Arc<Lifeline>,
         asked: Asked,
         tries: u32,
         until: Option<Instant>,
     ) -> Entered {
         let (tx, mut rx) = oneshot::channel();
-        let mut attempt = Box::pin(attempt(Arc::clone(life), asked, tries, until, tx));
+        let mut attempt = Box::pin(attempt(Arc::clone(lifeline), asked, tries, until, tx));
         if self.profile.inline && tries == 1 && poll_once(attempt.as_mut()).is_some() {
             return match rx.try_recv() {
                 Ok(result) => Entered::Now(result),

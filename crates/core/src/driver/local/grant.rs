@@ -30,7 +30,7 @@ pub(crate) struct Delivery {
 impl Delivery {
     /// Sends the guard. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
     pub(crate) fn send(self) {
-        let shared = Arc::clone(self.guard.life());
+        let shared = Arc::clone(self.guard.lifeline());
         let event = Event::Granted {
             name: self.guard.name(),
             mode: self.guard.mode(),
@@ -52,7 +52,7 @@ pub(crate) struct Sent {
 
 /// The parts of a guard that do not come from its hold.
 pub(crate) struct Holder<'a> {
-    pub(crate) life: &'a Arc<Lifeline>,
+    pub(crate) lifeline: &'a Arc<Lifeline>,
     pub(crate) terms: &'a Terms,
     pub(crate) max_hold: Option<Duration>,
 }
@@ -74,7 +74,7 @@ impl Shared {
             .then(|| self.add_timer(end, Due::MaxHold(Box::new((name.clone(), hold.id)))));
         hold.guards.push(Arc::clone(&validity));
         Guard {
-            life: Arc::clone(holder.life),
+            lifeline: Arc::clone(holder.lifeline),
             validity,
             name: name.clone(),
             id: hold.id,
@@ -88,10 +88,10 @@ impl Shared {
 
     /// Makes one more guard on the hold of `guard`, for the keeper, without a `max_hold` and an owner. The lease is
     /// renewed from now on.
-    pub(crate) fn keep_up(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
+    pub(crate) fn add_keeper_guard(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
         let mut shard = self.table.shard(&guard.name);
         let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.ending)?;
-        hold.lease.keep_up(now);
+        hold.lease.start_renewal(now);
         let validity = Arc::new(Validity::new(&hold.lease, Instant::NEVER, guard.token(), None));
         hold.guards.push(Arc::clone(&validity));
         self.arm(&guard.name, hold, now);
@@ -112,7 +112,7 @@ impl Shared {
         if let Some(limit) = waiter.limit {
             self.timers.remove(limit);
         }
-        let holder = Holder { life: &waiter.life, terms: &waiter.terms, max_hold: waiter.max_hold };
+        let holder = Holder { lifeline: &waiter.lifeline, terms: &waiter.terms, max_hold: waiter.max_hold };
         let guard = self.new_guard(name, hold, &holder, token, previous, now);
         let waited = now.since(waiter.since);
         Some(Delivery { tx: waiter.tx, guard, waited, local })
@@ -141,7 +141,7 @@ impl Shared {
         now: Instant,
     ) {
         while hold.terms.mode == crate::Mode::Shared
-            && let Some(waiter) = state.line.take_head_if(|head| hold.can_hand_on(&head.terms, now))
+            && let Some(waiter) = state.queue.take_head_if(|head| hold.can_hand_on(&head.terms, now))
         {
             deliveries.extend(self.deliver(name, hold, waiter, Previous::Clean, true, now));
         }
@@ -150,17 +150,17 @@ impl Shared {
 
 impl Shared {
     /// Whether this process itself holds, or waits for, the name that a try asks for.
-    pub(crate) fn stands_in_the_way(&self, asked: &Asked) -> bool {
+    pub(crate) fn is_blocked_locally(&self, asked: &Asked) -> bool {
         let shard = self.table.shard(&asked.name);
         shard
             .get(&asked.name)
-            .is_some_and(|state| !state.line.is_empty() || state.conflicts(asked.terms.mode))
+            .is_some_and(|state| !state.queue.is_empty() || state.conflicts(asked.terms.mode))
     }
 
     /// Makes the guard of a successful try. The claim is undone if the grant is not valid.
     pub(crate) fn adopt(
         self: &Arc<Self>,
-        life: &Arc<Lifeline>,
+        lifeline: &Arc<Lifeline>,
         asked: &Asked,
         claim: &Claim,
         grant: &Grant,
@@ -186,7 +186,7 @@ impl Shared {
         }
         let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent.at), now);
         let token = hold.take_token().unwrap_or(grant.token);
-        let holder = Holder { life, terms, max_hold: *max_hold };
+        let holder = Holder { lifeline, terms, max_hold: *max_hold };
         let guard = self.new_guard(name, &mut hold, &holder, token, grant.previous, now);
         self.arm(name, &mut hold, now);
         let state = shard.entry(name.clone()).or_default();

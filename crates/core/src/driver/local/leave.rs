@@ -13,34 +13,34 @@ pub(crate) const SILENT: Duration = Duration::from_millis(500);
 
 /// How long before the end of a wait an engine with a long poll interval is asked once more, to see whether it still
 /// answers.
-const LAST_LOOK: Duration = Duration::from_secs(1);
-/// Engines with a shorter poll interval need no last look.
-const SELDOM: Duration = Duration::from_secs(2);
+const LAST_ASK: Duration = Duration::from_secs(1);
+/// Engines with a shorter poll interval need no last question.
+const LONG_POLL: Duration = Duration::from_secs(2);
 
 impl Shared {
     /// When a request whose wait ends at `until` is first checked.
     pub(super) fn first_limit(&self, now: Instant, until: Instant) -> Instant {
-        let seldom = *self.profile.poll.end() > SELDOM && until.since(now) > LAST_LOOK * 2;
-        if seldom { until.before(LAST_LOOK) } else { until }
+        let polls_rarely = *self.profile.poll.end() > LONG_POLL && until.since(now) > LAST_ASK * 2;
+        if polls_rarely { until.before(LAST_ASK) } else { until }
     }
 
     /// Sets a timer to check at `at` whether the wait of a request has ended, if the request still waits.
     pub(super) fn limit(self: &Arc<Self>, name: &Name, ticket: Ticket, at: Instant) {
         let mut shard = self.table.shard(name);
-        if let Some(waiter) = shard.get_mut(name).and_then(|state| state.line.get_mut(ticket)) {
+        if let Some(waiter) = shard.get_mut(name).and_then(|state| state.queue.get_mut(ticket)) {
             waiter.limit = Some(self.add_timer(at, Due::Limit(Box::new((name.clone(), ticket)))));
         }
     }
 
-    /// The timer of a wait fired: for the last look, or for the end.
+    /// The timer of a wait fired: for the last question, or for the end.
     pub(crate) fn limit_is_due(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let now = self.now();
         let until = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
-            let Some(until) = state.line.get_mut(ticket).map(|waiter| waiter.until) else { return };
+            let Some(until) = state.queue.get_mut(ticket).map(|waiter| waiter.until) else { return };
             if let Some(claim) = state.claim.as_ref().filter(|_| now < until) {
-                claim.control.ring.notify_one();
+                claim.control.wake.notify_one();
             }
             until
         };
@@ -53,7 +53,7 @@ impl Shared {
 
     /// The future of a request was dropped.
     pub(crate) fn cancel(self: &Arc<Self>, name: &Name, ticket: Ticket) {
-        if !self.is_home() {
+        if !self.is_own_process() {
             return;
         }
         // The waiter holds a `Lifeline`, so it is dropped here, after its shard is unlocked.
@@ -80,7 +80,7 @@ impl Shared {
     fn leave(self: &Arc<Self>, name: &Name, ticket: Ticket) -> Option<(Waiter, Option<(ErrorKind, String)>)> {
         let mut shard = self.table.shard(name);
         let state = shard.get_mut(name)?;
-        let waiter = state.line.leave(ticket)?;
+        let waiter = state.queue.leave(ticket)?;
         let trouble = state.claim.as_ref().and_then(|claim| {
             let silent = claim.control.unanswered(self.now());
             if silent >= SILENT {
@@ -109,7 +109,7 @@ impl Shared {
     /// one that does.
     pub(crate) fn realign(&self, name: &Name, state: &mut NameState) -> Option<Start> {
         if let Some(claim) = &state.claim {
-            let fits = state.line.head().is_some_and(|head| head.terms == claim.terms);
+            let fits = state.queue.head().is_some_and(|head| head.terms == claim.terms);
             if fits {
                 return None;
             }

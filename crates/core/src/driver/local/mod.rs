@@ -8,9 +8,9 @@ mod deliver;
 mod enter;
 mod grant;
 mod leave;
+mod newest_tokens;
 mod queue;
 mod release;
-mod seen;
 mod state;
 mod table;
 
@@ -18,8 +18,8 @@ pub(crate) use deliver::Arrival;
 pub(crate) use enter::{Asked, Entered, Tries};
 pub(crate) use grant::Sent;
 pub(crate) use leave::SILENT;
-pub(crate) use release::{LetGo, Parting, truth, unheard};
-pub(crate) use seen::Seen;
+pub(crate) use newest_tokens::NewestTokens;
+pub(crate) use release::{GuardRelease, ReleaseOutcome, release_result, unanswered_release};
 pub(crate) use state::{Control, Ending, Terms, Ticket};
 pub(crate) use table::Table;
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The outcome of a release.
-pub(crate) enum LetGo {
+pub(crate) enum ReleaseOutcome {
     /// It is decided.
     Done(Result<(), Error>),
     /// The engine's answer arrives here.
@@ -24,7 +24,7 @@ pub(crate) enum LetGo {
 }
 
 /// The release of one guard.
-pub(crate) struct Parting<'a> {
+pub(crate) struct GuardRelease<'a> {
     pub(crate) name: &'a Name,
     pub(crate) id: ClaimId,
     pub(crate) validity: &'a Arc<Validity>,
@@ -34,24 +34,29 @@ pub(crate) struct Parting<'a> {
 
 impl Shared {
     /// Releases one guard. Never waits: requests to a server are left to the keeper.
-    pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
-        let Parting { name, id, validity, ending, now } = *parting;
+    pub(crate) fn release_guard(self: &Arc<Self>, guard_release: &GuardRelease<'_>) -> ReleaseOutcome {
+        let GuardRelease { name, id, validity, ending, now } = *guard_release;
         let mut shard = self.table.shard(name);
         let lost = validity.lost(now);
-        let Some(state) = shard.get_mut(name) else { return LetGo::Done(truth(name, lost)) };
+        let Some(state) = shard.get_mut(name) else {
+            return ReleaseOutcome::Done(release_result(name, lost));
+        };
         let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
-            return LetGo::Done(truth(name, lost));
+            return ReleaseOutcome::Done(release_result(name, lost));
         };
         let hold = &mut state.holds[at];
-        // A guard that was told its loss, by its own `max_hold`, may be kept by its user for long, but does not use the
-        // hold any more (R6).
-        hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_told());
-        hold.keep_until = hold.keep_until.max(ending.keep_until);
+        // A guard whose loss was reported, by its own `max_hold`, may exist for long, but no longer uses the hold (R6).
+        hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_reported());
+        hold.min_hold_until = hold.min_hold_until.max(ending.min_hold_until);
         hold.ended = hold.ended.worse(ending.ended);
         if !hold.guards.is_empty() {
             // I10: the engine is not asked, so a hold that may have ended there cannot be reported as held until now.
             let is_doubted = lost.is_none() && validity.is_in_doubt();
-            return LetGo::Done(if is_doubted { Err(doubted(name)) } else { truth(name, lost) });
+            return ReleaseOutcome::Done(if is_doubted {
+                Err(in_doubt_error(name))
+            } else {
+                release_result(name, lost)
+            });
         }
         if lost.is_none()
             && let Some(delivery) = self.hand_on(name, state, at, now)
@@ -61,7 +66,7 @@ impl Shared {
             drop(shard);
             delivery.into_iter().for_each(Delivery::send);
             self.run(start);
-            return LetGo::Done(Ok(()));
+            return ReleaseOutcome::Done(Ok(()));
         }
         let hold = &mut state.holds[at];
         hold.ending = true;
@@ -73,7 +78,7 @@ impl Shared {
             self.timers.remove(timer);
         }
         let mut release = release_of(name, hold, now);
-        // Where the engine cannot keep the name taken, the keeper has already done so, as far as possible.
+        // Where the engine cannot block the name, the keeper has already held it, as far as possible.
         release.keep = release.keep.filter(|_| self.profile.can_keep);
         if self.profile.inline {
             drop(shard);
@@ -90,7 +95,8 @@ impl Shared {
         outcome
     }
 
-    /// Hands the hold over to the head of the local queue, within the bound that keeps other processes from starving.
+    /// Hands the hold over to the head of the local queue, within the bound that prevents other processes from
+    /// starving.
     fn hand_on(
         self: &Arc<Self>,
         name: &Name,
@@ -99,13 +105,13 @@ impl Shared {
         now: Instant,
     ) -> Option<Vec<Delivery>> {
         let hold = &mut state.holds[at];
-        let keeps = hold.keep_until.is_some();
-        let waiter = state.line.take_head_if(|head| !keeps && hold.can_hand_on(&head.terms, now))?;
+        let keeps = hold.min_hold_until.is_some();
+        let waiter = state.queue.take_head_if(|head| !keeps && hold.can_hand_on(&head.terms, now))?;
         hold.terms = waiter.terms.clone();
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
         let mut deliveries: Vec<Delivery> =
             self.deliver(name, hold, waiter, ended, true, now).into_iter().collect();
-        if !state.line.is_empty() && state.holds[at].terms.mode == crate::Mode::Shared {
+        if !state.queue.is_empty() && state.holds[at].terms.mode == crate::Mode::Shared {
             let mut hold = state.holds.swap_remove(at);
             self.join_readers(name, state, &mut hold, &mut deliveries, now);
             state.holds.push(hold);
@@ -120,7 +126,7 @@ impl Shared {
         deadline: Instant,
         ttl: std::time::Duration,
         lost: Option<Lost>,
-    ) -> LetGo {
+    ) -> ReleaseOutcome {
         let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
         let mut start = None;
         {
@@ -134,8 +140,10 @@ impl Shared {
             }
         }
         let outcome = match released {
-            Some(Released::Freed) => LetGo::Done(truth(&release.name, lost)),
-            Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone.into())))),
+            Some(Released::Freed) => ReleaseOutcome::Done(release_result(&release.name, lost)),
+            Some(Released::NotThere) => {
+                ReleaseOutcome::Done(release_result(&release.name, lost.or(Some(Loss::Gone.into()))))
+            }
             Some(Released::Unknown(_)) | None => {
                 self.leave_to_keeper(Cleanup::new(self, release, ttl).sent_before(), deadline, lost)
             }
@@ -146,21 +154,26 @@ impl Shared {
 
     /// R5: if the guard knows of a loss, the release needs no answer of the server; the remains on the server are
     /// cleaned up all the same.
-    fn leave_to_keeper(self: &Arc<Self>, cleanup: Cleanup, deadline: Instant, lost: Option<Lost>) -> LetGo {
+    fn leave_to_keeper(
+        self: &Arc<Self>,
+        cleanup: Cleanup,
+        deadline: Instant,
+        lost: Option<Lost>,
+    ) -> ReleaseOutcome {
         if lost.is_some() {
-            let outcome = truth(cleanup.name(), lost);
+            let outcome = release_result(cleanup.name(), lost);
             self.give(Work::Release(cleanup));
-            return LetGo::Done(outcome);
+            return ReleaseOutcome::Done(outcome);
         }
         let (reply, answer) = oneshot::channel();
         let cleanup = cleanup.of_hold(deadline, reply);
         // The cleanup itself counts as pending.
-        if self.may_begin_here(1) {
-            self.begin_here(deliver(Arc::clone(self), vec![cleanup]));
+        if self.may_start_on_caller(1) {
+            self.start_on_caller(deliver(Arc::clone(self), vec![cleanup]));
         } else {
             self.give(Work::Release(cleanup));
         }
-        LetGo::Sent(answer)
+        ReleaseOutcome::Sent(answer)
     }
 
     /// A hold is lost: its guards are notified, and a local waiter may claim again.
@@ -188,7 +201,7 @@ impl Shared {
 }
 
 fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
-    let keep = hold.keep_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+    let keep = hold.min_hold_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
     Release {
         id: hold.id,
         name: name.clone(),
@@ -200,24 +213,24 @@ fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
 }
 
 /// The error for a guard that leaves a hold in doubt to other guards.
-fn doubted(name: &Name) -> Error {
+fn in_doubt_error(name: &Name) -> Error {
     let text = name.as_str();
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "nobody knows whether {text:?} was still held at its release: it was in doubt, because the engine's clock went forward, or another server has its locks now, or one that was started anew"
+            "it is unknown whether {text:?} was still held at its release: it was in doubt, because the server's clock was set forward, or the server was replaced or restarted"
         ),
     )
 }
 
 /// The error for a release that no keeper will ever answer.
-pub(crate) fn unheard(name: &Name) -> Error {
+pub(crate) fn unanswered_release(name: &Name) -> Error {
     let text = name.as_str();
     Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
 }
 
 /// The honest result of a release: a hold that was lost before was not freed by it.
-pub(crate) fn truth(name: &Name, lost: Option<Lost>) -> Result<(), Error> {
+pub(crate) fn release_result(name: &Name, lost: Option<Lost>) -> Result<(), Error> {
     match lost {
         None => Ok(()),
         Some(lost) => Err(Error::new(

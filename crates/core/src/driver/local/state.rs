@@ -52,7 +52,7 @@ pub(crate) struct Waiter {
     /// When the wait ends.
     pub(crate) until: Instant,
     /// Keeps the keeper alive, and becomes part of the guard.
-    pub(crate) life: Arc<Lifeline>,
+    pub(crate) lifeline: Arc<Lifeline>,
     pub(crate) tx: oneshot::Sender<Result<Guard, Error>>,
 }
 
@@ -72,8 +72,8 @@ pub(crate) struct LocalHold {
     pub(crate) granted: Instant,
     /// Its release is being carried out right now.
     pub(crate) ending: bool,
-    /// Until when to keep the name taken, as asked by the guards released so far.
-    pub(crate) keep_until: Option<Instant>,
+    /// Until when the name stays taken, as asked by the guards released so far.
+    pub(crate) min_hold_until: Option<Instant>,
     /// The worst end of the guards released so far.
     pub(crate) ended: Previous,
 }
@@ -91,7 +91,7 @@ impl LocalHold {
             guards: SmallVec::new(),
             granted,
             ending: false,
-            keep_until: None,
+            min_hold_until: None,
             ended: Previous::Clean,
         }
     }
@@ -138,7 +138,7 @@ pub(crate) struct InFlight {
 /// How other tasks and threads communicate with the driver of a claim.
 pub(crate) struct Control {
     /// Notified for a notification of the engine, or a cancellation.
-    pub(crate) ring: Notify,
+    pub(crate) wake: Notify,
     cancelled: AtomicBool,
     /// A pushed grant: the claim id, the grant, and since when it certainly exists.
     pub(crate) pushed: Mutex<Option<(ClaimId, Grant, Option<Instant>)>>,
@@ -154,7 +154,7 @@ impl Control {
     pub(crate) fn new(since: Instant) -> Self {
         let trouble = EngineError::new(Fault::Unknown, "no answer yet");
         Self {
-            ring: Notify::new(),
+            wake: Notify::new(),
             cancelled: AtomicBool::new(false),
             pushed: Mutex::default(),
             trouble: Mutex::new(Some(trouble)),
@@ -165,7 +165,7 @@ impl Control {
 
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        self.ring.notify_one();
+        self.wake.notify_one();
     }
 
     /// A request left at this instant; [`Instant::NEVER`]: it was answered.
@@ -186,7 +186,7 @@ impl Control {
 #[derive(Default)]
 pub(crate) struct NameState {
     pub(crate) holds: Vec<LocalHold>,
-    pub(crate) line: LocalQueue,
+    pub(crate) queue: LocalQueue,
     pub(crate) claim: Option<Box<InFlight>>,
 }
 
@@ -198,7 +198,7 @@ pub(crate) struct Start {
 
 impl NameState {
     pub(crate) fn is_idle(&self) -> bool {
-        self.holds.is_empty() && self.line.is_empty() && self.claim.is_none()
+        self.holds.is_empty() && self.queue.is_empty() && self.claim.is_none()
     }
 
     pub(crate) fn hold(&mut self, id: ClaimId) -> Option<&mut LocalHold> {
@@ -226,7 +226,7 @@ impl NameState {
     /// are of one kind.
     pub(crate) fn clash(&self, mode: Mode) -> Option<Mode> {
         let hold = self.holds.first().map(|hold| hold.terms.mode);
-        let here = hold.or_else(|| Some(self.line.head()?.terms.mode))?;
+        let here = hold.or_else(|| Some(self.queue.head()?.terms.mode))?;
         (!here.same_kind(mode)).then_some(here)
     }
 }
@@ -235,6 +235,6 @@ impl NameState {
 #[derive(Clone, Copy)]
 pub(crate) struct Ending {
     pub(crate) ended: Previous,
-    /// Keep the name taken until this instant.
-    pub(crate) keep_until: Option<Instant>,
+    /// The name stays taken until this instant.
+    pub(crate) min_hold_until: Option<Instant>,
 }

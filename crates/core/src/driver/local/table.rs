@@ -19,7 +19,7 @@ pub(crate) struct Table {
     hasher: Keyed,
 }
 
-/// Hashes with a random key: nobody can choose names that collide, and with the same key the iteration order of the
+/// Hashes with a random key: no client can choose names that collide, and with the same key the iteration order of the
 /// names is repeatable.
 #[derive(Clone)]
 pub(crate) struct Keyed(DefaultHasher);

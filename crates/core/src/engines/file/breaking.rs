@@ -27,23 +27,23 @@ impl FileEngine {
     pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
         let key = Key::new(&self.dir, name);
         let Some(lock) = LockFile::open(&self.dir, &key, Missing::Leave)? else {
-            return Ok(self.went(name, token));
+            return Ok(self.done_or_not_held(name, token));
         };
         let Some(state) = self.states.get(&self.dir, &key, Missing::Leave)? else {
-            return Ok(self.went(name, token));
+            return Ok(self.done_or_not_held(name, token));
         };
         let latch = lock.latch()?;
         let table = Table::load(self, &key, &lock, &state, latch)?;
-        let held = |placed: &&IndexedRecord| {
-            placed.record.state == RecordState::Holding && placed.record.carries(token)
+        let held = |indexed: &&IndexedRecord| {
+            indexed.record.state == RecordState::Holding && indexed.record.carries(token)
         };
-        let Some(placed) = table.zero.iter().chain(&table.records).find(held) else {
-            return Ok(self.went(name, token));
+        let Some(indexed) = table.zero.iter().chain(&table.records).find(held) else {
+            return Ok(self.done_or_not_held(name, token));
         };
-        if !is_alive(&lock, placed)? {
-            return Ok(self.went(name, token));
+        if !is_alive(&lock, indexed)? {
+            return Ok(self.done_or_not_held(name, token));
         }
-        self.ask_to_stop(name, token, (&lock, &state), placed)
+        self.ask_to_stop(name, token, (&lock, &state), indexed)
     }
 
     /// Whether this process has the kernel lock on the file, as far as the kernel shows that process to the caller.
@@ -58,9 +58,9 @@ impl FileEngine {
         name: &Name,
         token: u64,
         (lock_file, state): (&LockFile, &StateFile),
-        placed: &IndexedRecord,
+        indexed: &IndexedRecord,
     ) -> Result<Broken, EngineError> {
-        let (record, pid) = (&placed.record, placed.record.process.pid);
+        let (record, pid) = (&indexed.record, indexed.record.process.pid);
         let ends_it = "a kernel lock ends only with its holder";
         if !(record.stops_on_term && record.process.is_running()) {
             return Err(denied(format!(
@@ -73,12 +73,12 @@ impl FileEngine {
             // signalled.
             if !self.has_flock(lock_file, pid) {
                 return Err(denied(format!(
-                    "pid {pid} ({}) is said to hold it, and the kernel shows no lock of that process on its file: {ends_it}; find \
+                    "pid {pid} ({}) holds it by the state file, but the kernel shows no lock of that process on its file: {ends_it}; find \
                      out who holds it",
                     record.owner
                 )));
             }
-            let at = record_at(placed.slot) + BROKEN;
+            let at = record_at(indexed.slot) + BROKEN;
             state.write(&record.token.to_le_bytes(), at)?;
             let asked = record.process.terminate(|| self.has_flock(lock_file, pid));
             if !matches!(asked, Ok(true)) {
@@ -115,7 +115,7 @@ impl FileEngine {
     }
 
     /// The token is not held: [`Broken::Done`] if its holder was asked to stop, otherwise [`Broken::NotHeld`].
-    fn went(&self, name: &Name, token: u64) -> Broken {
+    fn done_or_not_held(&self, name: &Name, token: u64) -> Broken {
         let mut asked = lock(&self.asked);
         let before = asked.len();
         asked.retain(|(other, number)| other != name || *number != token);

@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) claim: Claim,
     pub(super) key: Arc<Key>,
     pub(super) lock: LockFile,
-    pub(super) place: ClaimState,
+    pub(super) claim_state: ClaimState,
 }
 
 /// The state of a claim.
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_released_id_cannot_come_back_and_the_memory_of_it_is_bounded() {
+    fn a_released_id_cannot_be_used_again_and_memory_is_bounded() {
         let claims = Claims::default();
         let id = |n: u32| ClaimId(u128::from(n).to_be_bytes());
         assert!(claims.enter(id(0)).is_some());

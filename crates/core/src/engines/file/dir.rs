@@ -41,7 +41,7 @@ pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
-    place: OnceLock<LockDir>,
+    lock_dir: OnceLock<LockDir>,
 }
 
 impl Dir {
@@ -56,14 +56,14 @@ impl Dir {
             return Err(misconfigured(format!("the lock directory {shown} is relative: give it from / on")));
         }
         // Without a trailing slash, which would follow a symbolic link.
-        let dir = Self { path: path.components().collect(), place: OnceLock::new() };
-        dir.place(Missing::Leave)?;
+        let dir = Self { path: path.components().collect(), lock_dir: OnceLock::new() };
+        dir.lock_dir(Missing::Leave)?;
         Ok(dir)
     }
 
     /// The opened directory; `None` when it does not exist and `missing` does not ask to create it.
-    pub(super) fn place(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
-        once(&self.place, || {
+    pub(super) fn lock_dir(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
+        once(&self.lock_dir, || {
             let shown = self.path.display().to_string();
             refuse_link(&self.path, &shown)?;
             if missing == Missing::Create {
@@ -83,7 +83,7 @@ impl Dir {
 
     /// The number of its file system type; for a missing directory, of the file system in which it will be created.
     pub(super) fn fs(&self) -> Option<i64> {
-        let there = self.place(Missing::Look).ok().flatten().map(|place| place.fs);
+        let there = self.lock_dir(Missing::Look).ok().flatten().map(|lock_dir| lock_dir.fs);
         #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
         let number = |dir: &Path| statfs(dir).ok().map(|stat| stat.filesystem_type().0 as i64);
         there.or_else(|| self.path.ancestors().find_map(number))
@@ -135,13 +135,15 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
 /// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
 pub(super) fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
     if stat.st_mode & 0o002 != 0 {
-        return Err("can be written by everybody, who could replace a lock file: chmod o-w it".into());
+        return Err(
+            "is writable by all users, and any of them could replace a lock file: chmod o-w it".into()
+        );
     }
     let shared = stat.st_mode & 0o020 != 0;
     if stat.st_uid != user.as_raw() && !user.is_root() && !shared {
         let owner = stat.st_uid;
         return Err(format!(
-            "belongs to user {owner} and is not shared: use one's own, or share it (chgrp GROUP, chmod 2770)"
+            "belongs to user {owner} and is not shared: use a directory of your own, or share it (chgrp GROUP, chmod 2770)"
         ));
     }
     Ok(shared.then(|| Gid::from_raw(stat.st_gid)))
@@ -179,8 +181,7 @@ pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, Engin
     match not_local(fs) {
         None => Ok(fs),
         Some(kind) => Err(misconfigured(format!(
-            "the lock directory {shown} is on {kind}, whose locks do not hold between hosts: use a local directory, \
-             or an engine that is made for several hosts"
+            "the lock directory {shown} is on {kind}, whose locks may not exclude other hosts: use a local directory, or an engine for several hosts"
         ))),
     }
 }
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_use_which_directory() {
+    fn directories_are_checked_for_unsafe_permissions() {
         let (own, other, root) = (Uid::from_raw(1000), Uid::from_raw(1001), Uid::from_raw(0));
         assert_eq!(judge(&stat(0o700, 1000), own), Ok(None));
         assert_eq!(judge(&stat(0o2770, 1000), own), Ok(Some(Gid::from_raw(77))));
@@ -224,12 +225,12 @@ mod tests {
         assert_eq!(judge(&stat(0o755, 1000), root), Ok(None));
         assert!(judge(&stat(0o755, 1000), other).unwrap_err().contains("user 1000"));
         for (mode, user) in [(0o777, own), (0o1777, own), (0o702, root)] {
-            assert!(judge(&stat(mode, 1000), user).unwrap_err().contains("everybody"));
+            assert!(judge(&stat(mode, 1000), user).unwrap_err().contains("all users"));
         }
     }
 
     #[test]
-    fn network_file_systems_are_known_whatever_the_sign() {
+    fn network_file_systems_are_recognised_by_signed_magic_numbers() {
         assert_eq!(not_local(0x6969), Some("NFS"));
         assert_eq!(not_local(i64::from(0xFF53_4D42_u32 as i32)), Some("CIFS"));
         assert_eq!(not_local(0xEF53), None, "ext4 is local");

@@ -45,7 +45,7 @@ impl FileEngine {
     /// # Errors
     /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) for a relative path, something that is no
     /// directory, or a network file system; [`Denied`](crate::ErrorKind::Denied) for a symbolic link, a directory that
-    /// everybody can write or that is another user's, and missing permissions;
+    /// all users can write or that is another user's, and missing permissions;
     /// [`Refused`](crate::ErrorKind::Refused) for a full or read-only file system.
     pub fn open(dir: Option<PathBuf>, env: Env) -> Result<Self, Error> {
         let boot = boot_id().map_err(opening)?;
@@ -70,7 +70,7 @@ impl FileEngine {
     }
 
     /// Duplicates the descriptor of the lock file that claim `id` holds, closed on exec. A child that inherits the
-    /// duplicate keeps the name taken as long as the child lives, even after this process ends. `None` when `id`
+    /// duplicate holds the name as long as the child runs, even after this process ends. `None` when `id`
     /// holds nothing.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl FileEngine {
     pub fn descriptor(&self, id: ClaimId) -> std::io::Result<Option<OwnedFd>> {
         let Some(cell) = self.claims.find(id) else { return Ok(None) };
         match &*lock(&cell) {
-            ClaimCell::Live(entry) if matches!(entry.place, ClaimState::Holding { .. }) => {
+            ClaimCell::Live(entry) if matches!(entry.claim_state, ClaimState::Holding { .. }) => {
                 entry.lock.duplicate().map(Some)
             }
             _ => Ok(None),
@@ -113,13 +113,13 @@ impl FileEngine {
 
     async fn listen(&self) -> Vec<Notification> {
         loop {
-            let heard = self.listener.listen().await;
-            if heard.overflow {
+            let wakeups = self.listener.listen().await;
+            if wakeups.overflow {
                 return vec![Notification::AskAll];
             }
             let mut notifications: Vec<Notification> =
-                heard.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
-            if heard.wake_pipe {
+                wakeups.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
+            if wakeups.wake_pipe {
                 notifications.extend(self.signalled());
             }
             if !notifications.is_empty() {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_errno_means_what_the_exit_code_table_says() {
+    fn each_errno_matches_the_exit_code_table() {
         for (errno, fault, word) in [
             (Errno::EACCES, Fault::Denied, "permission"),
             (Errno::ELOOP, Fault::Denied, "symbolic link"),

@@ -1,5 +1,5 @@
 //! The fast answer to a claim far back in the queue. Otherwise nearly all of a thousand waiters would read and judge
-//! the whole table under its latch, one after the other, only to learn that they still wait.
+//! the whole table under its latch, one after another, only to find that they still wait.
 
 use super::{
     claims::Entry,
@@ -9,7 +9,7 @@ use super::{
     table::is_alive,
     table::layout::{HEAD, MAX_CLAIMS, RECORD, TableHead, array},
     table::record::{Record, RecordState, TICKET},
-    table::wait_order::{IndexedRecord, is_stalled, stands_before},
+    table::wait_order::{IndexedRecord, is_stalled, must_precede},
 };
 use crate::EngineError;
 
@@ -46,7 +46,7 @@ impl FileEngine {
         let first = Record::from_bytes(&array(&bytes, (slot as usize - 1) * RECORD));
         let Ok(Some(record)) = first else { return Ok(None) };
         let blocks =
-            stands_before(record.mode, entry.claim.mode) && !is_stalled(&record, self.env.clock.now());
+            must_precede(record.mode, entry.claim.mode) && !is_stalled(&record, self.env.clock.now());
         Ok((blocks && is_alive(&entry.lock, &IndexedRecord { slot, record })?).then_some(ahead))
     }
 }

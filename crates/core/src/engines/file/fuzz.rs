@@ -10,14 +10,14 @@ use super::{
 /// A state file: its head, and the records after it.
 pub fn state(bytes: &[u8]) {
     let mut head = [0; HEAD];
-    head.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    head.iter_mut().zip(bytes).for_each(|(target, byte)| *target = *byte);
     if let Ok(known) = Head::from_bytes(&head, bytes.len() as u64) {
         let _ = (known, name_bytes(&head).len());
     }
     for records in bytes.get(HEAD..).unwrap_or_default().chunks(RECORD) {
         let mut record = [0; RECORD];
-        record.iter_mut().zip(records).for_each(|(place, byte)| *place = *byte);
-        for bytes in [Record::right_sum(&record), record] {
+        record.iter_mut().zip(records).for_each(|(target, byte)| *target = *byte);
+        for bytes in [Record::with_checksum(&record), record] {
             if let Ok(Some(record)) = Record::from_bytes(&bytes) {
                 assert_eq!(
                     Record::from_bytes(&record.to_bytes()),

@@ -22,26 +22,26 @@ impl FileEngine {
         ticket: Option<u64>,
     ) -> Result<(ClaimState, Grant), EngineError> {
         let now = self.env.clock.now();
-        let standing = table
+        let own_slot = table
             .records
             .iter()
-            .find(|placed| Some(placed.record.ticket) == ticket)
-            .map(|placed| placed.slot);
+            .find(|indexed| Some(indexed.record.ticket) == ticket)
+            .map(|indexed| indexed.slot);
         if claim.mode == Mode::Exclusive {
             table.mark_dead_holders()?;
             let zero = table.zero.take();
             let granted = self.seize(claim, table.lock, table.state, &mut table.head, zero.as_ref(), now)?;
-            if let Some(slot) = standing {
+            if let Some(slot) = own_slot {
                 table.clear(slot)?;
             }
             table.tidy()?;
             return Ok(granted);
         }
         self.mark_dead_zero(table)?;
-        let (slot, ticket) = match (standing, ticket) {
+        let (slot, ticket) = match (own_slot, ticket) {
             (Some(slot), Some(ticket)) => (slot, ticket),
             _ => {
-                let (slot, ticket) = table.place()?;
+                let (slot, ticket) = table.free_slot()?;
                 table.lock.mark(Mark::Ticket(ticket))?;
                 (slot, ticket)
             }

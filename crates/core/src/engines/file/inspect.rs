@@ -6,17 +6,17 @@ use nix::sys::stat::lstat;
 
 use super::{
     dir::encode::{self, Decoded},
-    dir::open::{Missing, SAFELY},
+    dir::open::{Missing, SAFE_FLAGS},
     engine::FileEngine,
     error::sort,
+    guarantee::guarantee,
     kernel::locks::{Key, LockFile},
     kernel::proc::program,
     kernel::{Flock, KernelLocks},
-    promise::promise,
     table::layout::{HEAD, name_bytes},
     table::record::{Record, RecordState},
     table::state::StateFile,
-    table::wait_order::{IndexedRecord, is_kept},
+    table::wait_order::{IndexedRecord, is_in_min_hold},
     table::{is_alive, read_records, zero},
 };
 use crate::{
@@ -33,13 +33,13 @@ const LOOKS: usize = 3;
 impl Inspect for FileEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         // The first claim creates what is missing.
-        Box::pin(async move { self.dir.place(Missing::Look).map(drop) })
+        Box::pin(async move { self.dir.lock_dir(Missing::Look).map(drop) })
     }
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(async move {
-            let shared = self.dir.place(Missing::Look)?.and_then(|place| place.shared);
-            Ok(promise(&self.dir.path, shared, self.dir.fs()))
+            let shared = self.dir.lock_dir(Missing::Look)?.and_then(|lock_dir| lock_dir.shared);
+            Ok(guarantee(&self.dir.path, shared, self.dir.fs()))
         })
     }
 
@@ -83,7 +83,7 @@ impl FileEngine {
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
         let failed = |error| sort("cannot list", &self.dir.path.display().to_string(), error);
         let mut names = Vec::new();
-        if self.dir.place(Missing::Look)?.is_none() {
+        if self.dir.lock_dir(Missing::Look)?.is_none() {
             return Ok(names);
         }
         for entry in std::fs::read_dir(&self.dir.path).map_err(failed)? {
@@ -102,7 +102,7 @@ impl FileEngine {
     fn hashed(&self, file: &str) -> Option<Name> {
         let mut head = [0; HEAD];
         let mut safely = std::fs::OpenOptions::new();
-        let state = safely.read(true).custom_flags(SAFELY.bits()).open(self.dir.state_path(file)).ok()?;
+        let state = safely.read(true).custom_flags(SAFE_FLAGS.bits()).open(self.dir.state_path(file)).ok()?;
         state.read_exact_at(&mut head, 0).ok()?;
         let name = Name::new(std::str::from_utf8(name_bytes(&head)).ok()?).ok()?;
         (encode::file_name(&name) == file).then_some(name)
@@ -129,14 +129,14 @@ impl FileEngine {
             LockFile::open(&self.dir, key, Missing::Look)?;
         }
         let mut flocks = kernel.on(stat.st_dev, stat.st_ino);
-        let (lineage, records) = self.standing(key)?;
+        let (lineage, records) = self.live_records(key)?;
         view.lineage = lineage;
-        for placed in records {
-            let record = &placed.record;
+        for indexed in records {
+            let record = &indexed.record;
             match record.state {
                 RecordState::Waiting => view.waiters.push(waiter(record, now)),
                 RecordState::Empty => continue,
-                RecordState::Holding | RecordState::Kept => {
+                RecordState::Holding | RecordState::MinHold => {
                     view.add_holder(record.mode, holder(record, now));
                 }
             }
@@ -153,7 +153,7 @@ impl FileEngine {
 
     /// The valid records, holders first, then waiters in order, and the lineage of their tokens. Read without the
     /// latch.
-    fn standing(&self, key: &Key) -> Result<(Option<Lineage>, Vec<IndexedRecord>), EngineError> {
+    fn live_records(&self, key: &Key) -> Result<(Option<Lineage>, Vec<IndexedRecord>), EngineError> {
         let Some(state) = self.states.look(&self.dir, key)? else { return Ok((None, Vec::new())) };
         let (lineage, mut records) = self.read_unlatched(&state, &key.name)?;
         if records.is_empty() {
@@ -163,11 +163,11 @@ impl FileEngine {
             return Ok((lineage, Vec::new()));
         };
         let now = self.env.clock.now();
-        records.retain(|placed| match placed.record.state {
-            RecordState::Kept => is_kept(&placed.record, now),
-            _ => is_alive(&lock, placed).unwrap_or(true),
+        records.retain(|indexed| match indexed.record.state {
+            RecordState::MinHold => is_in_min_hold(&indexed.record, now),
+            _ => is_alive(&lock, indexed).unwrap_or(true),
         });
-        records.sort_by_key(|placed| (placed.record.state == RecordState::Waiting, placed.record.ticket));
+        records.sort_by_key(|indexed| (indexed.record.state == RecordState::Waiting, indexed.record.ticket));
         Ok((lineage, records))
     }
 
@@ -195,13 +195,13 @@ impl FileEngine {
 }
 
 fn holder(record: &Record, now: Instant) -> HolderView {
-    let kept = record.state == RecordState::Kept;
+    let is_min_hold = record.state == RecordState::MinHold;
     HolderView {
         id: record.id.to_string(),
-        owner: if kept { KEPT_OWNER.to_owned() } else { record.owner.to_string() },
+        owner: if is_min_hold { KEPT_OWNER.to_owned() } else { record.owner.to_string() },
         token: Some(record.token),
         held: Some(now.since(record.since)),
-        remaining: kept.then(|| record.kept_until.since(now)),
+        remaining: is_min_hold.then(|| record.min_hold_until.since(now)),
         of_session: false,
         foreign: false,
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_of_one_file_are_found() {
+    fn the_locks_of_one_file_are_found() {
         let text = "1: FLOCK  ADVISORY  WRITE 8081 fe:00:533 0 EOF\n\
                     1: -> FLOCK  ADVISORY  READ 9 fe:00:533 0 EOF\n\
                     2: FLOCK  ADVISORY  WRITE 8082 fe:01:533 0 EOF\n\

@@ -22,9 +22,9 @@ mod far;
 #[doc(hidden)]
 pub mod fuzz;
 mod grant;
+mod guarantee;
 mod inspect;
 mod kernel;
-mod promise;
 mod release;
 mod table;
 mod take;

@@ -7,7 +7,7 @@ use super::{
     engine::FileEngine,
     kernel::locks::LockFile,
     table::layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
-    table::record::{KEPT, Record, RecordState},
+    table::record::{MIN_HOLD, Record, RecordState},
     table::state::StateFile,
     table::wait_order::{IndexedRecord, to_signal},
     table::{Table, is_alive, read_records},
@@ -32,17 +32,17 @@ impl FileEngine {
             return Released::NotThere;
         };
         self.listener.forget(release.id);
-        let of = |wanted| matches!(entry.place, ClaimState::Holding { token, .. } if token == wanted);
+        let of = |wanted| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == wanted);
         let meant = release.token.is_none_or(of);
         // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
         let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
-        match self.let_go(&entry, unknown.as_ref().unwrap_or(release)) {
-            Ok(AfterRelease::Empty) => self.lay_aside(*entry),
+        match self.unlock(&entry, unknown.as_ref().unwrap_or(release)) {
+            Ok(AfterRelease::Empty) => self.store_idle(*entry),
             Ok(AfterRelease::Waits) => {}
             // The lock itself is free: closing the file frees it in any case. Only the record stays, as that of a
             // dead owner.
             Err(error) => {
-                tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
+                tracing::debug!(%error, name = %release.name, "the record of a released claim could not be emptied");
             }
         }
         if meant { Released::Freed } else { Released::NotThere }
@@ -53,7 +53,7 @@ impl FileEngine {
         let Some(cell) = self.claims.find(hold.id) else { return Renewed::Lost(Loss::Gone) };
         let cell = lock(&cell);
         let ClaimCell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
-        match entry.place {
+        match entry.claim_state {
             ClaimState::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
             _ => return Renewed::Lost(Loss::Gone),
         }
@@ -89,22 +89,22 @@ impl FileEngine {
     }
 
     /// Keeps the lock file of an ended hold open for the next one, with nothing locked on it.
-    fn lay_aside(&self, entry: Entry) {
-        let Entry { key, lock, place, .. } = entry;
-        if let ClaimState::Holding { slot: 0, token, .. } = place
+    fn store_idle(&self, entry: Entry) {
+        let Entry { key, lock, claim_state, .. } = entry;
+        if let ClaimState::Holding { slot: 0, token, .. } = claim_state
             && lock.is_ours_alone()
             && lock.unmark(token.number)
         {
-            self.idle.keep(Spare { key, lock });
+            self.idle.add(Spare { key, lock });
         }
     }
 
     /// Writes that a claim has ended, and unlocks its file. A waiter that watches the file also notices the close
     /// that follows.
-    fn let_go(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
+    fn unlock(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
         let until = release.keep.map(|time| self.env.clock.now().after(time));
         let state = self.states.last(&self.dir, &entry.key);
-        let written = match (&state, entry.place) {
+        let written = match (&state, entry.claim_state) {
             (Ok(Some(state)), ClaimState::Waiting { .. }) => empty(state, entry, None),
             (Ok(Some(state)), ClaimState::Holding { .. }) => end(state, entry, release, until),
             _ => Ok(()),
@@ -113,13 +113,13 @@ impl FileEngine {
         // one that arrives later tries by itself.
         entry.lock.unflock();
         let Some(state) = state? else { return written.map(|()| AfterRelease::Waits) };
-        let line = if entry.place.slot() == 0 {
-            self.signal_line(&entry.lock, &state, 0, 1)
+        let after = if entry.claim_state.slot() == 0 {
+            self.signal_waiters(&entry.lock, &state, 0, 1)
         } else {
             self.leave_table(entry, &state)?;
             AfterRelease::Waits
         };
-        written.map(|()| line)
+        written.map(|()| after)
     }
 
     /// After a record of the table was emptied: marks the table as empty if it was the last, and signals the waiters
@@ -133,13 +133,13 @@ impl FileEngine {
             self.signal(table.lock, state, &table.records, 0, 2);
             return Ok(());
         }
-        self.signal_line(&entry.lock, state, 0, 2);
+        self.signal_waiters(&entry.lock, state, 0, 2);
         Ok(())
     }
 
     /// Signals waiters, read without the latch. A record torn by that belongs to a claim that is trying at this
     /// moment.
-    pub(super) fn signal_line(
+    pub(super) fn signal_waiters(
         &self,
         lock: &LockFile,
         state: &StateFile,
@@ -169,9 +169,9 @@ impl FileEngine {
         count: usize,
     ) {
         let now = self.env.clock.now();
-        let chosen = to_signal(records, skip, count, now, &mut |placed| is_alive(lock, placed));
-        for placed in chosen.unwrap_or_default() {
-            wake_pipe::signal(&self.dir, state, &placed, now);
+        let chosen = to_signal(records, skip, count, now, &mut |indexed| is_alive(lock, indexed));
+        for indexed in chosen.unwrap_or_default() {
+            wake_pipe::signal(&self.dir, state, &indexed, now);
         }
     }
 }
@@ -179,18 +179,18 @@ impl FileEngine {
 /// The record of `entry`, if its slot still belongs to this claim.
 pub(super) fn own_record(state: &StateFile, entry: &Entry) -> Result<Option<Record>, EngineError> {
     let mut bytes = [0; RECORD];
-    state.read(&mut bytes, record_at(entry.place.slot()))?;
+    state.read(&mut bytes, record_at(entry.claim_state.slot()))?;
     Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
 }
 
-/// Writes how a hold ended, if the release names its token, and empties or keeps its record.
+/// Writes how a hold ended, if the release names its token, and empties its record, or sets its minimum hold time.
 fn end(
     state: &StateFile,
     entry: &Entry,
     release: &Release,
     keep: Option<Instant>,
 ) -> Result<(), EngineError> {
-    let slot = entry.place.slot();
+    let slot = entry.claim_state.slot();
     if slot != 0 {
         let Some(record) = own_record(state, entry)? else { return Ok(()) };
         if let Some(ended) = byte_of(record.is_broken(), release) {
@@ -209,8 +209,8 @@ fn end(
             9
         }
         Some(until) => {
-            let at = 8 + KEPT as usize;
-            bytes[8] = RecordState::Kept as u8;
+            let at = 8 + MIN_HOLD as usize;
+            bytes[8] = RecordState::MinHold as u8;
             bytes[at..at + 8].copy_from_slice(&until.as_nanos().to_le_bytes());
             at + 8
         }
@@ -218,16 +218,16 @@ fn end(
     state.write(&bytes[..len], ENDED as u64)
 }
 
-/// Empties or keeps a record of the table, if it still belongs to this claim. Needs no latch: only the owner of a
-/// record does this.
+/// Empties a record of the table, or sets its minimum hold time, if it still belongs to this claim. Needs no latch:
+/// only the owner of a record does this.
 fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
     if own_record(state, entry)?.is_none() {
         return Ok(());
     }
-    let at = record_at(entry.place.slot());
+    let at = record_at(entry.claim_state.slot());
     let Some(until) = keep else { return state.write(&[RecordState::Empty as u8], at) };
-    state.write(&until.as_nanos().to_le_bytes(), at + KEPT)?;
-    state.write(&[RecordState::Kept as u8], at)
+    state.write(&until.as_nanos().to_le_bytes(), at + MIN_HOLD)?;
+    state.write(&[RecordState::MinHold as u8], at)
 }
 
 /// How the hold ended, as reported to the next holder; `None` (no change) for a hold that was never used.

@@ -51,8 +51,8 @@ impl<'a> Table<'a> {
         Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, records, _latch: latch })
     }
 
-    /// Reads everything again: without the latch, owners empty and keep their records, and an exclusive holder
-    /// writes.
+    /// Reads everything again: without the latch, owners empty their records or set their minimum hold time, and an
+    /// exclusive holder writes.
     pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
         let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
         self.records = read_records(self.state, head.table.records, |_| Err(self.state.damaged()))?;
@@ -65,9 +65,9 @@ impl<'a> Table<'a> {
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
         loop {
             let mut moved = false;
-            let seen = judge(&self.records, self.zero.as_ref(), asker, now, &mut |placed| {
-                let alive = is_alive(self.lock, placed)?;
-                moved |= !alive && self.has_moved(placed)?;
+            let seen = judge(&self.records, self.zero.as_ref(), asker, now, &mut |indexed| {
+                let alive = is_alive(self.lock, indexed)?;
+                moved |= !alive && self.has_moved(indexed)?;
                 Ok(alive)
             })?;
             if !moved {
@@ -81,28 +81,28 @@ impl<'a> Table<'a> {
 
     /// Whether a record has changed since it was read: its owner is gone because it released, and it writes that
     /// before it unlocks.
-    fn has_moved(&self, placed: &IndexedRecord) -> Result<bool, EngineError> {
-        if placed.slot == 0 {
+    fn has_moved(&self, indexed: &IndexedRecord) -> Result<bool, EngineError> {
+        if indexed.slot == 0 {
             return Ok(false); // judged once more, under the flock
         }
         let mut bytes = [0; RECORD];
-        self.state.read(&mut bytes, record_at(placed.slot))?;
-        let same = |record: Record| (record.id, record.state) == (placed.record.id, placed.record.state);
+        self.state.read(&mut bytes, record_at(indexed.slot))?;
+        let same = |record: Record| (record.id, record.state) == (indexed.record.id, indexed.record.state);
         Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(same))
     }
 
     /// Clears the records of holders: the caller has the exclusive flock, so they are gone.
     pub(super) fn mark_dead_holders(&mut self) -> Result<(), EngineError> {
-        let gone = |placed: &&IndexedRecord| placed.record.state == RecordState::Holding;
-        let slots: Vec<u32> = self.records.iter().filter(gone).map(|placed| placed.slot).collect();
+        let gone = |indexed: &&IndexedRecord| indexed.record.state == RecordState::Holding;
+        let slots: Vec<u32> = self.records.iter().filter(gone).map(|indexed| indexed.slot).collect();
         slots.into_iter().try_for_each(|slot| self.mark_dead(slot))
     }
 
     /// Clears the record of a dead owner, and stores how its hold ended.
     fn mark_dead(&mut self, slot: u32) -> Result<(), EngineError> {
-        if let Some(placed) = self.records.iter().find(|placed| placed.slot == slot) {
-            if placed.record.state == RecordState::Holding {
-                let ended = if placed.record.is_broken() { Previous::Broken } else { Previous::Lapsed };
+        if let Some(indexed) = self.records.iter().find(|indexed| indexed.slot == slot) {
+            if indexed.record.state == RecordState::Holding {
+                let ended = if indexed.record.is_broken() { Previous::Broken } else { Previous::Lapsed };
                 self.set_ended(ended)?;
             }
             self.clear(slot)?;
@@ -113,7 +113,7 @@ impl<'a> Table<'a> {
     /// Empties a record.
     pub(super) fn clear(&mut self, slot: u32) -> Result<(), EngineError> {
         self.state.write(&[RecordState::Empty as u8], record_at(slot))?;
-        self.records.retain(|placed| placed.slot != slot);
+        self.records.retain(|indexed| indexed.slot != slot);
         Ok(())
     }
 
@@ -126,16 +126,16 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims are alive.
-    pub(super) fn place(&mut self) -> Result<(u32, u64), EngineError> {
+    pub(super) fn free_slot(&mut self) -> Result<(u32, u64), EngineError> {
         if self.records.len() >= MAX_CLAIMS as usize {
             self.mark_dead_all_dead()?;
         }
         let mut used = [false; MAX_CLAIMS as usize + 1];
-        self.records.iter().for_each(|placed| used[placed.slot as usize] = true);
+        self.records.iter().for_each(|indexed| used[indexed.slot as usize] = true);
         let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !used[*slot as usize]) else {
             return Err(EngineError::new(
                 Fault::Refused,
-                format!("the line is full: {MAX_CLAIMS} claims stand or hold on this name"),
+                format!("the queue is full: {MAX_CLAIMS} claims hold this name or wait for it"),
             ));
         };
         let ticket = self.head.table.next_ticket;
@@ -154,7 +154,7 @@ impl<'a> Table<'a> {
     /// Writes a record to its slot.
     pub(super) fn put(&mut self, slot: u32, record: Record) -> Result<(), EngineError> {
         self.state.write(&record.to_bytes(), record_at(slot))?;
-        self.records.retain(|placed| placed.slot != slot);
+        self.records.retain(|indexed| indexed.slot != slot);
         self.records.push(IndexedRecord { slot, record });
         Ok(())
     }
@@ -170,9 +170,9 @@ impl<'a> Table<'a> {
 
     fn mark_dead_all_dead(&mut self) -> Result<(), EngineError> {
         let mut dead = Vec::new();
-        for placed in self.records.iter().filter(|placed| placed.record.state != RecordState::Kept) {
-            if !is_alive(self.lock, placed)? && !self.has_moved(placed)? {
-                dead.push(placed.slot);
+        for indexed in self.records.iter().filter(|indexed| indexed.record.state != RecordState::MinHold) {
+            if !is_alive(self.lock, indexed)? && !self.has_moved(indexed)? {
+                dead.push(indexed.slot);
             }
         }
         dead.into_iter().try_for_each(|slot| self.mark_dead(slot))
@@ -183,7 +183,7 @@ impl<'a> Table<'a> {
 pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
     // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
     let record = Record::from_bytes(&array(bytes, super::table::layout::RECORD_ZERO)).ok().flatten()?;
-    let over = record.state == RecordState::Kept && head.tokens.boot != boot;
+    let over = record.state == RecordState::MinHold && head.tokens.boot != boot;
     (!over).then_some(IndexedRecord { slot: 0, record })
 }
 
@@ -208,9 +208,9 @@ pub(super) fn read_records(
 }
 
 /// Whether the owner of a record is alive, as seen through another open file.
-pub(super) fn is_alive(lock: &LockFile, placed: &IndexedRecord) -> Result<bool, EngineError> {
-    lock.is_marked(match placed.slot {
-        0 => Mark::Hold(placed.record.token),
-        _ => Mark::Ticket(placed.record.ticket),
+pub(super) fn is_alive(lock: &LockFile, indexed: &IndexedRecord) -> Result<bool, EngineError> {
+    lock.is_marked(match indexed.slot {
+        0 => Mark::Hold(indexed.record.token),
+        _ => Mark::Ticket(indexed.record.ticket),
     })
 }

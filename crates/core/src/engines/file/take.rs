@@ -10,7 +10,7 @@ use super::{
     kernel::locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
     table::layout::HEAD,
     table::record::{Record, RecordState},
-    table::wait_order::{Asker, Judgement, Verdict, is_kept},
+    table::wait_order::{Asker, Judgement, Verdict, is_in_min_hold},
     table::{Table, zero},
     wake::listener::WATCHED,
 };
@@ -22,11 +22,11 @@ const TRIES: usize = 16;
 /// When a waiting claim asks again without a signal: near the head of the queue; per claim ahead of it, so that a
 /// thousand waiting processes do not keep the machine busy; and at the latest. A fallback for lost signals.
 const NEAR_INTERVAL: Duration = Duration::from_millis(250);
-const INTERVAL_PER_PLACE: Duration = Duration::from_millis(250);
+const INTERVAL_PER_POSITION: Duration = Duration::from_millis(250);
 pub(super) const FAR_INTERVAL: Duration = Duration::from_secs(30);
 /// The same for a claim without a wake pipe.
-const UNRUNG_INTERVAL_PER_PLACE: Duration = Duration::from_millis(20);
-const UNRUNG_FAR_INTERVAL: Duration = Duration::from_secs(5);
+const NO_PIPE_INTERVAL_PER_POSITION: Duration = Duration::from_millis(20);
+const NO_PIPE_FAR_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The result of the first `claim` of an id: its entry, if it waits or holds, and the answer.
 type Created = (Option<Box<Entry>>, Answer);
@@ -43,7 +43,10 @@ impl FileEngine {
         let answer = match (&mut *cell, how) {
             (ClaimCell::Gone, _) => return Ok(Answer::Gone),
             (ClaimCell::Fresh, How::Ask) => {
-                return Err(EngineError::new(Fault::Retry, "the first claim of this id is still under way"));
+                return Err(EngineError::new(
+                    Fault::Retry,
+                    "the first claim of this id is still in progress",
+                ));
             }
             (ClaimCell::Fresh, How::Create) => self.create(claim).map(|(entry, answer)| {
                 *cell = entry.map_or(ClaimCell::Gone, ClaimCell::Live);
@@ -52,7 +55,7 @@ impl FileEngine {
             (ClaimCell::Live(entry), _) => {
                 let answer = self.ask(entry);
                 // A lost hold stays until its release: the code under it may still run.
-                if matches!((&answer, entry.place), (Ok(Answer::Gone), ClaimState::Waiting { .. })) {
+                if matches!((&answer, entry.claim_state), (Ok(Answer::Gone), ClaimState::Waiting { .. })) {
                     *cell = ClaimCell::Gone;
                 }
                 answer
@@ -118,8 +121,8 @@ impl FileEngine {
                 return Ok(None);
             }
             if held {
-                if let Some((place, grant)) = self.seize_free(claim, key, &lock)? {
-                    return Ok(Some((Some(entry(claim, key, lock, place)), Answer::Held(grant))));
+                if let Some((claim_state, grant)) = self.seize_free(claim, key, &lock)? {
+                    return Ok(Some((Some(entry(claim, key, lock, claim_state)), Answer::Held(grant))));
                 }
             } else if !claim.may_queue && !self.has_table(key)? {
                 return Ok(Some((None, too_late())));
@@ -139,13 +142,13 @@ impl FileEngine {
         let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
         let now = self.env.clock.now();
         let zero = zero(&head, &bytes, self.boot);
-        if head.table.in_use || zero.as_ref().is_some_and(|zero| is_kept(&zero.record, now)) {
+        if head.table.in_use || zero.as_ref().is_some_and(|zero| is_in_min_hold(&zero.record, now)) {
             return Ok(None);
         }
         self.seize(claim, lock, &state, &mut head, zero.as_ref(), now).map(Some)
     }
 
-    /// Whether the table is in use: then a failed claim must say why.
+    /// Whether the table is in use: then a failed claim must report why.
     fn has_table(&self, key: &Key) -> Result<bool, EngineError> {
         let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(false) };
         Ok(state.head(&key.name)?.is_some_and(|(head, _): (_, [u8; HEAD])| head.table.in_use))
@@ -167,7 +170,7 @@ impl FileEngine {
             Ok(latch) => latch,
             Err(busy) => {
                 self.step_back(key, &lock, held);
-                // The table is in use, or is about to be: an exclusive try is too late, whatever the table says. A
+                // The table is in use, or is about to be: an exclusive try is too late, whatever the table holds. A
                 // claim in another mode may still fit beside the current holders.
                 let late = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
                 return if late { Ok(Some((None, too_late()))) } else { Err(busy) };
@@ -180,9 +183,9 @@ impl FileEngine {
         let mut table = Table::load(self, key, &lock, &state, latch)?;
         let asker = Asker { mode: claim.mode, ticket: None };
         let (mut seen, granted) = self.try_now(&mut table, claim, key, asker, held)?;
-        if let Some((place, grant)) = granted {
+        if let Some((claim_state, grant)) = granted {
             drop(table);
-            return Ok(Some((Some(entry(claim, key, lock, place)), Answer::Held(grant))));
+            return Ok(Some((Some(entry(claim, key, lock, claim_state)), Answer::Held(grant))));
         }
         if let Verdict::Clash(other) = seen.verdict {
             return Err(clash(claim.mode, other));
@@ -192,26 +195,26 @@ impl FileEngine {
             return Ok(Some((None, Answer::Taken(self.hint(&seen)))));
         }
         let (slot, ticket) = self.enqueue(&mut table, claim)?;
-        let mut place = None;
+        let mut claim_state = None;
         if seen.verdict == Verdict::Behind && seen.ahead as usize >= WATCHED {
             // The claims ahead that are alive are signalled at every release; this one needs no watch.
-            self.listener.stand(claim, table.lock, slot, seen.ahead as usize);
+            self.listener.register(claim, table.lock, slot, seen.ahead as usize);
         } else {
             // Enqueued; now ask again, because a release before the record was written signalled no one.
             table.refresh(self, key)?;
-            (seen, place) = self.advance(&mut table, claim, key, slot, ticket)?;
+            (seen, claim_state) = self.advance(&mut table, claim, key, slot, ticket)?;
         }
         drop(table);
-        let (place, answer) = match place {
-            Some((place, grant)) => (place, Answer::Held(grant)),
+        let (claim_state, answer) = match claim_state {
+            Some((claim_state, grant)) => (claim_state, Answer::Held(grant)),
             None => (ClaimState::Waiting { slot, ticket }, Answer::Waiting(self.hint(&seen))),
         };
-        Ok(Some((Some(entry(claim, key, lock, place)), answer)))
+        Ok(Some((Some(entry(claim, key, lock, claim_state)), answer)))
     }
 
     fn enqueue(&self, table: &mut Table<'_>, claim: &Claim) -> Result<(u32, u64), EngineError> {
         let wake_pipe = self.listener.wake_pipe(&self.dir);
-        let (slot, ticket) = table.place()?;
+        let (slot, ticket) = table.free_slot()?;
         table.lock.mark(Mark::Ticket(ticket))?;
         let record =
             Record { ticket, wake_pipe, ..self.record(claim, RecordState::Waiting, self.env.clock.now()) };
@@ -220,7 +223,7 @@ impl FileEngine {
     }
 
     fn ask(&self, entry: &mut Entry) -> Result<Answer, EngineError> {
-        let (slot, ticket) = match entry.place {
+        let (slot, ticket) = match entry.claim_state {
             ClaimState::Waiting { slot, ticket } => (slot, ticket),
             ClaimState::Holding { token, tokens, previous, .. } => {
                 let grant = Grant { token, tokens, ttl: None, previous };
@@ -246,15 +249,15 @@ impl FileEngine {
             return Ok(Answer::Gone);
         };
         let mut table = Table::load(self, &entry.key, &entry.lock, &state, latch)?;
-        let own = table.records.iter_mut().find(|placed| placed.slot == slot);
+        let own = table.records.iter_mut().find(|indexed| indexed.slot == slot);
         let Some(own) = own.filter(|own| own.record.id == entry.claim.id) else { return Ok(Answer::Gone) };
         if own.record.signalled.take().is_some() {
             super::wake::wake_pipe::answer(&state, slot)?;
         }
         let (seen, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
         Ok(match granted {
-            Some((place, grant)) => {
-                entry.place = place;
+            Some((claim_state, grant)) => {
+                entry.claim_state = claim_state;
                 Answer::Held(grant)
             }
             None => Answer::Waiting(self.hint(&seen)),
@@ -274,13 +277,13 @@ impl FileEngine {
         let ahead = table
             .records
             .iter()
-            .filter(|placed| placed.record.state == RecordState::Waiting && placed.record.ticket < ticket);
-        self.listener.stand(claim, table.lock, slot, ahead.count());
+            .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < ticket);
+        self.listener.register(claim, table.lock, slot, ahead.count());
         let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
         let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
         if granted.is_some() {
             self.listener.forget(claim.id);
-            // Behind an exclusive hold only the new second waiter has to learn its new position, to watch the file.
+            // Behind an exclusive hold only the new second waiter must be given its new position, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
             self.signal(table.lock, table.state, &table.records, skip, 2 - skip);
         } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {
@@ -335,25 +338,25 @@ impl FileEngine {
         if held {
             lock.unflock();
             if let Ok(Some(state)) = self.states.get(&self.dir, key, Missing::Leave) {
-                self.signal_line(lock, &state, 0, 1);
+                self.signal_waiters(lock, &state, 0, 1);
             }
         }
     }
 
     fn hint(&self, seen: &Judgement) -> Hint {
         let ask_in = match seen.verdict {
-            Verdict::Kept(until) => until.since(self.env.clock.now()),
+            Verdict::MinHold(until) => until.since(self.env.clock.now()),
             _ => self.interval(seen.ahead),
         };
         Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead), obstacle: None }
     }
 
     fn interval(&self, ahead: u32) -> Duration {
-        let (per_place, far) = match self.listener.has_wake_pipe() {
-            true => (INTERVAL_PER_PLACE, FAR_INTERVAL),
-            false => (UNRUNG_INTERVAL_PER_PLACE, UNRUNG_FAR_INTERVAL),
+        let (per_position, far) = match self.listener.has_wake_pipe() {
+            true => (INTERVAL_PER_POSITION, FAR_INTERVAL),
+            false => (NO_PIPE_INTERVAL_PER_POSITION, NO_PIPE_FAR_INTERVAL),
         };
-        (per_place * ahead).clamp(NEAR_INTERVAL, far)
+        (per_position * ahead).clamp(NEAR_INTERVAL, far)
     }
 
     pub(super) fn record(&self, claim: &Claim, state: RecordState, since: Instant) -> Record {
@@ -369,7 +372,7 @@ impl FileEngine {
             stops_on_term: claim.stops_on_term,
             since,
             wake_pipe: [0; 16],
-            kept_until: Instant::from_nanos(0),
+            min_hold_until: Instant::from_nanos(0),
             signalled: None,
             broken: 0,
         }
@@ -398,8 +401,8 @@ fn too_late() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_INTERVAL), ..Hint::default() })
 }
 
-fn entry(claim: &Claim, key: &Arc<Key>, lock: LockFile, place: ClaimState) -> Box<Entry> {
-    Box::new(Entry { claim: claim.clone(), key: Arc::clone(key), lock, place })
+fn entry(claim: &Claim, key: &Arc<Key>, lock: LockFile, claim_state: ClaimState) -> Box<Entry> {
+    Box::new(Entry { claim: claim.clone(), key: Arc::clone(key), lock, claim_state })
 }
 
 fn clash(wanted: Mode, other: Mode) -> EngineError {
@@ -410,7 +413,7 @@ fn clash(wanted: Mode, other: Mode) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
         format!(
-            "it is in use as {}, and was asked for as {}: give each use its own name",
+            "it is in use as {}, and was requested as {}: use another name for each kind of lock",
             word(other),
             word(wanted)
         ),
@@ -436,12 +439,12 @@ mod tests {
 
     /// I13.
     #[test]
-    fn a_try_that_may_stand_beside_others_outlasts_an_exclusive_claim_in_passing() {
+    fn a_shared_try_outlasts_a_brief_exclusive_flock() {
         for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
             assert_eq!(tries(mode, false, 40), (true, 40));
             assert_eq!(tries(mode, false, usize::MAX), (false, LATCH_TRIES_BESIDE), "it comes to an end");
             assert_eq!(tries(mode, true, 40), (false, 1), "it is asked again");
         }
-        assert_eq!(tries(Mode::Exclusive, false, 40), (false, 1), "whoever has it is in its way");
+        assert_eq!(tries(Mode::Exclusive, false, 40), (false, 1), "any holder blocks it");
     }
 }

@@ -33,7 +33,7 @@ impl MemoryEngine {
 
     fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let client = Arc::downgrade(&self.mailbox);
-        let answer = self.store.step(&claim.name, |queue, step| queue.claim(claim, how, &client, step));
+        let answer = self.store.step(&claim.name, |lock, step| lock.claim(claim, how, &client, step));
         answer.map_err(|refusal| {
             let fault = match refusal {
                 Refusal::Clash { .. } => Fault::Misconfigured,
@@ -45,23 +45,23 @@ impl MemoryEngine {
     }
 
     fn renew_now(&self, hold: &Hold) -> Renewed {
-        let kept =
-            self.store.step(&hold.name, |queue, step| queue.renew(hold.id, hold.token, hold.ttl, step));
-        match kept {
+        let renewed =
+            self.store.step(&hold.name, |lock, step| lock.renew(hold.id, hold.token, hold.ttl, step));
+        match renewed {
             Ok(()) => Renewed::Kept { ttl: Some(hold.ttl) },
             Err(loss) => Renewed::Lost(loss),
         }
     }
 
     fn release_now(&self, release: &Release) -> Released {
-        let (freed, rung) = self.store.step(&release.name, |queue, step| {
-            let freed = queue.release(release, step);
+        let (freed, woken) = self.store.step(&release.name, |lock, step| {
+            let freed = lock.release(release, step);
             // No event marks the end of a minimum hold time: the first waiters have to ask then, and must know when
             // that is.
-            let watchers = queue.watchers().filter(|_| freed && queue.is_kept());
+            let watchers = lock.watchers().filter(|_| freed && lock.is_in_min_hold());
             (freed, watchers.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
         });
-        for (id, client) in rung {
+        for (id, client) in woken {
             if let Some(client) = client.upgrade() {
                 client.push(Notification::Recheck { name: release.name.clone(), id });
             }

@@ -36,7 +36,7 @@ impl Default for Shard {
 }
 
 /// The inputs and outputs that a shard needs from its store for one step.
-pub(super) struct Means<'a> {
+pub(super) struct Resources<'a> {
     pub(super) now: Instant,
     pub(super) request_life: Duration,
     pub(super) mint: &'a mut dyn FnMut(u32) -> Token,
@@ -48,53 +48,55 @@ impl Shard {
     pub(super) fn step<R>(
         &mut self,
         name: &Name,
-        means: &mut Means<'_>,
+        resources: &mut Resources<'_>,
         act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
     ) -> R {
-        let mut step = StepContext::new(means.now, means.request_life, &mut self.tombstones, means.mint);
+        let mut step =
+            StepContext::new(resources.now, resources.request_life, &mut self.tombstones, resources.mint);
         let answer = match self.names.entry(name.clone()) {
             Entry::Occupied(mut entry) => {
-                let queue = entry.get_mut();
-                let answer = act(queue, &mut step);
-                address(name, queue, &mut step, means.mail);
-                if queue.is_idle(means.now) {
+                let lock = entry.get_mut();
+                let answer = act(lock, &mut step);
+                address(name, lock, &mut step, resources.mail);
+                if lock.is_idle(resources.now) {
                     entry.remove();
                 }
                 answer
             }
             Entry::Vacant(entry) => {
-                let mut queue = LockState::new();
-                let answer = act(&mut queue, &mut step);
-                address(name, &mut queue, &mut step, means.mail);
-                if !queue.is_idle(means.now) {
-                    entry.insert(Box::new(queue));
+                let mut lock = LockState::new();
+                let answer = act(&mut lock, &mut step);
+                address(name, &mut lock, &mut step, resources.mail);
+                if !lock.is_idle(resources.now) {
+                    entry.insert(Box::new(lock));
                 }
                 answer
             }
         };
         if self.names.len() >= self.sweep_at {
-            self.sweep(means);
+            self.sweep(resources);
         }
         answer
     }
 
     /// Lets time pass for every name and drops idle names. Otherwise a hold whose process died, and that no other claim
-    /// asks for, would stay for ever. It runs when the table has doubled, so its cost for each new name is constant.
-    pub(super) fn sweep(&mut self, means: &mut Means<'_>) {
+    /// asks for, would stay forever. It runs when the table has doubled, so its cost for each new name is constant.
+    pub(super) fn sweep(&mut self, resources: &mut Resources<'_>) {
         let Self { names, tombstones, .. } = self;
-        tombstones.forget(means.now);
-        names.retain(|name, queue| {
-            let mut step = StepContext::new(means.now, means.request_life, tombstones, means.mint);
-            queue.settle(&mut step);
-            address(name, queue, &mut step, means.mail);
-            !queue.is_idle(means.now)
+        tombstones.forget(resources.now);
+        names.retain(|name, lock| {
+            let mut step =
+                StepContext::new(resources.now, resources.request_life, tombstones, resources.mint);
+            lock.settle(&mut step);
+            address(name, lock, &mut step, resources.mail);
+            !lock.is_idle(resources.now)
         });
         self.sweep_at = SWEEP_MIN.max(self.names.len() * 2);
     }
 }
 
 /// Sends the grants of a step to their clients. A grant whose client is gone goes to the next claim in the queue.
-fn address(name: &Name, queue: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
+fn address(name: &Name, lock: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
     while !step.pushed.is_empty() {
         for pushed in std::mem::take(&mut step.pushed) {
             if let Some(mailbox) = pushed.client.upgrade() {
@@ -104,7 +106,7 @@ fn address(name: &Name, queue: &mut LockState<Client>, step: &mut StepContext<'_
                     Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
                 ));
             } else {
-                queue.undelivered(pushed.id, step);
+                lock.undelivered(pushed.id, step);
             }
         }
     }

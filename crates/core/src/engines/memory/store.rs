@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::shard::{Client, Mail, Means, Shard};
+use super::shard::{Client, Mail, Resources, Shard};
 use crate::{
     Clock, Lineage, Name, Notification, Token,
     pure::lock_state::{LockState, StepContext},
@@ -57,7 +57,7 @@ impl MemoryStore {
         let mut clients: Vec<_> = Vec::new();
         for shard in &self.shards {
             let lost = std::mem::take(&mut *lock(shard));
-            clients.extend(lost.names.values().flat_map(|queue| queue.clients().filter_map(Client::upgrade)));
+            clients.extend(lost.names.values().flat_map(|lock| lock.clients().filter_map(Client::upgrade)));
         }
         clients.sort_unstable_by_key(Arc::as_ptr);
         clients.dedup_by_key(|client| Arc::as_ptr(client));
@@ -74,11 +74,7 @@ impl MemoryStore {
         for number in 0..SHARDS {
             self.sweep(number, |shard| {
                 left.extend(
-                    shard
-                        .names
-                        .iter()
-                        .filter(|(_, queue)| queue.is_used())
-                        .map(|(n, q)| format!("{n}: {q:?}")),
+                    shard.names.iter().filter(|(_, lock)| lock.is_used()).map(|(n, q)| format!("{n}: {q:?}")),
                 );
                 left.extend(
                     (!shard.tombstones.is_empty()).then(|| format!("{} dead claims", shard.tombstones.len())),
@@ -101,7 +97,7 @@ impl MemoryStore {
         act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
     ) -> R {
         let shard = &self.shards[self.hasher.hash_one(name) as usize % SHARDS];
-        self.with_means(|means| lock(shard).step(name, means, act))
+        self.with_resources(|resources| lock(shard).step(name, resources, act))
     }
 
     /// Sweeps every shard and passes it to `see`.
@@ -113,9 +109,9 @@ impl MemoryStore {
     }
 
     fn sweep(&self, number: usize, see: impl FnOnce(&Shard)) {
-        self.with_means(|means| {
+        self.with_resources(|resources| {
             let mut shard = lock(&self.shards[number]);
-            shard.sweep(means);
+            shard.sweep(resources);
             see(&shard);
         });
     }
@@ -124,10 +120,10 @@ impl MemoryStore {
     ///
     /// The clock is read before the lock is taken, so a step may run with a time slightly in the past. That is safe: a
     /// lapsed hold is noticed late at worst, and new grants end early at worst.
-    fn with_means<R>(&self, work: impl FnOnce(&mut Means<'_>) -> R) -> R {
+    fn with_resources<R>(&self, work: impl FnOnce(&mut Resources<'_>) -> R) -> R {
         let mut mail = Mail::new();
         let mut mint = |tokens: u32| self.mint(tokens);
-        let answer = work(&mut Means {
+        let answer = work(&mut Resources {
             now: self.clock.now(),
             request_life: REQUEST_LIFE,
             mint: &mut mint,

@@ -3,4 +3,4 @@
 mod faults;
 mod fixture;
 mod handover;
-mod looks;
+mod inspect;

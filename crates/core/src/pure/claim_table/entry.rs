@@ -17,7 +17,7 @@ pub struct ClaimEntry<O, B, D> {
     /// Its state.
     pub state: ClaimState<O, B>,
     /// How long a claim in the queue lasts after its last request.
-    pub(super) life: Duration,
+    pub(super) lifetime: Duration,
     pub(super) until: Instant,
     /// When the claim is checked for expiry.
     pub(super) due: Instant,
@@ -71,16 +71,16 @@ impl<O, B> ClaimState<O, B> {
 
 impl<O, B, D> ClaimEntry<O, B, D> {
     pub(super) fn new(claim: &Claim, data: D, now: Instant) -> Self {
-        let life = entry_life(claim.ttl);
+        let lifetime = entry_life(claim.ttl);
         Self {
             data,
             name: claim.name.clone(),
             mode: claim.mode,
             claim_time: claim.claim_time.min(claim.ttl),
             state: ClaimState::Made,
-            life,
-            until: now.after(life),
-            due: now.after(life),
+            lifetime,
+            until: now.after(lifetime),
+            due: now.after(lifetime),
             watched_at: Instant::NEVER,
         }
     }
@@ -91,7 +91,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
             self.state = ClaimState::Made;
         }
         if matches!(self.state, ClaimState::Made | ClaimState::Waiting { .. }) {
-            self.until = self.until.max(now.after(self.life));
+            self.until = self.until.max(now.after(self.lifetime));
         }
     }
 

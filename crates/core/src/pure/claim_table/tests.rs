@@ -43,17 +43,17 @@ fn state(table: &mut Table, number: u8) -> ClaimState<u32, u32> {
 }
 
 #[test]
-fn a_claim_that_speaks_lives_on_and_one_that_is_silent_is_ended_once() {
-    let (mut table, life) = (table(&[1, 2]), crate::pure::lock_state::entry_life(claim(1).ttl));
+fn a_claim_that_asks_is_extended_and_a_silent_one_is_ended_once() {
+    let (mut table, lifetime) = (table(&[1, 2]), crate::pure::lock_state::entry_life(claim(1).ttl));
     table.get(id(1)).unwrap().waits(5, 4, at(1000));
-    assert_eq!(table.next_due(), Some(at(0).after(life)));
-    assert_eq!(table.overdue(at(0).after(life)), [id(2)], "the other one spoke since");
-    assert_eq!(table.next_due(), Some(at(1000).after(life)));
-    table.get(id(2)).unwrap().speaks(at(0).after(life));
+    assert_eq!(table.next_due(), Some(at(0).after(lifetime)));
+    assert_eq!(table.overdue(at(0).after(lifetime)), [id(2)], "the other one asked since");
+    assert_eq!(table.next_due(), Some(at(1000).after(lifetime)));
+    table.get(id(2)).unwrap().speaks(at(0).after(lifetime));
     assert_eq!(state(&mut table, 2), ClaimState::Ending { own: None, again: false }, "too late");
-    assert_eq!(table.overdue(at(1000).after(life)), [id(1)]);
+    assert_eq!(table.overdue(at(1000).after(lifetime)), [id(1)]);
     assert_eq!(state(&mut table, 1), ClaimState::Ending { own: Some(5), again: false });
-    assert_eq!(table.overdue(at(9000).after(life)), [], "each once");
+    assert_eq!(table.overdue(at(9000).after(lifetime)), [], "each once");
     for number in [1, 2] {
         assert_eq!(table.ended(id(number), at(9000)).unwrap().data, 7);
     }
@@ -61,7 +61,7 @@ fn a_claim_that_speaks_lives_on_and_one_that_is_silent_is_ended_once() {
 }
 
 #[test]
-fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
+fn an_unconfirmed_grant_lapses_and_its_claim_may_queue_again() {
     let mut table = table(&[1]);
     table.get(id(1)).unwrap().waits(5, 4, at(0));
     table.hold(id(1), 5, false, (at(0), at(2000)));
@@ -80,7 +80,7 @@ fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
 }
 
 #[test]
-fn a_claim_that_lapsed_and_does_not_come_back_is_forgotten() {
+fn a_lapsed_claim_that_does_not_ask_is_forgotten() {
     let mut table = table(&[1]);
     table.hold(id(1), 5, false, (at(0), at(2000)));
     assert_eq!(table.overdue(at(2000)), [id(1)]);
@@ -103,7 +103,7 @@ fn an_older_answer_does_not_shorten_a_hold() {
 }
 
 #[test]
-fn a_hold_that_lasts_is_watched_once_and_anew_on_each_connection() {
+fn a_lasting_hold_is_watched_once_for_each_connection() {
     let mut table = table(&[1, 2]);
     table.get(id(2)).unwrap().waits(6, 5, at(0));
     table.hold(id(1), 5, true, (at(0), at(20_000)));
@@ -125,13 +125,13 @@ fn a_hold_that_lasts_is_watched_once_and_anew_on_each_connection() {
 #[test]
 fn a_claim_that_is_closed_needs_no_request() {
     let mut table = table(&[1]);
-    let said = |table: &Table, number| match table.closed(id(number)) {
+    let closed_state = |table: &Table, number| match table.closed(id(number)) {
         None => "open",
         Some(Answer::Waiting(_)) => "waiting",
         Some(Answer::Gone) => "gone",
         Some(answer) => panic!("{answer:?}"),
     };
-    assert_eq!([said(&table, 1), said(&table, 2)], ["open", "gone"]);
+    assert_eq!([closed_state(&table, 1), closed_state(&table, 2)], ["open", "gone"]);
     for (state, answer) in [
         (ClaimState::Waiting { own: 5, before: 4 }, "open"),
         (ClaimState::Held { own: 5, spoken: true }, "open"),
@@ -140,12 +140,12 @@ fn a_claim_that_is_closed_needs_no_request() {
         (ClaimState::Gone, "gone"),
     ] {
         table.get(id(1)).unwrap().state = state.clone();
-        assert_eq!(said(&table, 1), answer, "{state:?}");
+        assert_eq!(closed_state(&table, 1), answer, "{state:?}");
     }
 }
 
 #[test]
-fn the_end_of_a_lease_loses_its_holds_and_asks_for_the_rest() {
+fn the_end_of_a_lease_loses_its_holds_and_rechecks_its_waiters() {
     let mut table = table(&[1, 2]);
     table.enter(&claim(3), 8, at(0));
     table.hold(id(1), 5, true, (at(0), at(20_000)));
@@ -161,7 +161,7 @@ fn the_end_of_a_lease_loses_its_holds_and_asks_for_the_rest() {
 }
 
 #[test]
-fn a_claim_that_is_made_anew_begins_anew() {
+fn a_claim_created_again_starts_from_its_initial_state() {
     let mut table = table(&[1]);
     table.hold(id(1), 5, false, (at(0), at(2000)));
     table.enter(&claim(1), 8, at(1000));

@@ -20,13 +20,13 @@ impl<C: Clone> LockState<C> {
         step: &mut StepContext<'_, C>,
     ) -> Result<Answer, Refusal> {
         self.settle(step);
-        self.speak_again(claim, client, step)?;
+        self.requeue_silent(claim, client, step)?;
         if let Some(answer) = self.answer_holder(claim, client, step) {
             return Ok(answer);
         }
-        if let Some(place) = self.place(claim.id) {
-            self.line_mut().waiting[place].spoke(claim, client, step.now);
-            return Ok(Answer::Waiting(self.hint(place, step.now)));
+        if let Some(position) = self.position(claim.id) {
+            self.wait_queue_mut().waiting[position].asked_again(claim, client, step.now);
+            return Ok(Answer::Waiting(self.hint(position, step.now)));
         }
         if how == How::Ask || step.tombstones.contains(claim.id, step.now) {
             return Ok(Answer::Gone);
@@ -35,19 +35,19 @@ impl<C: Clone> LockState<C> {
     }
 
     /// A claim whose pushed grant lapsed enters the queue again, at its end.
-    fn speak_again(
+    fn requeue_silent(
         &mut self,
         claim: &Claim,
         client: &C,
         step: &mut StepContext<'_, C>,
     ) -> Result<(), Refusal> {
         let Some(mut waiter) = self.take_silent(claim.id) else { return Ok(()) };
-        waiter.spoke(claim, client, step.now);
+        waiter.asked_again(claim, client, step.now);
         if let Err(refusal) = self.admit(waiter.mode) {
-            self.line_mut().silent.push(waiter);
+            self.wait_queue_mut().silent.push(waiter);
             return Err(refusal);
         }
-        self.stand_in_line(waiter);
+        self.enqueue(waiter);
         self.settle(step);
         Ok(())
     }
@@ -60,7 +60,7 @@ impl<C: Clone> LockState<C> {
         }
         holder.confirm(step.now, claim.ttl);
         holder.client = client.clone();
-        // If this very step granted it, the answer already says so: a notification would repeat it.
+        // If this very step granted it, the answer already reports it: a notification would repeat it.
         step.pushed.retain(|pushed| pushed.id != claim.id);
         Some(Answer::Held(holder.grant(claim.ttl)))
     }
@@ -73,9 +73,9 @@ impl<C: Clone> LockState<C> {
         step: &mut StepContext<'_, C>,
     ) -> Result<Answer, Refusal> {
         self.admit(claim.mode)?;
-        if self.nobody_in_line() && self.tally().fits(claim.mode) {
+        if self.is_queue_empty() && self.tally().fits(claim.mode) {
             let waiter = Waiter::new(claim, client, step.now);
-            return Ok(Answer::Held(self.seat(waiter, claim.ttl, false, step)));
+            return Ok(Answer::Held(self.grant_to(waiter, claim.ttl, false, step)));
         }
         if !claim.may_queue {
             return Ok(Answer::Taken(self.hint_outside(step.now)));
@@ -83,9 +83,9 @@ impl<C: Clone> LockState<C> {
         if self.waiters() >= MAX_WAITERS {
             return Err(Refusal::LineFull);
         }
-        self.stand_in_line(Waiter::new(claim, client, step.now));
-        let place = self.line_mut().waiting.len() - 1;
-        Ok(Answer::Waiting(self.hint(place, step.now)))
+        self.enqueue(Waiter::new(claim, client, step.now));
+        let position = self.wait_queue_mut().waiting.len() - 1;
+        Ok(Answer::Waiting(self.hint(position, step.now)))
     }
 
     /// Refuses a mode that can never be granted, or that conflicts with the claims of the name.
@@ -96,7 +96,8 @@ impl<C: Clone> LockState<C> {
             return Err(Refusal::Impossible(asked));
         }
         let held = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
-        let wanted = self.line.iter().flat_map(|line| line.waiting.iter().map(|waiter| waiter.mode));
+        let wanted =
+            self.wait_queue.iter().flat_map(|wait_queue| wait_queue.waiting.iter().map(|waiter| waiter.mode));
         // All of them are of one kind, because each was checked against the others: comparing with the first is enough.
         match held.chain(wanted).next() {
             Some(found) if !found.same_kind(asked) => Err(Refusal::Clash { asked, found }),

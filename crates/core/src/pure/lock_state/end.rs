@@ -10,7 +10,7 @@ use crate::{ClaimId, Loss, Previous, Release, Token};
 pub struct BrokenHold<C> {
     /// The claim.
     pub id: ClaimId,
-    /// Its client; `None` if the name was only kept taken by its minimum hold time.
+    /// Its client; `None` if the name was only blocked by a minimum hold time.
     pub client: Option<C>,
 }
 
@@ -45,7 +45,7 @@ impl<C: Clone> LockState<C> {
             Some(at) => self.end_hold(at, release, step),
             // A hold that lapsed before its claim's next request: its queue entry is not what the release meant to
             // free.
-            None => self.leave_line(release.id) && release.token.is_none(),
+            None => self.remove_waiter(release.id) && release.token.is_none(),
         };
         step.mark_dead(release.id);
         self.settle(step);
@@ -67,7 +67,7 @@ impl<C: Clone> LockState<C> {
         broken
     }
 
-    /// Takes back a grant whose client is gone, so that nobody can have learned of it, and grants to the next claim.
+    /// Takes back a grant whose client is gone, so that no client knows of it, and grants to the next claim.
     pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
         self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);
@@ -76,7 +76,7 @@ impl<C: Clone> LockState<C> {
     fn break_at(&mut self, at: usize, force: bool, step: &mut StepContext<'_, C>) -> BrokenHold<C> {
         let holder = &mut self.holders[at];
         let (id, token) = (holder.id, holder.token);
-        if matches!(holder.state, HoldState::Kept) {
+        if matches!(holder.state, HoldState::MinHold) {
             self.holders.remove(at);
             return BrokenHold { id, client: None };
         }
@@ -99,7 +99,7 @@ impl<C: Clone> LockState<C> {
         let meant = release.token.is_none_or(|wanted| wanted == token);
         match release.keep {
             Some(keep) if meant && !broken => {
-                holder.state = HoldState::Kept;
+                holder.state = HoldState::MinHold;
                 holder.expires = step.now.after(keep);
                 self.due = self.due.min(holder.expires);
             }

@@ -18,7 +18,7 @@ pub fn entry_life(ttl: Duration) -> Duration {
     ttl.clamp(MIN_ENTRY_LIFE, MAX_ENTRY_LIFE)
 }
 
-/// A hold, or what still keeps the name taken after one.
+/// A hold, or what still blocks the name after one.
 pub(super) struct Holder<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
@@ -39,10 +39,10 @@ pub(super) enum HoldState<C> {
     /// Granted to a waiting claim that has sent no request since. If the grant lapses, the claim becomes this silent
     /// waiter.
     Pushed(Box<Waiter<C>>),
-    /// Broken by an operator: keeps the name taken until its holder releases it or its lease ends.
+    /// Broken by an operator: the name stays taken until its holder releases it or its lease ends.
     Broken,
-    /// Released, but the name stays taken until `expires`, held by nobody.
-    Kept,
+    /// Released, but the name stays taken until `expires`, without a holder.
+    MinHold,
 }
 
 impl<C> Holder<C> {
@@ -53,7 +53,7 @@ impl<C> Holder<C> {
 
     /// True for a hold of this claim, broken or not.
     pub(super) fn is_of(&self, id: ClaimId) -> bool {
-        self.id == id && !matches!(self.state, HoldState::Kept)
+        self.id == id && !matches!(self.state, HoldState::MinHold)
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -100,7 +100,7 @@ impl<C: Clone> Waiter<C> {
     }
 
     /// Its claim sent a request: the lease of the entry is extended, and notifications go to the client that sent it.
-    pub(super) fn spoke(&mut self, claim: &Claim, client: &C, now: Instant) {
+    pub(super) fn asked_again(&mut self, claim: &Claim, client: &C, now: Instant) {
         self.expires = self.expires.max(now.after(entry_life(claim.ttl)));
         self.client = client.clone();
     }

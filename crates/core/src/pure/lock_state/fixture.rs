@@ -13,7 +13,7 @@ pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// A lock state whose clients are the numbers of their claims.
 pub(super) struct Fixture {
-    pub(super) queue: LockState<u8>,
+    pub(super) lock: LockState<u8>,
     pub(super) tombstones: Tombstones,
     pub(super) now: Instant,
     /// The grants that the last step pushed.
@@ -27,7 +27,7 @@ impl Fixture {
     pub(super) fn new() -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         Self {
-            queue: LockState::new(),
+            lock: LockState::new(),
             tombstones: Tombstones::default(),
             now,
             pushed: Vec::new(),
@@ -45,7 +45,7 @@ impl Fixture {
         act: impl FnOnce(&mut LockState<u8>, &mut StepContext<'_, u8>) -> R,
     ) -> R {
         if self.saves {
-            self.queue = LockState::restore(self.queue.save(), token(0).lineage);
+            self.lock = LockState::restore(self.lock.save(), token(0).lineage);
         }
         let last = &mut self.last;
         let mut mint = |tokens: u32| {
@@ -54,13 +54,13 @@ impl Fixture {
             token(number)
         };
         let mut step = StepContext::new(self.now, REQUEST_LIFE, &mut self.tombstones, &mut mint);
-        let answer = act(&mut self.queue, &mut step);
+        let answer = act(&mut self.lock, &mut step);
         self.pushed = step.pushed;
         answer
     }
 
     pub(super) fn call(&mut self, claim: &Claim, how: How) -> Result<Answer, Refusal> {
-        self.step(|queue, step| queue.claim(claim, how, &claim.id.0[15], step))
+        self.step(|lock, step| lock.claim(claim, how, &claim.id.0[15], step))
     }
 
     pub(super) fn create(&mut self, number: u8, mode: Mode) -> Answer {
@@ -82,7 +82,7 @@ impl Fixture {
     }
 
     pub(super) fn renew(&mut self, number: u8, token: Token) -> Result<(), Loss> {
-        self.step(|queue, step| queue.renew(id(number), token, TTL, step))
+        self.step(|lock, step| lock.renew(id(number), token, TTL, step))
     }
 
     pub(super) fn release(&mut self, number: u8, token: impl Into<Option<Token>>) -> bool {
@@ -90,24 +90,24 @@ impl Fixture {
     }
 
     pub(super) fn end(&mut self, release: &Release) -> bool {
-        self.step(|queue, step| queue.release(release, step))
+        self.step(|lock, step| lock.release(release, step))
     }
 
     pub(super) fn break_hold(&mut self, number: u64, force: bool) -> Option<BrokenHold<u8>> {
-        self.step(|queue, step| queue.break_hold(number, force, step))
+        self.step(|lock, step| lock.break_hold(number, force, step))
     }
 
     pub(super) fn settle(&mut self) {
-        self.step(|queue, step| queue.settle(step));
+        self.step(|lock, step| lock.settle(step));
     }
 
     /// The clients of the grants that the last step pushed.
-    pub(super) fn told(&self) -> Vec<u8> {
+    pub(super) fn notified(&self) -> Vec<u8> {
         self.pushed.iter().map(|pushed| pushed.client).collect()
     }
 
     pub(super) fn view(&self) -> View {
-        self.queue.view(&name(), "key", self.now)
+        self.lock.view(&name(), "key", self.now)
     }
 }
 

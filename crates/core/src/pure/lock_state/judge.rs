@@ -1,6 +1,6 @@
 //! The judge observes a lock state from outside and checks that it never breaks the rules.
 //!
-//! The judge keeps its own naive records of the *answers*, and checks each grant, refusal and missing grant against
+//! The judge has its own naive records of the *answers*, and checks each grant, refusal and missing grant against
 //! them. It predicts nothing and shares no code with the lock state.
 
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use crate::{Answer, Claim, ClaimId, Grant, How, Instant, Mode, Token, View};
 pub(super) struct Judge {
     pub(super) now: Instant,
     /// Everything that blocks other claims, from its grant to its end.
-    pub(super) stands: Vec<JudgedEntry>,
-    line: Vec<InLine>,
-    silent: Vec<InLine>,
+    pub(super) holds: Vec<JudgedHold>,
+    queue: Vec<JudgedWaiter>,
+    silent: Vec<JudgedWaiter>,
     dead: HashMap<ClaimId, Instant>,
     newest: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct JudgedEntry {
+pub(super) struct JudgedHold {
     pub(super) claim: Claim,
     pub(super) token: Token,
     tokens: u32,
@@ -33,41 +33,41 @@ pub(super) enum Kind {
     /// Until when its queue entry would have lasted.
     Pushed(Instant),
     Broken,
-    Kept,
+    MinHold,
 }
 
-struct InLine {
+struct JudgedWaiter {
     claim: Claim,
     until: Instant,
 }
 
 impl Judge {
     pub(super) fn new(now: Instant) -> Self {
-        let (stands, line, silent) = Default::default();
-        Self { now, stands, line, silent, dead: HashMap::new(), newest: 0 }
+        let (holds, queue, silent) = Default::default();
+        Self { now, holds, queue, silent, dead: HashMap::new(), newest: 0 }
     }
 
     /// Advances the time: leases end.
     pub(super) fn pass(&mut self, now: Instant) {
         self.now = now;
-        for stand in self.stands.extract_if(.., |stand| stand.until <= now).collect::<Vec<_>>() {
-            match stand.kind {
-                Kind::Held | Kind::Broken => self.mark_dead(stand.claim.id),
-                Kind::Pushed(until) => self.silent.push(InLine { claim: stand.claim, until }),
-                Kind::Kept => {}
+        for hold in self.holds.extract_if(.., |hold| hold.until <= now).collect::<Vec<_>>() {
+            match hold.kind {
+                Kind::Held | Kind::Broken => self.mark_dead(hold.claim.id),
+                Kind::Pushed(until) => self.silent.push(JudgedWaiter { claim: hold.claim, until }),
+                Kind::MinHold => {}
             }
         }
-        self.line.retain(|waiter| waiter.until > now);
+        self.queue.retain(|waiter| waiter.until > now);
         self.silent.retain(|waiter| waiter.until > now);
     }
 
     /// The hold of this claim, if it has one.
-    pub(super) fn hold_of(&self, id: ClaimId) -> Option<&JudgedEntry> {
-        self.stands.iter().find(|stand| stand.claim.id == id && !matches!(stand.kind, Kind::Kept))
+    pub(super) fn hold_of(&self, id: ClaimId) -> Option<&JudgedHold> {
+        self.holds.iter().find(|hold| hold.claim.id == id && !matches!(hold.kind, Kind::MinHold))
     }
 
-    pub(super) fn nothing_lives(&self) -> bool {
-        self.stands.is_empty() && self.line.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.queue.is_empty()
     }
 
     /// Records the answer to a claim, and the grants that the same step pushed.
@@ -98,17 +98,17 @@ impl Judge {
             }
             Answer::Waiting(hint) => {
                 assert!(known.is_none());
-                let place = self.place_of(claim, how, again);
-                assert_eq!(hint.ahead, Some(place as u32));
+                let position = self.position_of(claim, how, again);
+                assert_eq!(hint.ahead, Some(position as u32));
             }
             Answer::Taken(_) => {
                 assert!(how == How::Create && !claim.may_queue && known.is_none() && !again);
-                assert!(self.place(claim.id).is_none() && !self.is_dead(claim.id));
-                assert!(!self.line.is_empty() || !self.fits(claim.mode), "taken is justified");
+                assert!(self.position(claim.id).is_none() && !self.is_dead(claim.id));
+                assert!(!self.queue.is_empty() || !self.fits(claim.mode), "taken is justified");
             }
             Answer::Gone => {
                 let broken = known.is_some_and(|known| matches!(known.kind, Kind::Broken));
-                let unknown = self.place(claim.id).is_none() && !again && self.hold_of(claim.id).is_none();
+                let unknown = self.position(claim.id).is_none() && !again && self.hold_of(claim.id).is_none();
                 assert!(
                     broken || (unknown && (how == How::Ask || self.is_dead(claim.id))),
                     "gone is justified"
@@ -116,79 +116,79 @@ impl Judge {
             }
         }
         self.all_pushed(&after);
-        self.nobody_is_forgotten();
+        self.no_waiter_is_forgotten();
     }
 
     pub(super) fn all_pushed(&mut self, pushed: &[Pushed<u8>]) {
         for pushed in pushed {
             assert_eq!(u128::from(pushed.client), u128::from_be_bytes(pushed.id.0), "sent to its client");
-            let waiter = self.line.first().unwrap_or_else(|| panic!("pushed to nobody: {pushed:?}"));
+            let waiter = self.queue.first().unwrap_or_else(|| panic!("pushed without a waiter: {pushed:?}"));
             let (claim, until) = (waiter.claim.clone(), waiter.until);
             assert_eq!(pushed.id, claim.id, "first come, first served");
             assert_eq!(pushed.grant.ttl, Some(claim.claim_time.min(claim.ttl)));
             self.granted(&claim, &pushed.grant, false);
-            self.stands.last_mut().unwrap().kind = Kind::Pushed(until);
+            self.holds.last_mut().unwrap().kind = Kind::Pushed(until);
         }
     }
 
-    pub(super) fn renewed(&mut self, claim: &Claim, token: Token, kept: bool) {
+    pub(super) fn renewed(&mut self, claim: &Claim, token: Token, extended: bool) {
         let hold = self.hold_of(claim.id).filter(|hold| hold.token == token);
         assert_eq!(
-            kept,
+            extended,
             hold.is_some_and(|hold| !matches!(hold.kind, Kind::Broken)),
             "only one's own, and that surely"
         );
-        if kept {
+        if extended {
             self.confirm(claim);
         }
     }
 
-    /// Records the answer to a release; `kept_until` if the name was to stay taken.
+    /// Records the answer to a release; `min_hold_until` if the name was to stay taken.
     pub(super) fn released(
         &mut self,
         id: ClaimId,
         token: Option<Token>,
-        kept_until: Option<Instant>,
+        min_hold_until: Option<Instant>,
         freed: bool,
     ) {
         let at =
-            self.stands.iter().position(|stand| stand.claim.id == id && !matches!(stand.kind, Kind::Kept));
+            self.holds.iter().position(|hold| hold.claim.id == id && !matches!(hold.kind, Kind::MinHold));
         let Some(at) = at else {
-            let stood = [&mut self.line, &mut self.silent]
+            let was_queued = [&mut self.queue, &mut self.silent]
                 .into_iter()
-                .any(|line| line.extract_if(.., |waiter| waiter.claim.id == id).next().is_some());
-            assert_eq!(freed, stood && token.is_none(), "a place in line is no hold");
+                .any(|queue| queue.extract_if(.., |waiter| waiter.claim.id == id).next().is_some());
+            assert_eq!(freed, was_queued && token.is_none(), "a queue entry is no hold");
             return self.mark_dead(id);
         };
-        let mine = token.is_none_or(|token| token == self.stands[at].token);
+        let mine = token.is_none_or(|token| token == self.holds[at].token);
         assert_eq!(freed, mine, "only one's own, and that surely");
-        match kept_until {
-            Some(until) if mine && !matches!(self.stands[at].kind, Kind::Broken) => {
-                self.stands[at].kind = Kind::Kept;
-                self.stands[at].until = until;
+        match min_hold_until {
+            Some(until) if mine && !matches!(self.holds[at].kind, Kind::Broken) => {
+                self.holds[at].kind = Kind::MinHold;
+                self.holds[at].until = until;
             }
-            _ => drop(self.stands.remove(at)),
+            _ => drop(self.holds.remove(at)),
         }
         self.mark_dead(id);
     }
 
-    pub(super) fn broken(&mut self, number: u64, force: bool, who: Option<ClaimId>) {
-        let at = self.stands.iter().position(|stand| {
-            (stand.token.number..stand.token.number + u64::from(stand.tokens)).contains(&number)
+    pub(super) fn broken(&mut self, number: u64, force: bool, expected: Option<ClaimId>) {
+        let at = self.holds.iter().position(|hold| {
+            (hold.token.number..hold.token.number + u64::from(hold.tokens)).contains(&number)
         });
-        assert_eq!(who, at.map(|at| self.stands[at].claim.id));
+        assert_eq!(expected, at.map(|at| self.holds[at].claim.id));
         let Some(at) = at else { return };
-        if force || matches!(self.stands[at].kind, Kind::Kept) {
-            let stand = self.stands.remove(at);
-            self.mark_dead(stand.claim.id);
+        if force || matches!(self.holds[at].kind, Kind::MinHold) {
+            let hold = self.holds.remove(at);
+            self.mark_dead(hold.claim.id);
         } else {
-            self.stands[at].kind = Kind::Broken;
+            self.holds[at].kind = Kind::Broken;
         }
     }
 
     /// No lost wake-up: the head of the queue truly cannot have the name now.
-    pub(super) fn nobody_is_forgotten(&self) {
-        if let Some(head) = self.line.first() {
+    pub(super) fn no_waiter_is_forgotten(&self) {
+        if let Some(head) = self.queue.first() {
             assert!(!self.fits(head.claim.mode), "{} was forgotten", head.claim.id);
         }
     }
@@ -200,11 +200,10 @@ impl Judge {
             rows
         };
         let shown = view.holders.iter().map(|holder| (holder.id.clone(), holder.token.unwrap())).collect();
-        let known =
-            self.stands.iter().map(|stand| (stand.claim.id.to_string(), stand.token.number)).collect();
+        let known = self.holds.iter().map(|hold| (hold.claim.id.to_string(), hold.token.number)).collect();
         assert_eq!(sorted(shown), sorted(known));
         let shown: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
-        let known: Vec<_> = self.line.iter().map(|waiter| waiter.claim.id.to_string()).collect();
+        let known: Vec<_> = self.queue.iter().map(|waiter| waiter.claim.id.to_string()).collect();
         assert_eq!(shown[..known.len().min(shown.len())], known);
         assert_eq!(shown.len(), known.len() + self.silent.len());
     }
@@ -213,45 +212,45 @@ impl Judge {
     fn granted(&mut self, claim: &Claim, grant: &Grant, newcomers_too: bool) {
         assert!(grant.token.number > self.newest, "tokens grow");
         self.newest = grant.token.number + u64::from(grant.tokens) - 1;
-        assert!(self.fits(claim.mode), "{claim:?} beside {:?}", self.stands);
-        match self.place(claim.id) {
-            Some(0) => drop(self.line.remove(0)),
-            Some(place) => panic!("overtook {place} others"),
+        assert!(self.fits(claim.mode), "{claim:?} beside {:?}", self.holds);
+        match self.position(claim.id) {
+            Some(0) => drop(self.queue.remove(0)),
+            Some(position) => panic!("overtook {position} others"),
             None => {
-                assert!(newcomers_too && self.line.is_empty(), "a newcomer passed the line");
+                assert!(newcomers_too && self.queue.is_empty(), "a new claim overtook the queue");
                 assert!(!self.is_dead(claim.id), "a ghost");
             }
         }
         let until = self.now.after(grant.ttl.unwrap());
         let (token, tokens, kind) = (grant.token, grant.tokens, Kind::Held);
-        self.stands.push(JudgedEntry { claim: claim.clone(), token, tokens, until, kind });
+        self.holds.push(JudgedHold { claim: claim.clone(), token, tokens, until, kind });
     }
 
     fn confirm(&mut self, claim: &Claim) {
         let until = self.now.after(claim.ttl);
         let hold = self
-            .stands
+            .holds
             .iter_mut()
-            .find(|stand| stand.claim.id == claim.id && !matches!(stand.kind, Kind::Kept));
+            .find(|hold| hold.claim.id == claim.id && !matches!(hold.kind, Kind::MinHold));
         let hold = hold.unwrap();
         hold.until = hold.until.max(until);
         hold.kind = Kind::Held;
     }
 
-    /// The position at which a claim that was told to wait must be now.
-    fn place_of(&mut self, claim: &Claim, how: How, again: bool) -> usize {
+    /// The position at which a waiting claim must be now.
+    fn position_of(&mut self, claim: &Claim, how: How, again: bool) -> usize {
         let until = self.now.after(entry_life(claim.ttl));
-        if let Some(place) = self.place(claim.id) {
-            self.line[place].until = until;
-            return place;
+        if let Some(position) = self.position(claim.id) {
+            self.queue[position].until = until;
+            return position;
         }
         assert!(again || (how == How::Create && claim.may_queue && !self.is_dead(claim.id)));
-        self.line.push(InLine { claim: claim.clone(), until });
-        self.line.len() - 1
+        self.queue.push(JudgedWaiter { claim: claim.clone(), until });
+        self.queue.len() - 1
     }
 
-    fn place(&self, id: ClaimId) -> Option<usize> {
-        self.line.iter().position(|waiter| waiter.claim.id == id)
+    fn position(&self, id: ClaimId) -> Option<usize> {
+        self.queue.iter().position(|waiter| waiter.claim.id == id)
     }
 
     fn mark_dead(&mut self, id: ClaimId) {
@@ -264,7 +263,7 @@ impl Judge {
 
     /// Whether this mode is compatible with all current holds, by the words of the contract.
     fn fits(&self, mode: Mode) -> bool {
-        let modes = || self.stands.iter().map(|stand| stand.claim.mode);
+        let modes = || self.holds.iter().map(|hold| hold.claim.mode);
         let taken: u32 =
             modes().map(|mode| if let Mode::Permits { count, .. } = mode { count } else { 0 }).sum();
         modes().all(|other| match (mode, other) {

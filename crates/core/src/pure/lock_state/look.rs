@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView};
 
-/// The owner shown for a name that stays taken and is held by nobody.
+/// The owner shown for a name that stays taken without a holder.
 pub const KEPT_OWNER: &str = "kept";
 
-/// How many claims at the head of the queue learn when the first lease runs out: one asks then, the others in case it
-/// is dead. More would only be a herd.
+/// How many claims at the head of the queue are given the end of the first lease: one asks then, the others in case its
+/// client is gone. More would only ask all at once.
 pub const WATCHERS: usize = 3;
 
 impl<C> LockState<C> {
@@ -21,39 +21,42 @@ impl<C> LockState<C> {
     #[must_use]
     pub fn is_idle(&self, now: Instant) -> bool {
         let remembers = self.ended.how != Previous::Clean && now < self.ended.until;
-        self.holders.is_empty() && self.line.is_none() && !remembers
+        self.holders.is_empty() && self.wait_queue.is_none() && !remembers
     }
 
-    /// Whether the name has a holder or a waiter, or is kept taken by nobody. Valid as of the last settle.
+    /// Whether the name has a holder, a waiter, or a minimum hold time. Valid as of the last settle.
     #[must_use]
     pub fn is_used(&self) -> bool {
-        !self.holders.is_empty() || self.line.is_some()
+        !self.holders.is_empty() || self.wait_queue.is_some()
     }
 
     /// The first instant at which an entry expires, unless renewed.
     #[must_use]
     pub fn next_expiry(&self) -> Instant {
         let held = self.holders.iter().map(|holder| holder.expires);
-        let wanted = self.line.iter().flat_map(|line| line.all().map(|waiter| waiter.expires));
+        let wanted =
+            self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| waiter.expires));
         held.chain(wanted).min().unwrap_or(Instant::NEVER)
     }
 
     /// The first claims of the queue, with their clients: they have to know when the first hold ends.
     pub fn watchers(&self) -> impl Iterator<Item = (ClaimId, &C)> {
-        let waiting = self.line.iter().flat_map(|line| &line.waiting);
+        let waiting = self.wait_queue.iter().flat_map(|wait_queue| &wait_queue.waiting);
         waiting.take(WATCHERS).map(|waiter| (waiter.id, &waiter.client))
     }
 
-    /// Whether the name is kept taken, held by nobody. Valid as of the last settle.
+    /// Whether the name is blocked by a minimum hold time. Valid as of the last settle.
     #[must_use]
-    pub fn is_kept(&self) -> bool {
-        self.holders.iter().any(|holder| matches!(holder.state, HoldState::Kept))
+    pub fn is_in_min_hold(&self) -> bool {
+        self.holders.iter().any(|holder| matches!(holder.state, HoldState::MinHold))
     }
 
     /// The clients of all claims, once for each claim.
     pub fn clients(&self) -> impl Iterator<Item = &C> {
         let held = self.holders.iter().map(|holder| &holder.client);
-        held.chain(self.line.iter().flat_map(|line| line.all().map(|waiter| &waiter.client)))
+        held.chain(
+            self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| &waiter.client)),
+        )
     }
 
     /// The name as operators see it.
@@ -65,20 +68,24 @@ impl<C> LockState<C> {
             view.lineage = Some(holder.token.lineage);
             view.add_holder(holder.mode, holder_view(holder, now));
         }
-        let waiting = self.line.iter().flat_map(|line| line.all()).filter(|waiter| waiter.expires > now);
+        let waiting = self
+            .wait_queue
+            .iter()
+            .flat_map(|wait_queue| wait_queue.all())
+            .filter(|waiter| waiter.expires > now);
         view.waiters = waiting.map(|waiter| waiter_view(waiter, now)).collect();
         view
     }
 
     /// The hint for a claim in the queue.
-    pub(super) fn hint(&self, place: usize, now: Instant) -> Hint {
-        let ask_in = if place < WATCHERS { self.frees_in(now) } else { None };
-        Hint { ask_in, ahead: u32::try_from(place).ok(), obstacle: None }
+    pub(super) fn hint(&self, position: usize, now: Instant) -> Hint {
+        let ask_in = if position < WATCHERS { self.frees_in(now) } else { None };
+        Hint { ask_in, ahead: u32::try_from(position).ok(), obstacle: None }
     }
 
     /// The hint for a claim that may not wait.
     pub(super) fn hint_outside(&self, now: Instant) -> Hint {
-        let ahead = self.line.as_ref().map_or(0, |line| line.waiting.len());
+        let ahead = self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.waiting.len());
         Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }
     }
 
@@ -91,7 +98,7 @@ impl<C> LockState<C> {
 }
 
 fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {
-    let owner = if matches!(holder.state, HoldState::Kept) { KEPT_OWNER } else { &holder.owner };
+    let owner = if matches!(holder.state, HoldState::MinHold) { KEPT_OWNER } else { &holder.owner };
     HolderView {
         id: holder.id.to_string(),
         owner: owner.to_owned(),

@@ -32,13 +32,13 @@ enum Which {
 fn event() -> impl Strategy<Value = Event> {
     let how = prop_oneof![2 => Just(How::Create), 2 => Just(How::Ask)];
     let which = || prop_oneof![6 => Just(Which::Own), 2 => Just(Which::None), 1 => Just(Which::Wrong)];
-    let who = || 1..=CLAIMS;
+    let nth = || 1..=CLAIMS;
     let keep = prop_oneof![5 => Just(None), 1 => (1..40_u64).prop_map(|tenths| Some(tenths * 100))];
     prop_oneof![
-        12 => (who(), how).prop_map(|(who, how)| Event::Call(who, how)),
-        1 => who().prop_map(Event::Clash),
-        4 => (who(), which()).prop_map(|(who, which)| Event::Renew(who, which)),
-        8 => (who(), which(), keep, any::<bool>()).prop_map(|(who, which, keep, bad)| Event::Release(who, which, keep, bad)),
+        12 => (nth(), how).prop_map(|(nth, how)| Event::Call(nth, how)),
+        1 => nth().prop_map(Event::Clash),
+        4 => (nth(), which()).prop_map(|(nth, which)| Event::Renew(nth, which)),
+        8 => (nth(), which(), keep, any::<bool>()).prop_map(|(nth, which, keep, bad)| Event::Release(nth, which, keep, bad)),
         1 => (0..60_u64, any::<bool>()).prop_map(|(number, force)| Event::Break(number, force)),
         2 => Just(Event::Settle),
     ]
@@ -75,33 +75,33 @@ struct Run {
 impl Run {
     fn happen(&mut self, event: &Event) {
         match *event {
-            Event::Call(who, how) => {
-                let claim = claim_in(who, self.semaphore);
+            Event::Call(nth, how) => {
+                let claim = claim_in(nth, self.semaphore);
                 let answer = self.fixture.call(&claim, how).unwrap();
                 self.judge.called(&claim, how, &answer, &self.fixture.pushed);
             }
-            Event::Clash(who) => self.clash(who),
-            Event::Renew(who, which) => {
-                let claim = claim_in(who, self.semaphore);
-                let token = self.token(who, which).unwrap_or(token(0));
-                let kept =
-                    self.fixture.step(|queue, step| queue.renew(claim.id, token, claim.ttl, step)).is_ok();
+            Event::Clash(nth) => self.clash(nth),
+            Event::Renew(nth, which) => {
+                let claim = claim_in(nth, self.semaphore);
+                let token = self.token(nth, which).unwrap_or(token(0));
+                let extended =
+                    self.fixture.step(|lock, step| lock.renew(claim.id, token, claim.ttl, step)).is_ok();
                 // Time may have freed the name for others first; the hold itself does not depend on the order.
                 self.judge.all_pushed(&self.fixture.pushed);
-                self.judge.renewed(&claim, token, kept);
+                self.judge.renewed(&claim, token, extended);
             }
-            Event::Release(who, which, keep, bad) => {
-                let token = self.token(who, which);
+            Event::Release(nth, which, keep, bad) => {
+                let token = self.token(nth, which);
                 let ended = if bad { Previous::Abandoned } else { Previous::Clean };
                 let keep = keep.map(Duration::from_millis);
-                let freed = self.fixture.end(&Release { ended, keep, ..release(who, token) });
-                let kept_until = keep.map(|keep| self.fixture.now.after(keep));
-                self.judge.released(id(who), token, kept_until, freed);
+                let freed = self.fixture.end(&Release { ended, keep, ..release(nth, token) });
+                let min_hold_until = keep.map(|keep| self.fixture.now.after(keep));
+                self.judge.released(id(nth), token, min_hold_until, freed);
                 self.judge.all_pushed(&self.fixture.pushed);
             }
             Event::Break(number, force) => {
-                let who = self.fixture.break_hold(number, force).map(|broken| broken.id);
-                self.judge.broken(number, force, who);
+                let broken = self.fixture.break_hold(number, force).map(|hold| hold.id);
+                self.judge.broken(number, force, broken);
                 self.judge.all_pushed(&self.fixture.pushed);
             }
             Event::Settle => {
@@ -109,24 +109,24 @@ impl Run {
                 self.judge.all_pushed(&self.fixture.pushed);
             }
         }
-        self.judge.nobody_is_forgotten();
+        self.judge.no_waiter_is_forgotten();
         self.judge.compare(&self.fixture.view());
     }
 
-    fn clash(&mut self, who: u8) {
+    fn clash(&mut self, nth: u8) {
         self.fixture.settle();
         self.judge.all_pushed(&self.fixture.pushed);
-        let number = CLAIMS + who;
-        if !self.judge.nothing_lives() {
+        let number = CLAIMS + nth;
+        if !self.judge.is_empty() {
             let other = claim_in(number, !self.semaphore);
             let answer = self.fixture.call(&other, How::Create);
             assert!(matches!(answer, Err(Refusal::Clash { asked, .. }) if asked == other.mode), "{answer:?}");
         }
     }
 
-    fn token(&self, who: u8, which: Which) -> Option<Token> {
+    fn token(&self, nth: u8, which: Which) -> Option<Token> {
         match which {
-            Which::Own => self.judge.hold_of(id(who)).map(|hold| hold.token),
+            Which::Own => self.judge.hold_of(id(nth)).map(|hold| hold.token),
             Which::None => None,
             Which::Wrong => Some(token(1_000_000)),
         }
@@ -140,7 +140,7 @@ proptest! {
     /// lost wake-up, I13 "taken" justified, doubled requests, own only, no effect of late requests, I6 nothing left at
     /// rest.
     #[test]
-    fn whatever_happens_the_rules_hold(semaphore: bool, saves: bool, history in history()) {
+    fn random_steps_keep_the_rules(semaphore: bool, saves: bool, history in history()) {
         let mut fixture = Fixture::new();
         fixture.saves = saves;
         let judge = Judge::new(fixture.now);
@@ -152,11 +152,11 @@ proptest! {
         }
         run.fixture.pass(3_600_000);
         run.fixture.settle();
-        prop_assert!(run.fixture.pushed.is_empty(), "all places in line have lapsed");
-        prop_assert!(!run.fixture.queue.is_used());
+        prop_assert!(run.fixture.pushed.is_empty(), "all queue entries have lapsed");
+        prop_assert!(!run.fixture.lock.is_used());
         run.fixture.tombstones.forget(run.fixture.now);
         run.fixture.now = run.fixture.now.after(ENDED_LIFE);
-        prop_assert!(run.fixture.queue.is_idle(run.fixture.now));
+        prop_assert!(run.fixture.lock.is_idle(run.fixture.now));
         run.fixture.tombstones.forget(run.fixture.now);
         prop_assert!(run.fixture.tombstones.is_empty());
     }

@@ -1,4 +1,4 @@
-//! A lock state as plain rows, for engines that keep it in an external store and restore it for each step.
+//! A lock state as plain rows, for engines that store it externally and restore it for each step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,9 +55,9 @@ pub enum EntryKind {
     Held,
     /// It was granted while it waited, and has sent no request since.
     Pushed,
-    /// It was broken by an operator, and keeps the name taken until its holder releases it or its lease ends.
+    /// It was broken by an operator, and the name stays taken until its holder releases it or its lease ends.
     Broken,
-    /// It was released; the name stays taken, held by nobody.
+    /// It was released; the name stays taken without a holder.
     Kept,
     /// It waits in the queue.
     Waiting,
@@ -70,25 +70,25 @@ impl<C: Clone> LockState<C> {
     #[must_use]
     pub fn restore(saved: Saved<C>, lineage: Lineage) -> Self {
         let Saved { newest, ended: (how, upto, until), entries } = saved;
-        let mut queue = Self { newest, ended: Ended { how, upto, until }, ..Self::new() };
+        let mut lock = Self { newest, ended: Ended { how, upto, until }, ..Self::new() };
         for entry in entries {
             match entry.stand {
-                EntryKind::Waiting => queue.line_mut().waiting.push_back(entry.into()),
-                EntryKind::Silent => queue.line_mut().silent.push(entry.into()),
-                _ => queue.holders.push(holder(entry, lineage)),
+                EntryKind::Waiting => lock.wait_queue_mut().waiting.push_back(entry.into()),
+                EntryKind::Silent => lock.wait_queue_mut().silent.push(entry.into()),
+                _ => lock.holders.push(holder(entry, lineage)),
             }
         }
-        queue.due = queue.next_expiry();
-        queue
+        lock.due = lock.next_expiry();
+        lock
     }
 
     /// The whole content, to be stored.
     #[must_use]
     pub fn save(&self) -> Saved<C> {
         let mut entries: Vec<Entry<C>> = self.holders.iter().map(saved_holder).collect();
-        if let Some(line) = &self.line {
-            entries.extend(line.waiting.iter().map(|waiter| saved_waiter(waiter, EntryKind::Waiting)));
-            entries.extend(line.silent.iter().map(|waiter| saved_waiter(waiter, EntryKind::Silent)));
+        if let Some(wait_queue) = &self.wait_queue {
+            entries.extend(wait_queue.waiting.iter().map(|waiter| saved_waiter(waiter, EntryKind::Waiting)));
+            entries.extend(wait_queue.silent.iter().map(|waiter| saved_waiter(waiter, EntryKind::Silent)));
         }
         let Ended { how, upto, until } = self.ended;
         Saved { newest: self.newest, ended: (how, upto, until), entries }
@@ -102,7 +102,7 @@ fn holder<C: Clone>(entry: Entry<C>, lineage: Lineage) -> Holder<C> {
             HoldState::Pushed(Box::new(Waiter { since, expires, ..entry.clone().into() }))
         }
         EntryKind::Broken => HoldState::Broken,
-        EntryKind::Kept => HoldState::Kept,
+        EntryKind::Kept => HoldState::MinHold,
         _ => HoldState::Held,
     };
     Holder {
@@ -139,7 +139,7 @@ fn saved_holder<C: Clone>(holder: &Holder<C>) -> Entry<C> {
         HoldState::Held => (EntryKind::Held, None),
         HoldState::Pushed(waiter) => (EntryKind::Pushed, Some(waiter)),
         HoldState::Broken => (EntryKind::Broken, None),
-        HoldState::Kept => (EntryKind::Kept, None),
+        HoldState::MinHold => (EntryKind::Kept, None),
     };
     Entry {
         id: holder.id,

@@ -12,7 +12,7 @@ impl<C: Clone> LockState<C> {
     /// Drops expired entries, and grants to the head of the queue as long as its mode fits.
     pub fn settle(&mut self, step: &mut StepContext<'_, C>) {
         self.prune(step);
-        if self.line.is_none() {
+        if self.wait_queue.is_none() {
             return;
         }
         let mut tally = self.tally();
@@ -24,7 +24,7 @@ impl<C: Clone> LockState<C> {
     }
 
     fn head_mode(&self) -> Option<Mode> {
-        Some(self.line.as_ref()?.waiting.front()?.mode)
+        Some(self.wait_queue.as_ref()?.waiting.front()?.mode)
     }
 
     /// Drops expired entries.
@@ -39,8 +39,8 @@ impl<C: Clone> LockState<C> {
         for holder in lapsed {
             self.lapse(holder, step);
         }
-        if let Some(line) = &mut self.line {
-            line.prune(now);
+        if let Some(wait_queue) = &mut self.wait_queue {
+            wait_queue.prune(now);
         }
         self.drop_empty_line();
         self.due = self.next_expiry();
@@ -57,12 +57,12 @@ impl<C: Clone> LockState<C> {
                 self.note_end(holder.token, Previous::Broken, holder.expires);
                 step.mark_dead(holder.id);
             }
-            HoldState::Kept => {}
+            HoldState::MinHold => {}
             HoldState::Pushed(waiter) => {
                 // Its client may have received the notification and worked until the deadline, so the next holder must
                 // be told.
                 self.note_end(holder.token, Previous::Lapsed, holder.expires);
-                self.line_mut().silent.push(*waiter);
+                self.wait_queue_mut().silent.push(*waiter);
             }
         }
     }
@@ -76,15 +76,15 @@ impl<C: Clone> LockState<C> {
     }
 
     fn push_to_head(&mut self, step: &mut StepContext<'_, C>) {
-        let Some(waiter) = self.line_mut().waiting.pop_front() else { return };
+        let Some(waiter) = self.wait_queue_mut().waiting.pop_front() else { return };
         let (id, client) = (waiter.id, waiter.client.clone());
         let claim_time = waiter.claim_time;
-        let grant = self.seat(waiter, claim_time, true, step);
+        let grant = self.grant_to(waiter, claim_time, true, step);
         step.pushed.push(Pushed { client, id, grant });
     }
 
     /// Makes a claim a holder and mints its tokens.
-    pub(super) fn seat(
+    pub(super) fn grant_to(
         &mut self,
         waiter: Waiter<C>,
         lasts: Duration,
@@ -118,8 +118,8 @@ impl<C: Clone> LockState<C> {
     }
 
     fn drop_empty_line(&mut self) {
-        if self.line.as_ref().is_some_and(|line| line.len() == 0) {
-            self.line = None;
+        if self.wait_queue.as_ref().is_some_and(|wait_queue| wait_queue.len() == 0) {
+            self.wait_queue = None;
         }
     }
 }

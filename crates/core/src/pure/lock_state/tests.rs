@@ -2,4 +2,4 @@
 
 mod ends;
 mod grants;
-mod lines;
+mod queue;

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_dead_until_its_time_and_then_nothing_is_left() {
+    fn a_tombstone_lasts_until_its_time() {
         let mut tombstones = Tombstones::default();
         tombstones.mark_dead(id(1), at(0), at(10));
         tombstones.mark_dead(id(1), at(5), at(15));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_give_way_when_there_are_too_many() {
+    fn too_many_tombstones_drop_the_oldest() {
         let mut tombstones = Tombstones::default();
         for number in 0..=MAX_TOMBSTONES {
             tombstones.mark_dead(id(number as u128), at(0), at(10));

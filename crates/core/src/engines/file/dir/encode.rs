@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_names() {
+    fn other_files_are_not_names() {
         for file in
             ["x", "x.LOCK", "%61.lock", "%2e.lock", "%2.lock", ".lock", "%00.lock", "%FF.lock", "%hAB.lock"]
         {

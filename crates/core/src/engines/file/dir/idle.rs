@@ -1,7 +1,7 @@
 //! A cache of lock files that stay open between two holds of this process: to open one again takes longer than to
 //! lock it.
 //!
-//! Nothing is locked on them. A file that another process may also have open is not kept: its locks would outlive
+//! Nothing is locked on them. A file that another process may also have open is not stored: its locks would outlive
 //! this process.
 
 use std::{
@@ -17,7 +17,7 @@ use crate::Name;
 
 /// The maximum number of lock files kept open: enough for the names in use by a program, few against any limit of
 /// open files.
-const KEPT_OPEN: usize = 32;
+const MAX_OPEN: usize = 32;
 
 /// An open lock file that no claim uses.
 #[derive(Debug)]
@@ -36,10 +36,10 @@ impl Idle {
         lock(&self.0).remove(name).filter(|spare| spare.lock.is_ours_alone())
     }
 
-    /// Keeps a lock file, unless that would differ from closing it.
-    pub(crate) fn keep(&self, spare: Spare) {
+    /// Stores a lock file, unless that would differ from closing it.
+    pub(crate) fn add(&self, spare: Spare) {
         let mut idle = lock(&self.0);
-        if spare.lock.is_ours_alone() && (idle.len() < KEPT_OPEN || idle.contains_key(&spare.key.name)) {
+        if spare.lock.is_ours_alone() && (idle.len() < MAX_OPEN || idle.contains_key(&spare.key.name)) {
             idle.insert(spare.key.name.clone(), spare);
         }
     }

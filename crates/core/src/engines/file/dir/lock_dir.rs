@@ -70,7 +70,7 @@ impl LockDir {
 
     /// Runs `make`, which creates a file or directory here, under the user and group that are to own it.
     pub(crate) fn make<T>(&self, make: impl FnOnce() -> T) -> T {
-        let _owner = self.owner.map(Acting::as_user);
+        let _owner = self.owner.map(ActingUser::as_user);
         make()
     }
 
@@ -122,9 +122,9 @@ pub(crate) fn once<T>(
 }
 
 /// Until it is dropped, this thread accesses file systems as another user.
-struct Acting((Uid, Gid));
+struct ActingUser((Uid, Gid));
 
-impl Acting {
+impl ActingUser {
     fn as_user((user, group): (Uid, Gid)) -> Self {
         // The group first: after the change of the user, the thread may not change the group any more.
         let group = setfsgid(group);
@@ -132,7 +132,7 @@ impl Acting {
     }
 }
 
-impl Drop for Acting {
+impl Drop for ActingUser {
     fn drop(&mut self) {
         let (user, group) = self.0;
         setfsuid(user);

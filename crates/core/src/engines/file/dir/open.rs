@@ -15,7 +15,7 @@ use super::super::{
 use crate::{EngineError, Fault};
 
 /// Does not follow a symbolic link, does not wait for the other end of a pipe, does not take a controlling terminal.
-pub(crate) const SAFELY: OFlag =
+pub(crate) const SAFE_FLAGS: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 /// How often a file may vanish between two steps before the open fails: another program keeps removing files.
 const TRIES: usize = 16;
@@ -33,7 +33,7 @@ pub(crate) enum Missing {
 
 /// Opens a regular file with a single hard link; `shown` is its path for messages.
 pub(crate) fn open_file(
-    place: &LockDir,
+    lock_dir: &LockDir,
     at: &OwnedFd,
     file: &CStr,
     missing: Missing,
@@ -42,19 +42,19 @@ pub(crate) fn open_file(
     for _ in 0..TRIES {
         let opened = match open_existing(at, file) {
             Err(Errno::EROFS) if missing == Missing::Look => {
-                openat(at, file, OFlag::O_RDONLY | SAFELY, Mode::empty())
+                openat(at, file, OFlag::O_RDONLY | SAFE_FLAGS, Mode::empty())
             }
             opened => opened,
         };
         let fd = match opened {
             Ok(fd) => fd,
             Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
-            Err(Errno::ENOENT) => match create(place, at, file) {
+            Err(Errno::ENOENT) => match create(lock_dir, at, file) {
                 Ok(fd) => fd,
                 Err(Errno::EEXIST) => continue,
                 Err(errno) => return Err(sort_errno("cannot create", &shown(), errno)),
             },
-            Err(Errno::EACCES) if place.shared.is_some() && is_being_created(at, file) => {
+            Err(Errno::EACCES) if lock_dir.shared.is_some() && is_being_created(at, file) => {
                 return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
             }
             Err(errno) => return Err(sort_errno("cannot open", &shown(), errno)),
@@ -70,22 +70,22 @@ pub(crate) fn open_file(
             links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
         }
     }
-    Err(EngineError::new(Fault::Retry, format!("{} is removed again and again by somebody", shown())))
+    Err(EngineError::new(Fault::Retry, format!("{} is removed repeatedly by another process", shown())))
 }
 
 /// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for
 /// that.
 fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFELY, Mode::empty()) {
-        Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFELY, Mode::empty()),
+    match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
+        Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()),
         opened => opened,
     }
 }
 
-fn create(place: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    let (mode, flags) = (place.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY);
-    let fd = place.make(|| openat(at, file, flags, mode))?;
-    if let Some(group) = place.shared {
+fn create(lock_dir: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    let (mode, flags) = (lock_dir.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFE_FLAGS);
+    let fd = lock_dir.make(|| openat(at, file, flags, mode))?;
+    if let Some(group) = lock_dir.shared {
         share(&fd, group, mode)?;
     }
     Ok(fd)

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shifted_clock_is_set_right() {
+    fn a_shifted_clock_is_corrected() {
         assert_eq!(ahead(""), 0);
         assert_eq!(ahead("monotonic           7         3\nboottime            0         0\n"), 0);
         assert_eq!(

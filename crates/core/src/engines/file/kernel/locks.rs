@@ -40,7 +40,7 @@ const TICKETS: i64 = LATCH + (1 << 60);
 const HOLDS: i64 = LATCH + (1 << 61);
 const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
 /// The length of a lock that extends to the end of the file, however far that is.
-const TO_THE_END: i64 = 0;
+const TO_END_OF_FILE: i64 = 0;
 /// How often one call tries the latch before core has to ask again later. Enough tries to outlast a few running
 /// holders, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
@@ -105,8 +105,8 @@ pub(crate) struct LockFile {
 impl LockFile {
     /// Opens the lock file of `key`; `None` when it does not exist and `missing` does not ask to create it.
     pub(crate) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
-        let Some(place) = dir.place(missing)? else { return Ok(None) };
-        let opened = open_file(place, &place.locks, &key.file, missing, || key.shown())?;
+        let Some(lock_dir) = dir.lock_dir(missing)? else { return Ok(None) };
+        let opened = open_file(lock_dir, &lock_dir.locks, &key.file, missing, || key.shown())?;
         Ok(opened.map(|(file, stat)| Self {
             file,
             device: stat.st_dev,
@@ -181,7 +181,7 @@ impl LockFile {
             Ok(()) => Ok(()),
             Err(Errno::EAGAIN | Errno::EACCES) => Err(foreign(
                 "the lock file",
-                "carries byte-range locks of a program that does not play by the rules of its table",
+                "has byte-range locks of a program that does not follow the rules of the lock table",
             )),
             Err(errno) => Err(sort_errno("cannot mark", "the lock file", errno)),
         }
@@ -198,7 +198,7 @@ impl LockFile {
         let mut probe = range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
-        Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_THE_END)
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_END_OF_FILE)
     }
 
     /// Whether another program has locked the whole file by `fcntl(2)` or `lockf(3)`: such a lock covers the latch
@@ -233,7 +233,7 @@ impl LockFile {
         }
         Err(EngineError::new(
             Fault::Retry,
-            "a process was stopped or is starved while it changed the table of waiters: see `show` and /proc/locks",
+            "a process was stopped, or gets no CPU time, while it changed the table of waiters: see `show` and /proc/locks",
         ))
     }
 

@@ -58,7 +58,9 @@ pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
         if error.kind() != io::ErrorKind::NotFound {
             return sort("cannot read", BOOT_ID, error);
         }
-        let why = format!("cannot read {BOOT_ID}: {error}: the file engine needs /proc to tell one boot from the next: mount it");
+        let why = format!(
+            "cannot read {BOOT_ID}: {error}: the file engine needs /proc to recognise a reboot: mount it"
+        );
         EngineError::new(Fault::Misconfigured, why).with_source(error)
     })?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_runs_and_another_start_time_does_not() {
+    fn a_process_is_identified_by_pid_and_start_time() {
         let own = Process::own();
         assert!(own.started > 0 && own.is_running());
         assert!(!Process { started: own.started + 1, ..own }.is_running());

@@ -26,7 +26,7 @@ pub(crate) const RECORD_ZERO: usize = 704;
 pub(crate) const TABLE: usize = 576;
 /// The offset of the tokens.
 pub(crate) const TOKENS: usize = 640;
-/// The offset of the byte that says how the last hold ended. Record 0 follows, so that one write covers both.
+/// The offset of the byte for how the last hold ended. Record 0 follows, so that one write covers both.
 pub(crate) const ENDED: usize = 696;
 /// The maximum number of claims that wait for or hold one name: 1 MiB of table, which each change of the table reads.
 pub(crate) const MAX_CLAIMS: u32 = 4096;
@@ -127,10 +127,10 @@ impl Head {
             tokens: Tokens::from_bytes(bytes),
             ended: ended_from_byte(bytes[ENDED]),
         };
-        head.is_sound().then_some(head).ok_or(NoHead::Damaged)
+        head.is_consistent().then_some(head).ok_or(NoHead::Damaged)
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_consistent(&self) -> bool {
         let tokens = self.tokens;
         self.table.records <= MAX_CLAIMS
             && self.table.next_ticket < MAX_NUMBER
@@ -243,18 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn a_head_survives_the_way_to_bytes_and_back() {
+    fn a_head_round_trips_through_bytes() {
         let bytes = head().to_bytes(&name());
         assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Ok(head()));
         assert_eq!(name_bytes(&bytes), name().as_str().as_bytes());
     }
 
     #[test]
-    fn what_is_not_ours_is_told_apart() {
+    fn foreign_content_is_distinguished() {
         let mut bytes = head().to_bytes(&name());
         assert_eq!(Head::from_bytes(&[0; HEAD], 0), Err(NoHead::Blank));
         assert_eq!(Head::from_bytes(&[0; HEAD], HEAD as u64), Err(NoHead::Blank));
-        assert_eq!(Head::from_bytes(&[0; HEAD], 5), Err(NoHead::Foreign), "five zeros are somebody's");
+        assert_eq!(Head::from_bytes(&[0; HEAD], 5), Err(NoHead::Foreign), "a file of zeros is foreign");
         bytes[6] = 9;
         assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Version(9)));
         bytes[0] = b'x';
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_written_without_the_latch_lie_in_one_sector() {
+    fn fields_written_without_the_latch_are_in_one_sector() {
         assert_eq!(TOKENS / 512, (RECORD_ZERO + RECORD - 1) / 512);
         const { assert!(TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED) };
         const {

@@ -12,8 +12,8 @@ use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
 pub(crate) const SIGNALLED: u64 = 8;
 /// The offset in a record of the token of a broken hold.
 pub(crate) const BROKEN: u64 = 16;
-/// The offset in a record of the time until which the name is held by nobody.
-pub(crate) const KEPT: u64 = 32;
+/// The offset in a record of the end of the minimum hold time.
+pub(crate) const MIN_HOLD: u64 = 32;
 /// The offset in a record of its ticket.
 pub(crate) const TICKET: usize = 56;
 const SUM: usize = 24;
@@ -31,8 +31,8 @@ pub(crate) enum RecordState {
     Waiting = 1,
     /// A hold.
     Holding = 2,
-    /// A hold that ended before its minimum hold time: held by nobody until `kept_until`.
-    Kept = 3,
+    /// A hold that ended before its minimum hold time: the name is blocked until `min_hold_until`.
+    MinHold = 3,
 }
 
 /// A record in use.
@@ -54,8 +54,8 @@ pub(crate) struct Record {
     pub(crate) since: Instant,
     /// The id of the wake pipe of a waiting claim; zeros: none.
     pub(crate) wake_pipe: [u8; 16],
-    /// Until when a kept record counts.
-    pub(crate) kept_until: Instant,
+    /// Until when a record with a minimum hold time counts.
+    pub(crate) min_hold_until: Instant,
     /// When its owner was signalled; `None` after the owner asked again.
     pub(crate) signalled: Option<Instant>,
     /// The token under which an operator broke the hold; valid only if it equals `token`.
@@ -98,7 +98,7 @@ impl Record {
         put(96, &self.process.started.to_le_bytes());
         put(104, &self.since.as_nanos().to_le_bytes());
         put(112, &self.wake_pipe);
-        put(KEPT as usize, &self.kept_until.as_nanos().to_le_bytes());
+        put(MIN_HOLD as usize, &self.min_hold_until.as_nanos().to_le_bytes());
         let owner = &self.owner.as_bytes()[..self.owner.len().min(MAX_OWNER_BYTES)];
         put(OWNER, owner);
         bytes[0] = self.state as u8;
@@ -112,7 +112,7 @@ impl Record {
 
     /// The bytes with the correct checksum, so that random bytes pass the check.
     #[cfg(any(test, feature = "fuzz"))]
-    pub(crate) fn right_sum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
+    pub(crate) fn with_checksum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
         let mut bytes = *bytes;
         let sum = sum(&bytes);
         bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
@@ -125,7 +125,7 @@ impl Record {
             0 => return Ok(None),
             1 => RecordState::Waiting,
             2 => RecordState::Holding,
-            3 => RecordState::Kept,
+            3 => RecordState::MinHold,
             _ => return Err(Torn),
         };
         Self::whole(state, bytes).map(Some)
@@ -170,7 +170,7 @@ impl Record {
             stops_on_term: bytes[77] != 0,
             since: Instant::from_nanos(word(104)),
             wake_pipe: array(bytes, 112),
-            kept_until: Instant::from_nanos(word(KEPT as usize)),
+            min_hold_until: Instant::from_nanos(word(MIN_HOLD as usize)),
             signalled: Some(word(SIGNALLED as usize)).filter(|&at| at != 0).map(Instant::from_nanos),
             broken: word(BROKEN as usize),
         })
@@ -206,14 +206,14 @@ pub(crate) mod tests {
             stops_on_term: true,
             since: Instant::from_nanos(6),
             wake_pipe: [8; 16],
-            kept_until: Instant::NEVER,
+            min_hold_until: Instant::NEVER,
             signalled: Some(Instant::from_nanos(3)),
             broken: 40,
         }
     }
 
     #[test]
-    fn a_record_survives_the_way_to_bytes_and_back() {
+    fn a_record_round_trips_through_bytes() {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: u32::MAX }] {
             let record = Record { mode, ..record() };
             assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(Some(record)));
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_emptied_record_is_empty_whatever_else_it_holds() {
+    fn an_emptied_record_is_empty() {
         let mut bytes = record().to_bytes();
         bytes[0] = 0;
         assert_eq!(Record::from_bytes(&bytes), Ok(None));
@@ -246,7 +246,7 @@ pub(crate) mod tests {
 
         #[test]
         fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), RECORD)) {
-            let _ = Record::from_bytes(&Record::right_sum(&array(&bytes, 0)));
+            let _ = Record::from_bytes(&Record::with_checksum(&array(&bytes, 0)));
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::{EngineError, Lineage, Name};
 
 /// The maximum number of state files kept open: enough for the names in use by a program, few against any limit of
 /// open files.
-const KEPT_OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 
 /// One open state file.
 #[derive(Debug)]
@@ -37,9 +37,9 @@ pub(crate) struct StateFile {
 impl StateFile {
     pub(crate) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
         let shown = dir.state_path(&key.file.to_string_lossy());
-        let Some(place) = dir.place(missing)? else { return Ok(None) };
-        let Some(states) = place.states(missing)? else { return Ok(None) };
-        let opened = open_file(place, states, &key.file, missing, || shown.clone())?;
+        let Some(lock_dir) = dir.lock_dir(missing)? else { return Ok(None) };
+        let Some(states) = lock_dir.states(missing)? else { return Ok(None) };
+        let opened = open_file(lock_dir, states, &key.file, missing, || shown.clone())?;
         Ok(opened.map(|(file, _)| Self { file, shown }))
     }
 
@@ -108,13 +108,13 @@ impl StateFile {
         self.write(&tokens.to_bytes(), TOKENS as u64)?;
         let failed = |errno| sort_errno("cannot sync", &self.shown, errno);
         fsync(&self.file).map_err(failed)?;
-        let place = dir.place(Missing::Leave)?;
-        let states = place.map(|place| place.states(Missing::Leave)).transpose()?.flatten();
+        let lock_dir = dir.lock_dir(Missing::Leave)?;
+        let states = lock_dir.map(|lock_dir| lock_dir.states(Missing::Leave)).transpose()?.flatten();
         states.map_or(Ok(()), |states| fsync(states).map_err(failed))
     }
 
     pub(crate) fn damaged(&self) -> EngineError {
-        foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then begin anew)")
+        foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then restart)")
     }
 
     fn size(&self) -> Result<u64, EngineError> {
@@ -180,7 +180,7 @@ impl States {
         };
         let Some(opened) = opened.map(Arc::new) else { return Ok(None) };
         let mut open = lock(&self.0);
-        if open.len() >= KEPT_OPEN {
+        if open.len() >= MAX_OPEN {
             // Any may go: a later use opens the file again. Files in use stay open through their other references.
             open.clear();
         }

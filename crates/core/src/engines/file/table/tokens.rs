@@ -1,4 +1,4 @@
-//! The token counter: grows for ever, also across power cuts, without a sync per grant. Pure: the sync is a function
+//! The token counter: always grows, also across power cuts, without a sync per grant. Pure: the sync is a function
 //! argument.
 //!
 //! `current` is only as durable as the page cache, which survives the end of a process but not of the machine. So no

@@ -28,14 +28,14 @@ pub(crate) struct Asker {
 /// The result for the asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// No record is in its way: the flock decides.
+    /// No record blocks it: the flock decides.
     Free,
     /// A live waiter ahead of it must be granted first.
     Behind,
     /// The permits are in use, or the flock is held.
     Held,
-    /// Held by nobody until this time.
-    Kept(Instant),
+    /// Blocked without a holder until this time.
+    MinHold(Instant),
     /// The name is in use as another kind of lock, or with another limit.
     Clash(Mode),
 }
@@ -67,28 +67,28 @@ pub(crate) fn judge(
         seen.verdict = Verdict::Clash(other);
         return Ok(seen);
     }
-    let line = waiters_before(records, asker);
+    let queue = waiters_before(records, asker);
     let mut blocked = false;
-    for (at, placed) in line.iter().enumerate() {
-        if seen.dead.contains(&placed.slot) {
+    for (at, indexed) in queue.iter().enumerate() {
+        if seen.dead.contains(&indexed.slot) {
             continue;
         }
         if blocked {
             // Behind the first live waiter no liveness is checked: the count is a hint, and the queue may be long.
-            seen.ahead += (line.len() - at) as u32;
+            seen.ahead += (queue.len() - at) as u32;
             break;
         }
-        if stands_before(placed.record.mode, asker.mode) {
-            if !alive(placed)? {
-                seen.dead.push(placed.slot);
+        if must_precede(indexed.record.mode, asker.mode) {
+            if !alive(indexed)? {
+                seen.dead.push(indexed.slot);
                 continue;
             }
-            blocked = !is_stalled(&placed.record, now);
+            blocked = !is_stalled(&indexed.record, now);
         }
         seen.ahead += 1;
     }
-    seen.verdict = match kept_against(records, zero, asker.mode, now, &mut seen.dead) {
-        Some(until) => Verdict::Kept(until),
+    seen.verdict = match min_hold_against(records, zero, asker.mode, now, &mut seen.dead) {
+        Some(until) => Verdict::MinHold(until),
         None if blocked => Verdict::Behind,
         None => permits_left(records, asker.mode, alive, &mut seen.dead)?,
     };
@@ -104,28 +104,28 @@ pub(crate) fn to_signal(
     now: Instant,
     alive: &mut Alive<'_>,
 ) -> Result<Vec<IndexedRecord>, EngineError> {
-    let mut line: Vec<&IndexedRecord> =
-        records.iter().filter(|placed| placed.record.state == RecordState::Waiting).collect();
-    line.sort_by_key(|placed| placed.record.ticket);
-    let (mut chosen, mut place) = (Vec::new(), 0);
-    for placed in line {
-        if place >= skip + count {
+    let mut queue: Vec<&IndexedRecord> =
+        records.iter().filter(|indexed| indexed.record.state == RecordState::Waiting).collect();
+    queue.sort_by_key(|indexed| indexed.record.ticket);
+    let (mut chosen, mut position) = (Vec::new(), 0);
+    for indexed in queue {
+        if position >= skip + count {
             break;
         }
-        if !alive(placed)? {
+        if !alive(indexed)? {
             continue;
         }
-        if place >= skip {
-            chosen.push(placed.clone());
+        if position >= skip {
+            chosen.push(indexed.clone());
         }
-        place += usize::from(!is_stalled(&placed.record, now));
+        position += usize::from(!is_stalled(&indexed.record, now));
     }
     Ok(chosen)
 }
 
-/// Whether the minimum hold time of a kept record still runs.
-pub(crate) fn is_kept(record: &Record, now: Instant) -> bool {
-    record.state == RecordState::Kept && record.kept_until > now
+/// Whether the minimum hold time of a record still runs.
+pub(crate) fn is_in_min_hold(record: &Record, now: Instant) -> bool {
+    record.state == RecordState::MinHold && record.min_hold_until > now
 }
 
 fn clash(
@@ -136,16 +136,16 @@ fn clash(
     alive: &mut Alive<'_>,
     dead: &mut Vec<u32>,
 ) -> Result<Option<Mode>, EngineError> {
-    for placed in records.iter().chain(zero).filter(|placed| !placed.record.mode.same_kind(asker.mode)) {
-        let counts = match placed.record.state {
-            RecordState::Kept => is_kept(&placed.record, now),
-            _ => alive(placed)?,
+    for indexed in records.iter().chain(zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode)) {
+        let counts = match indexed.record.state {
+            RecordState::MinHold => is_in_min_hold(&indexed.record, now),
+            _ => alive(indexed)?,
         };
         if counts {
-            return Ok(Some(placed.record.mode));
+            return Ok(Some(indexed.record.mode));
         }
-        if placed.slot != 0 {
-            dead.push(placed.slot);
+        if indexed.slot != 0 {
+            dead.push(indexed.slot);
         }
     }
     Ok(None)
@@ -153,17 +153,17 @@ fn clash(
 
 fn waiters_before(records: &[IndexedRecord], asker: Asker) -> Vec<&IndexedRecord> {
     let before = asker.ticket.unwrap_or(u64::MAX);
-    let mut line: Vec<&IndexedRecord> = records
+    let mut queue: Vec<&IndexedRecord> = records
         .iter()
-        .filter(|placed| placed.record.state == RecordState::Waiting && placed.record.ticket < before)
+        .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < before)
         .collect();
-    line.sort_by_key(|placed| placed.record.ticket);
-    line
+    queue.sort_by_key(|indexed| indexed.record.ticket);
+    queue
 }
 
 /// Whether waiter `first` must be granted before `second`, which is behind it. Readers do not wait for readers. Among
 /// permits even a small claim waits behind a big one, which would starve otherwise.
-pub(crate) const fn stands_before(first: Mode, second: Mode) -> bool {
+pub(crate) const fn must_precede(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
 
@@ -171,20 +171,21 @@ pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
     record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }
 
-/// Until when a kept record blocks `mode`. Expired ones are added to `dead`.
-fn kept_against(
+/// Until when a minimum hold time blocks `mode`. Expired records are added to `dead`.
+fn min_hold_against(
     records: &[IndexedRecord],
     zero: Option<&IndexedRecord>,
     mode: Mode,
     now: Instant,
     dead: &mut Vec<u32>,
 ) -> Option<Instant> {
-    let mut until = zero.filter(|zero| is_kept(&zero.record, now)).map(|zero| zero.record.kept_until);
-    for placed in records.iter().filter(|placed| placed.record.state == RecordState::Kept) {
-        if !is_kept(&placed.record, now) {
-            dead.push(placed.slot);
+    let mut until =
+        zero.filter(|zero| is_in_min_hold(&zero.record, now)).map(|zero| zero.record.min_hold_until);
+    for indexed in records.iter().filter(|indexed| indexed.record.state == RecordState::MinHold) {
+        if !is_in_min_hold(&indexed.record, now) {
+            dead.push(indexed.slot);
         } else if mode == Mode::Exclusive {
-            until = until.max(Some(placed.record.kept_until));
+            until = until.max(Some(indexed.record.min_hold_until));
         }
     }
     until
@@ -198,33 +199,33 @@ fn permits_left(
     dead: &mut Vec<u32>,
 ) -> Result<Verdict, EngineError> {
     let Mode::Permits { count, limit } = mode else { return Ok(Verdict::Free) };
-    let places = |record: &Record| match record.mode {
+    let permits = |record: &Record| match record.mode {
         Mode::Permits { count, .. } => u64::from(count),
         Mode::Exclusive | Mode::Shared => 0,
     };
     let holders: Vec<&IndexedRecord> = records
         .iter()
-        .filter(|placed| {
-            matches!(placed.record.state, RecordState::Holding | RecordState::Kept)
-                && !dead.contains(&placed.slot)
+        .filter(|indexed| {
+            matches!(indexed.record.state, RecordState::Holding | RecordState::MinHold)
+                && !dead.contains(&indexed.slot)
         })
         .collect();
-    let mut taken: u64 = holders.iter().map(|placed| places(&placed.record)).sum();
-    let mut first_kept: Option<Instant> = None;
-    for placed in holders {
+    let mut taken: u64 = holders.iter().map(|indexed| permits(&indexed.record)).sum();
+    let mut first_end: Option<Instant> = None;
+    for indexed in holders {
         if taken + u64::from(count) <= u64::from(limit) {
             return Ok(Verdict::Free);
         }
-        if placed.record.state == RecordState::Kept {
-            let until = placed.record.kept_until;
-            first_kept = Some(first_kept.map_or(until, |first| first.min(until)));
-        } else if !alive(placed)? {
-            dead.push(placed.slot);
-            taken -= places(&placed.record);
+        if indexed.record.state == RecordState::MinHold {
+            let until = indexed.record.min_hold_until;
+            first_end = Some(first_end.map_or(until, |first| first.min(until)));
+        } else if !alive(indexed)? {
+            dead.push(indexed.slot);
+            taken -= permits(&indexed.record);
         }
     }
     if taken + u64::from(count) <= u64::from(limit) {
         return Ok(Verdict::Free);
     }
-    Ok(first_kept.map_or(Verdict::Held, Verdict::Kept))
+    Ok(first_end.map_or(Verdict::Held, Verdict::MinHold))
 }

@@ -8,12 +8,12 @@ fn break_hold(engine: &FileEngine, text: &str, token: u64) -> Result<Broken, Eng
 }
 
 #[test]
-fn a_holder_that_stops_on_request_is_asked_once_and_its_end_is_told() {
+fn a_holder_that_stops_on_request_is_signalled_once_and_its_end_is_reported() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     for how in ["exclusive", "shared"] {
         let mut helper = Helper::start(&scratch.dir());
-        assert!(helper.tell(&format!("claim {how} {how}")).starts_with("held 1"));
+        assert!(helper.request(&format!("claim {how} {how}")).starts_with("held 1"));
         // The helper ends by SIGTERM as soon as it is continued.
         helper.signal(nix::sys::signal::Signal::SIGSTOP);
         for _ in 0..2 {
@@ -58,7 +58,7 @@ fn nothing_held_or_another_token_is_not_held() {
 }
 
 #[test]
-fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
+fn a_break_is_reported_to_the_holder_and_to_the_next_one() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     for mode in [Mode::Exclusive, PERMIT] {
@@ -80,7 +80,7 @@ fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
 
 /// A writer of a shared directory could have written the pid of any process, and wait for root to break the hold.
 #[test]
-fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
+fn only_a_process_with_the_kernel_lock_is_asked_to_stop() {
     use std::os::unix::fs::FileExt;
 
     use super::super::{
@@ -93,18 +93,18 @@ fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
     let engine = scratch.engine();
     let first = Claim { stops_on_term: true, ..claim("job", PERMIT) };
     let token = held(create(&engine, &first)).token;
-    let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut other_process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let state = std::fs::File::options().read(true).write(true).open(scratch.state_file("job")).unwrap();
     let mut bytes = [0; RECORD];
     state.read_exact_at(&mut bytes, record_at(1)).unwrap();
     let record = Record::from_bytes(&bytes).unwrap().unwrap();
-    let forged = Record { process: Process::of(stranger.id()), ..record };
+    let forged = Record { process: Process::of(other_process.id()), ..record };
     assert!(forged.process.is_running());
     state.write_all_at(&forged.to_bytes(), record_at(1)).unwrap();
     let error = break_hold(&engine, "job", token.number).unwrap_err();
     assert_eq!(error.fault, Fault::Denied, "{error}");
     assert!(error.message.contains("the kernel shows no lock"), "{error}");
-    assert_eq!(stranger.try_wait().unwrap(), None, "it was asked to stop");
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    assert_eq!(other_process.try_wait().unwrap(), None, "it was asked to stop");
+    other_process.kill().unwrap();
+    other_process.wait().unwrap();
 }

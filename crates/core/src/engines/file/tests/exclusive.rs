@@ -49,7 +49,7 @@ fn a_release_before_its_claim_leaves_a_tombstone() {
 }
 
 #[test]
-fn only_the_own_grant_is_released_and_renewed() {
+fn only_the_matching_grant_is_released_or_renewed() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
@@ -66,12 +66,12 @@ fn only_the_own_grant_is_released_and_renewed() {
 }
 
 #[test]
-fn a_killed_holder_frees_at_once_and_the_next_is_told() {
+fn a_killed_holder_frees_the_name_at_once() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     for how in ["exclusive", "shared", "1/1"] {
         let mut helper = Helper::start(&scratch.dir());
-        assert!(helper.tell(&format!("claim {} {how}", how.replace('/', "-"))).starts_with("held"));
+        assert!(helper.request(&format!("claim {} {how}", how.replace('/', "-"))).starts_with("held"));
         let text = how.replace('/', "-");
         let mode = if how == "1/1" { Mode::Permits { count: 1, limit: 1 } } else { Mode::Exclusive };
         taken(create(&engine, &try_claim(&text, mode)));
@@ -82,22 +82,22 @@ fn a_killed_holder_frees_at_once_and_the_next_is_told() {
 }
 
 #[test]
-fn a_stopped_holder_keeps_its_lock() {
+fn a_stopped_holder_still_holds() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helper = Helper::start(&scratch.dir());
-    helper.tell("claim job exclusive");
+    helper.request("claim job exclusive");
     helper.signal(Signal::SIGSTOP);
     let waiter = claim("job", Mode::Exclusive);
     waiting(create(&engine, &waiter));
     waiting(ask(&engine, &waiter));
     helper.signal(Signal::SIGCONT);
-    assert_eq!(helper.tell("release"), "Freed");
+    assert_eq!(helper.request("release"), "Freed");
     assert_eq!(held(ask(&engine, &waiter)).previous, Previous::Clean);
 }
 
 #[test]
-fn the_next_holder_learns_how_the_last_hold_ended() {
+fn the_next_grant_reports_how_the_last_hold_ended() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
@@ -116,7 +116,7 @@ fn the_next_holder_learns_how_the_last_hold_ended() {
 }
 
 #[test]
-fn a_release_frees_the_name_although_a_descriptor_lives_on() {
+fn a_release_frees_the_name_despite_an_inherited_descriptor() {
     let scratch = Scratch::new();
     let (engine, first) = (scratch.engine(), claim("job", Mode::Exclusive));
     held(create(&engine, &first));
@@ -126,7 +126,7 @@ fn a_release_frees_the_name_although_a_descriptor_lives_on() {
 }
 
 #[test]
-fn a_child_that_inherits_the_descriptor_keeps_the_lock() {
+fn a_child_with_the_inherited_descriptor_still_holds() {
     let scratch = Scratch::new();
     let (engine, other) = (scratch.engine(), scratch.engine());
     let first = claim("job", Mode::Exclusive);

@@ -1,4 +1,4 @@
-//! The files themselves: replaced, removed, kept open, left behind.
+//! The files themselves: replaced, removed, left open, left behind.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -13,7 +13,7 @@ fn open_in(dir: &Path) -> usize {
 }
 
 #[test]
-fn a_holder_learns_that_its_file_was_removed_or_replaced() {
+fn a_removed_or_replaced_lock_file_is_reported_to_its_holder() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     type Change = fn(&Path);
@@ -42,7 +42,7 @@ fn a_holder_learns_that_its_file_was_removed_or_replaced() {
 }
 
 #[test]
-fn a_waiter_of_a_removed_file_is_told_that_it_can_never_be_granted() {
+fn a_waiter_of_a_removed_file_is_gone() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let waiter = claim("job", Mode::Exclusive);
@@ -54,7 +54,7 @@ fn a_waiter_of_a_removed_file_is_told_that_it_can_never_be_granted() {
 }
 
 #[test]
-fn a_removed_state_file_is_noticed_and_begins_a_new_lineage() {
+fn a_removed_state_file_starts_a_new_lineage() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
@@ -68,7 +68,7 @@ fn a_removed_state_file_is_noticed_and_begins_a_new_lineage() {
 }
 
 #[test]
-fn in_a_long_line_only_the_first_two_take_an_inotify_instance() {
+fn in_a_long_queue_only_the_first_two_use_inotify() {
     let scratch = Scratch::new();
     let engines: Vec<FileEngine> = (0..10).map(|_| scratch.engine()).collect();
     for engine in &engines {
@@ -79,7 +79,7 @@ fn in_a_long_line_only_the_first_two_take_an_inotify_instance() {
 }
 
 #[test]
-fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_wake_pipe() {
+fn ended_claims_and_engines_leave_nothing_open() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let at_rest = open_in(&scratch.dir());
@@ -100,7 +100,7 @@ fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_wake_pipe() {
     }
     let wake_pipe = 2;
     let (states, idle) = (64, 32);
-    assert!(open_in(&scratch.dir()) <= at_rest + wake_pipe + states + idle, "few files are kept open");
+    assert!(open_in(&scratch.dir()) <= at_rest + wake_pipe + states + idle, "few files stay open");
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
     die(engine);
     assert_eq!(open_in(&scratch.dir()), 0);
@@ -136,7 +136,7 @@ fn a_lock_file_stays_open_for_the_next_hold_and_is_free_meanwhile() {
 
 /// A waiter that has no wake pipe, because none could be created, notices the end of a hold by the close of its file.
 #[test]
-fn a_lock_file_for_which_somebody_waits_is_closed() {
+fn a_lock_file_with_waiters_is_closed() {
     let scratch = Scratch::new();
     let (engine, other) = (scratch.engine(), scratch.engine());
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
@@ -149,10 +149,10 @@ fn a_lock_file_for_which_somebody_waits_is_closed() {
 }
 
 #[test]
-fn lock_files_that_are_kept_open_make_room_for_others() {
+fn open_idle_lock_files_are_bounded() {
     let scratch = Scratch::new();
     let mut helper = helper::Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
-    assert_eq!(helper.tell("use 200"), "used");
+    assert_eq!(helper.request("use 200"), "used");
 }
 
 #[test]
@@ -162,9 +162,9 @@ fn the_wake_pipe_of_a_killed_process_is_swept_and_a_live_one_is_not() {
     held(create(&engine, &claim("job", Mode::Exclusive)));
     let wake_pipes = || std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count();
     let mut killed = helper::Helper::start(&scratch.dir());
-    killed.tell("claim job exclusive");
-    let mut lives = helper::Helper::start(&scratch.dir());
-    lives.tell("claim job exclusive");
+    killed.request("claim job exclusive");
+    let mut live = helper::Helper::start(&scratch.dir());
+    live.request("claim job exclusive");
     assert_eq!(wake_pipes(), 2);
     killed.kill();
     waiting(create(&engine, &claim("job", Mode::Exclusive)));
@@ -172,7 +172,7 @@ fn the_wake_pipe_of_a_killed_process_is_swept_and_a_live_one_is_not() {
 }
 
 #[test]
-fn files_and_directories_are_for_their_user_alone_or_for_the_group_that_shares_them() {
+fn files_are_private_or_shared_with_a_group() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let scratch = Scratch::new();
@@ -210,7 +210,7 @@ fn all_in(dir: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 #[test]
-fn a_look_makes_nothing() {
+fn inspecting_creates_nothing() {
     let scratch = Scratch::new();
     let look = || {
         let engine = FileEngine::open(Some(scratch.dir()), Env::system()).unwrap();
@@ -228,7 +228,7 @@ fn a_look_makes_nothing() {
 
 /// Files that root created in an application's directory must not lock the application out.
 #[test]
-fn what_root_makes_in_a_users_directory_is_that_users() {
+fn root_creates_files_with_the_owner_of_the_directory() {
     const USER: u32 = 65534;
     assert!(
         nix::unistd::Uid::effective().is_root(),
@@ -243,7 +243,7 @@ fn what_root_makes_in_a_users_directory_is_that_users() {
     held(create(&engine, &first));
     waiting(create(&other, &second));
     let all = all_in(&scratch.dir());
-    assert!(all.len() >= 5, "a lock file, a state, a bell, and their directories: {all:?}");
+    assert!(all.len() >= 5, "a lock file, a state file, a wake pipe, and their directories: {all:?}");
     assert!(all.iter().all(|(_, owner)| *owner == USER), "{all:?}");
     freed(&engine, &first);
     held(ask(&other, &second));

@@ -8,7 +8,7 @@ use std::{
 use super::*;
 
 const DIR: &str = "LEASEHOLD_TEST_HELPER_DIR";
-const MARK: &str = "helper says ";
+const MARK: &str = "helper: ";
 
 /// A process with an engine of its own; killed when dropped.
 pub(super) struct Helper {
@@ -28,7 +28,7 @@ impl Helper {
         let own = [
             exe.to_str().unwrap(),
             "--exact",
-            "engines::file::tests::helper::obeys",
+            "engines::file::tests::helper::helper_main",
             "--nocapture",
             "--test-threads=1",
         ];
@@ -42,22 +42,22 @@ impl Helper {
     }
 
     /// Sends an order and returns the answer.
-    pub(super) fn tell(&mut self, order: &str) -> String {
+    pub(super) fn request(&mut self, order: &str) -> String {
         self.send(order);
-        self.hear()
+        self.read_reply()
     }
 
     pub(super) fn send(&mut self, order: &str) {
         writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
     }
 
-    pub(super) fn hear(&mut self) -> String {
+    pub(super) fn read_reply(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the helper ended");
-            if let Some((_, said)) = line.split_once(MARK) {
-                return said.trim_end().to_owned();
+            if let Some((_, reply)) = line.split_once(MARK) {
+                return reply.trim_end().to_owned();
             }
         }
     }
@@ -100,7 +100,7 @@ fn mode(text: &str) -> Mode {
     }
 }
 
-fn say(text: &str) {
+fn print_reply(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}{text}").unwrap();
     out.flush().unwrap();
@@ -118,20 +118,20 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
 
 /// The main function of the other process. In the normal test run it checks that it has no orders.
 #[test]
-fn obeys() {
+fn helper_main() {
     let Ok(dir) = std::env::var(DIR) else {
         assert_eq!(mode("1/2"), PERMIT, "the orders are understood");
         return;
     };
     let engine = match FileEngine::open(Some(dir.into()), Env::system()) {
         Ok(engine) => engine,
-        Err(error) => return say(&format!("{error:?}")),
+        Err(error) => return print_reply(&format!("{error:?}")),
     };
     let mut claims: Vec<Claim> = Vec::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
-        say(&match words[..] {
+        print_reply(&match words[..] {
             ["claim", text, how] => {
                 claims.push(Claim { stops_on_term: true, ..claim(text, mode(how)) });
                 describe(create(&engine, claims.last().unwrap()))
@@ -146,7 +146,7 @@ fn obeys() {
                 }
                 Err(error) => format!("{error:?}"),
             },
-            ["keep", seconds] => {
+            ["release-after", seconds] => {
                 let keep = Some(Duration::from_secs(seconds.parse().unwrap()));
                 format!("{:?}", release_as(&engine, Release { keep, ..order(&claims.pop().unwrap(), None) }))
             }
@@ -169,7 +169,7 @@ fn obeys() {
                     other => break describe(other),
                 }
             },
-            _ => format!("what is {line:?}?"),
+            _ => format!("unknown order {line:?}"),
         });
     }
 }

@@ -46,7 +46,7 @@ fn a_hard_link_in_place_of_a_file_is_not_written() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
+fn other_than_a_regular_file_is_refused_without_waiting() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     nix::unistd::mkfifo(&scratch.lock_file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -58,17 +58,17 @@ fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
 
 /// A name too long for a file name is read from its state file.
 #[test]
-fn a_list_does_not_wait_for_a_pipe_in_the_place_of_a_state_file() {
+fn a_list_does_not_wait_for_a_pipe_named_as_a_state_file() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("first", Mode::Exclusive)));
     let hashed = format!("%h{}", "0".repeat(64));
     std::fs::write(scratch.lock_file(&hashed), "").unwrap();
     nix::unistd::mkfifo(&scratch.state_file(&hashed), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let (said, listed) = std::sync::mpsc::channel();
+    let (done, listed) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let views = pollster::block_on(crate::Inspect::list(&engine, "")).unwrap();
-        let _ = said.send(views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>());
+        let _ = done.send(views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>());
     });
     assert_eq!(listed.recv_timeout(Duration::from_secs(60)).unwrap(), ["first"]);
 }
@@ -83,13 +83,13 @@ fn a_list_names_what_it_cannot_read() {
     std::fs::write(scratch.state_file("bad"), "nothing of ours".repeat(1000)).unwrap();
     // Another engine, which has not read it before.
     let views = pollster::block_on(crate::Inspect::list(&scratch.engine(), "")).unwrap();
-    let told: Vec<_> =
+    let unreadable: Vec<_> =
         views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();
-    assert_eq!(told, [("bad", 0, true), ("good", 1, false)]);
+    assert_eq!(unreadable, [("bad", 0, true), ("good", 1, false)]);
 }
 
 #[test]
-fn foreign_content_and_other_layouts_are_refused_and_kept() {
+fn foreign_content_and_other_layouts_are_refused_and_unchanged() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("good", Mode::Exclusive)));
@@ -121,7 +121,7 @@ fn foreign_content_and_other_layouts_are_refused_and_kept() {
 }
 
 #[test]
-fn which_directories_are_refused() {
+fn unsafe_directories_are_refused() {
     let scratch = Scratch::new();
     let refused = |dir: PathBuf| FileEngine::open(Some(dir), Env::system()).unwrap_err();
     std::fs::create_dir(scratch.0.join("real")).unwrap();
@@ -134,7 +134,7 @@ fn which_directories_are_refused() {
         (scratch.0.join("link"), ErrorKind::Denied, "symbolic link"),
         (scratch.0.join("link/"), ErrorKind::Denied, "symbolic link"),
         (scratch.0.join("file"), ErrorKind::Misconfigured, "not a directory"),
-        (scratch.0.join("open"), ErrorKind::Denied, "everybody"),
+        (scratch.0.join("open"), ErrorKind::Denied, "all users"),
     ] {
         let error = refused(dir);
         assert_eq!(error.kind(), kind, "{error}");
@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Any damage to the bytes of a state file gives an answer, never a panic, a hang, or two holders.
     #[test]
-    fn a_damaged_state_never_lets_two_in(changes in prop::collection::vec((0..2048_usize, any::<u8>()), 1..30), cut in 0..3000_u64) {
+    fn a_damaged_state_file_never_grants_twice(changes in prop::collection::vec((0..2048_usize, any::<u8>()), 1..30), cut in 0..3000_u64) {
         let scratch = Scratch::new();
         let engine = scratch.engine();
         let first = claim("job", Mode::Exclusive);

@@ -63,7 +63,7 @@ fn our_shared_holds_and_permits_exclude_an_exclusive_flock_only() {
 }
 
 #[test]
-fn an_exclusive_flock_excludes_us_until_it_is_killed() {
+fn an_exclusive_flock_excludes_our_claims_until_its_end() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let flock = Flock::hold(&scratch.lock_file("job"), "-x");
@@ -102,7 +102,7 @@ fn a_waiting_claim_is_granted_after_a_foreign_holder_is_gone() {
 
 /// `( flock 9; ... ) 9>file`, the idiom of its man page, empties the lock file each time.
 #[test]
-fn a_script_that_empties_the_lock_file_harms_neither_permits_nor_tokens() {
+fn truncating_the_lock_file_affects_neither_permits_nor_tokens() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let (one, two, three) = (claim("quota", PERMIT), claim("quota", PERMIT), claim("quota", PERMIT));
@@ -119,7 +119,7 @@ fn a_script_that_empties_the_lock_file_harms_neither_permits_nor_tokens() {
 }
 
 #[test]
-fn what_others_wrote_into_the_lock_file_stays() {
+fn foreign_text_in_the_lock_file_is_unchanged() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     std::fs::write(scratch.lock_file("job"), "1234\n").unwrap();
@@ -153,7 +153,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Programs that lock by `fcntl(2)`: `lockf` of Python and of C, portalocker.
 #[test]
-fn a_lock_of_fcntl_on_the_whole_file_is_a_holder_and_excluded_by_ours() {
+fn a_fcntl_lock_of_the_whole_file_excludes_and_is_excluded() {
     for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
         let scratch = Scratch::new();
         let engine = scratch.engine();
@@ -176,7 +176,7 @@ fn a_lock_of_fcntl_on_the_whole_file_is_a_holder_and_excluded_by_ours() {
 
 /// Such a lock covers the marks that show holders to be alive.
 #[test]
-fn a_holder_that_died_is_not_shown_beside_a_lock_of_fcntl() {
+fn a_dead_holder_is_not_shown_beside_a_fcntl_lock() {
     for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
         let scratch = Scratch::new();
         let first = claim("job", mode);

@@ -1,20 +1,20 @@
 //! The engine against real files, real processes and the real `flock(1)`.
 #![expect(clippy::disallowed_methods, reason = "tests have a clock and processes of their own")]
 
-mod between;
 mod breaking;
 mod exclusive;
 mod files;
 mod helper;
 mod hostile;
+mod inspect;
+mod interleaving;
 mod interop;
-mod kept;
-mod line;
+mod limits;
+mod min_hold;
 mod notifications;
 mod permits;
+mod queue;
 mod random;
-mod room;
-mod seen;
 mod tokens;
 
 use std::{
@@ -131,7 +131,7 @@ fn held(answer: Result<Answer, EngineError>) -> Grant {
 fn waiting(answer: Result<Answer, EngineError>) -> Hint {
     match answer.unwrap() {
         Answer::Waiting(hint) => hint,
-        other => panic!("expected a place in line: {other:?}"),
+        other => panic!("expected to wait: {other:?}"),
     }
 }
 

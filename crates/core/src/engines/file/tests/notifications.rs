@@ -26,10 +26,10 @@ pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, woken).await.expect("the waiter was never rung")
+    tokio::time::timeout(PATIENCE, woken).await.expect("the waiter was never woken")
 }
 
-fn line(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim) {
+fn queue(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim) {
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", mode));
     held(create(&holder, &first));
@@ -45,17 +45,17 @@ fn wake_pipe_of(engine: &FileEngine) -> PathBuf {
 }
 
 #[test]
-fn a_release_signals_the_first_in_line() {
+fn a_release_signals_the_head_of_the_queue() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let scratch = Scratch::new();
-        let (holder, waiter, first, second) = line(&scratch, mode);
+        let (holder, waiter, first, second) = queue(&scratch, mode);
         freed(&holder, &first);
         run(granted(&waiter, &second));
     }
 }
 
 #[test]
-fn a_released_permit_signals_too_and_a_granted_one_passes_the_signal_on() {
+fn a_released_permit_signals_and_a_granted_one_signals_the_next() {
     let scratch = Scratch::new();
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let both = claim("quota", Mode::Permits { count: 2, limit: 2 });
@@ -75,7 +75,7 @@ fn a_killed_holder_signals_by_its_death() {
     let engine = scratch.engine();
     for round in 0..5 {
         let mut helper = Helper::start(&scratch.dir());
-        assert!(helper.tell("claim job exclusive").starts_with("held"));
+        assert!(helper.request("claim job exclusive").starts_with("held"));
         let waiter = claim("job", Mode::Exclusive);
         waiting(create(&engine, &waiter));
         helper.kill();
@@ -103,7 +103,7 @@ fn a_foreign_flock_signals_by_its_end() {
 #[test]
 fn a_waiter_that_gives_up_hands_its_signal_on() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
     let (last, third) = (scratch.engine(), claim("job", Mode::Exclusive));
     waiting(create(&last, &third));
     freed(&holder, &first);
@@ -112,13 +112,13 @@ fn a_waiter_that_gives_up_hands_its_signal_on() {
 }
 
 #[test]
-fn when_the_first_in_line_is_killed_the_second_is_woken() {
+fn when_the_head_is_killed_the_second_is_woken() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
     let mut helper = Helper::start(&scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     let third = claim("job", Mode::Exclusive);
     let last = scratch.engine();
     waiting(create(&last, &third));
@@ -128,9 +128,9 @@ fn when_the_first_in_line_is_killed_the_second_is_woken() {
 }
 
 #[test]
-fn only_the_first_two_in_line_hear_of_a_release() {
+fn a_release_wakes_the_first_two_waiters_only() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, _) = queue(&scratch, Mode::Exclusive);
     let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
     crowd.iter().for_each(|(engine, claim)| assert!(waiting(create(engine, claim)).ahead.is_some()));
     run(async {
@@ -148,7 +148,7 @@ fn only_the_first_two_in_line_hear_of_a_release() {
 }
 
 #[test]
-fn of_many_names_only_the_signalled_one_is_asked_for() {
+fn of_many_names_only_the_signalled_one_is_rechecked() {
     let scratch = Scratch::new();
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let names: Vec<String> = (0..20).map(|n| format!("job{n}")).collect();
@@ -161,12 +161,12 @@ fn of_many_names_only_the_signalled_one_is_asked_for() {
 }
 
 #[test]
-fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
+fn without_inotify_a_timer_notices_the_end_of_a_killed_holder() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    engine.listener.deaf.store(true, Ordering::Relaxed);
+    engine.listener.no_inotify.store(true, Ordering::Relaxed);
     let mut helper = Helper::start(&scratch.dir());
-    assert!(helper.tell("claim job exclusive").starts_with("held"));
+    assert!(helper.request("claim job exclusive").starts_with("held"));
     let waiter = claim("job", Mode::Exclusive);
     waiting(create(&engine, &waiter));
     helper.kill();
@@ -179,7 +179,7 @@ fn the_wake_pipe_alone_wakes_a_waiter() {
     // On a clock that does not advance nothing is ever due.
     let (_clock, env) = manual_env();
     let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
-    waiter.listener.deaf.store(true, Ordering::Relaxed);
+    waiter.listener.no_inotify.store(true, Ordering::Relaxed);
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     held(create(&holder, &first));
     waiting(create(&waiter, &second));
@@ -188,23 +188,23 @@ fn the_wake_pipe_alone_wakes_a_waiter() {
 }
 
 #[test]
-fn without_a_wake_pipe_waiters_hear_of_a_release_all_the_same() {
-    for deaf in [false, true] {
+fn without_a_wake_pipe_waiters_notice_a_release() {
+    for no_inotify in [false, true] {
         let scratch = Scratch::new();
         let (holder, waiter) = (scratch.engine(), scratch.engine());
-        std::fs::write(scratch.dir().join(".bells"), "in the place of a directory").unwrap();
-        waiter.listener.deaf.store(deaf, Ordering::Relaxed);
+        std::fs::write(scratch.dir().join(".bells"), "a file instead of a directory").unwrap();
+        waiter.listener.no_inotify.store(no_inotify, Ordering::Relaxed);
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
         held(create(&holder, &first));
         waiting(create(&waiter, &second));
-        assert_eq!((waiter.listener.has_wake_pipe(), waiter.listener.watches_files()), (false, !deaf));
+        assert_eq!((waiter.listener.has_wake_pipe(), waiter.listener.watches_files()), (false, !no_inotify));
         freed(&holder, &first);
         run(granted(&waiter, &second));
     }
 }
 
 #[test]
-fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
+fn an_unused_inotify_instance_is_closed_and_reopened() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
@@ -219,7 +219,7 @@ fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
         };
         clock.advance(Duration::from_secs(3600));
         listen();
-        assert!(waiter.listener.watches_files(), "as long as somebody waits near the head");
+        assert!(waiter.listener.watches_files(), "while a claim waits near the head");
         freed(&holder, &first);
         while !matches!(ask(&waiter, &second), Ok(Answer::Held(_))) {}
         freed(&waiter, &second);
@@ -230,9 +230,9 @@ fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
 }
 
 #[test]
-fn a_file_planted_in_the_place_of_a_wake_pipe_is_not_written_to() {
+fn a_file_planted_as_a_wake_pipe_is_not_written() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, _) = queue(&scratch, Mode::Exclusive);
     let wake_pipe = wake_pipe_of(&waiter);
     std::fs::remove_file(&wake_pipe).unwrap();
     std::fs::write(&wake_pipe, "precious").unwrap();
@@ -241,9 +241,9 @@ fn a_file_planted_in_the_place_of_a_wake_pipe_is_not_written_to() {
 }
 
 #[test]
-fn a_wake_pipe_that_nobody_listens_to_holds_up_nobody() {
+fn a_wake_pipe_without_a_reader_blocks_no_release() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
     let wake_pipe = wake_pipe_of(&waiter);
     let mut wake_pipe = std::os::unix::fs::OpenOptionsExt::custom_flags(
         std::fs::File::options().read(true).write(true),
@@ -257,9 +257,9 @@ fn a_wake_pipe_that_nobody_listens_to_holds_up_nobody() {
 }
 
 #[test]
-fn a_dropped_notifications_future_loses_nothing_and_works_in_the_next_runtime() {
+fn notifications_survive_a_dropped_future_and_another_runtime() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
     run(async {
         for _ in 0..20 {
             let _ = tokio::time::timeout(Duration::from_millis(1), waiter.notifications()).await;
@@ -272,7 +272,7 @@ fn a_dropped_notifications_future_loses_nothing_and_works_in_the_next_runtime() 
 #[test]
 fn an_overflow_of_events_asks_for_all() {
     let scratch = Scratch::new();
-    let (_holder, waiter, _first, second) = line(&scratch, Mode::Exclusive);
+    let (_holder, waiter, _first, second) = queue(&scratch, Mode::Exclusive);
     let limit: usize =
         std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
     let lock = scratch.lock_file("job");

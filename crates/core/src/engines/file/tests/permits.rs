@@ -7,7 +7,7 @@ const fn permits(count: u32, limit: u32) -> Mode {
 }
 
 #[test]
-fn never_more_than_the_limit() {
+fn permits_never_exceed_the_limit() {
     let scratch = Scratch::new();
     let engines = [scratch.engine(), scratch.engine()];
     let holders: Vec<Claim> = (0..3).map(|_| claim("quota", permits(1, 3))).collect();
@@ -24,7 +24,7 @@ fn never_more_than_the_limit() {
 }
 
 #[test]
-fn a_big_claim_is_not_starved_by_small_ones() {
+fn small_claims_do_not_starve_a_large_one() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let (a, b) = (claim("quota", permits(2, 4)), claim("quota", permits(1, 4)));
@@ -42,12 +42,12 @@ fn a_big_claim_is_not_starved_by_small_ones() {
 }
 
 #[test]
-fn the_places_of_killed_holders_come_back() {
+fn the_permits_of_killed_holders_are_free_again() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helpers = [Helper::start(&scratch.dir()), Helper::start(&scratch.dir())];
     for helper in &mut helpers {
-        assert!(helper.tell("claim quota 1/2").starts_with("held"));
+        assert!(helper.request("claim quota 1/2").starts_with("held"));
     }
     let waiter = claim("quota", PERMIT);
     waiting(create(&engine, &waiter));
@@ -59,7 +59,7 @@ fn the_places_of_killed_holders_come_back() {
 }
 
 #[test]
-fn two_uses_of_one_name_are_refused_while_one_of_them_lives() {
+fn another_kind_of_lock_is_refused_while_the_first_is_in_use() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let uses = [Mode::Exclusive, Mode::Shared, permits(1, 2), permits(1, 3)];
@@ -83,11 +83,11 @@ fn two_uses_of_one_name_are_refused_while_one_of_them_lives() {
 }
 
 #[test]
-fn a_waiter_of_the_other_use_is_refused_too_and_a_dead_one_counts_for_nothing() {
+fn a_waiter_of_another_kind_refuses_and_a_dead_one_does_not() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helper = Helper::start(&scratch.dir());
-    assert!(helper.tell("claim job exclusive").starts_with("held"));
+    assert!(helper.request("claim job exclusive").starts_with("held"));
     assert_eq!(create(&engine, &claim("job", PERMIT)).unwrap_err().fault, crate::Fault::Misconfigured);
     helper.kill();
     let permit = claim("job", PERMIT);

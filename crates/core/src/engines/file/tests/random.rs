@@ -59,7 +59,9 @@ impl World {
                         assert!(hint.ahead >= Some(before as u32));
                         self.live.push((engine, claim, false));
                     }
-                    Answer::Taken(_) => assert!(!may_queue && !self.could_go(&claim, self.live.len())),
+                    Answer::Taken(_) => {
+                        assert!(!may_queue && !self.could_be_granted(&claim, self.live.len()))
+                    }
                     Answer::Gone => panic!("a new claim is gone"),
                 }
             }
@@ -73,7 +75,7 @@ impl World {
                     }
                     Answer::Held(_) => {}
                     Answer::Waiting(_) => {
-                        assert!(!holds && !self.could_go(&claim, at), "{claim:?} waits in vain")
+                        assert!(!holds && !self.could_be_granted(&claim, at), "{claim:?} waits in vain")
                     }
                     other => panic!("{other:?}"),
                 }
@@ -91,13 +93,13 @@ impl World {
     }
 
     fn granted(&mut self, claim: &Claim, grant: Grant, at: usize) {
-        assert!(self.could_go(claim, at), "{claim:?} was granted past {:?}", self.live);
+        assert!(self.could_be_granted(claim, at), "{claim:?} was granted past {:?}", self.live);
         assert!(grant.token.number > self.last_token);
         self.last_token = grant.token.number;
     }
 
     /// By the rules: compatible with every hold, and with every waiter ahead.
-    fn could_go(&self, claim: &Claim, at: usize) -> bool {
+    fn could_be_granted(&self, claim: &Claim, at: usize) -> bool {
         let shares = |other: Mode| matches!((claim.mode, other), (Mode::Shared, Mode::Shared));
         let count = |mode| if let Mode::Permits { count, .. } = mode { count } else { 0 };
         let holds = || self.live.iter().filter(|(.., holds)| *holds).map(|(_, claim, _)| claim.mode);
@@ -123,7 +125,7 @@ impl World {
         assert_eq!(
             std::fs::read(self.scratch.state_file("job")).unwrap()[576],
             0,
-            "nobody is left in the table"
+            "no record is left in the table"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens grow for ever: across modes, blocks, processes and power cuts.
+//! Tokens always grow: across modes, blocks, processes and power cuts.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn one_counter_serves_all_modes_and_blocks() {
 }
 
 #[test]
-fn after_a_power_cut_the_next_token_is_larger_than_all_before() {
+fn after_a_power_cut_the_next_token_is_larger() {
     let scratch = Scratch::new();
     let mut largest = 0;
     for boot in 1..=4_u8 {
@@ -50,7 +50,7 @@ fn after_a_power_cut_the_next_token_is_larger_than_all_before() {
 }
 
 #[test]
-fn after_a_reboot_nobody_knows_how_the_last_hold_ended_but_a_holder_of_then_is_dead() {
+fn after_a_reboot_the_end_of_the_last_hold_is_unknown() {
     let scratch = Scratch::new();
     let boot = |n| FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [n; 16]).unwrap();
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));

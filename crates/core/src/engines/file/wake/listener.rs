@@ -4,7 +4,7 @@
 //! first wait of an engine on. The second is for the names where one of our claims is near the head of the queue: an
 //! inotify watch on the lock file, which reports a close of the file and so the end of killed holders and of
 //! `flock(1)`. A user has few inotify instances: of a thousand processes that wait for one name two use one, and no
-//! process keeps one for long without need. Where inotify is not available, a timer replaces it.
+//! process has one for long without need. Where inotify is not available, a timer replaces it.
 
 use std::{
     collections::HashMap,
@@ -32,11 +32,11 @@ use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 /// the first.
 pub(crate) const WATCHED: usize = 2;
 /// How often the head of the queue asks where inotify is not available.
-const DEAF_INTERVAL: Duration = Duration::from_millis(10);
+const NO_INOTIFY_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest sleep in one piece; after it the loop only checks again.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long an unused inotify instance is kept: other programs of the user may need it.
-const KEPT: Duration = Duration::from_secs(10);
+/// How long an unused inotify instance stays open: other programs of the user may need it.
+const UNUSED_LIMIT: Duration = Duration::from_secs(10);
 /// The maximum number of reads of events at once: the rest of a flood is left for the next check.
 const READS: usize = 16;
 
@@ -55,16 +55,16 @@ pub(crate) struct Wakeups {
 pub(crate) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
-    stirred: Notify,
+    changed: Notify,
     /// Set by tests: simulates a system without a free inotify instance.
-    pub(crate) deaf: AtomicBool,
+    pub(crate) no_inotify: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     waiting: HashMap<ClaimId, Waiting>,
-    wake_pipe: Sense<WakePipe>,
-    inotify: Sense<Ready<Inotify>>,
+    wake_pipe: Source<WakePipe>,
+    inotify: Source<Ready<Inotify>>,
     watches: HashMap<WatchDescriptor, Series>,
     /// Watches without a waiting claim. To remove one takes the kernel longer than to grant a lock, so this happens
     /// before the next wait and not on the way to a waiting task.
@@ -84,22 +84,22 @@ struct Waiting {
 
 /// A source of events, created at the first need.
 #[derive(Debug, Default)]
-enum Sense<T> {
+enum Source<T> {
     #[default]
-    Asleep,
-    Awake(Arc<T>),
+    NotOpen,
+    Open(Arc<T>),
 }
 
-impl<T> Sense<T> {
+impl<T> Source<T> {
     fn get(&self) -> Option<&Arc<T>> {
-        if let Self::Awake(sense) = self { Some(sense) } else { None }
+        if let Self::Open(source) = self { Some(source) } else { None }
     }
 
     /// Creates it, if there is none. After a failure the next caller tries again.
-    fn awake(&mut self, without: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
-        if matches!(self, Self::Asleep) {
+    fn get_or_open(&mut self, without: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
+        if matches!(self, Self::NotOpen) {
             match make() {
-                Ok(sense) => *self = Self::Awake(Arc::new(sense)),
+                Ok(source) => *self = Self::Open(Arc::new(source)),
                 Err(errno) => tracing::debug!(%errno, "{without}"),
             }
         }
@@ -109,19 +109,19 @@ impl<T> Sense<T> {
 
 impl Listener {
     pub(crate) fn new(env: Env) -> Self {
-        Self { env, inner: Mutex::default(), stirred: Notify::new(), deaf: AtomicBool::new(false) }
+        Self { env, inner: Mutex::default(), changed: Notify::new(), no_inotify: AtomicBool::new(false) }
     }
 
     /// The id of the wake pipe of this engine, created at the first wait; zeros where none can be created.
     pub(crate) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
         let mut inner = lock(&self.inner);
-        if matches!(inner.wake_pipe, Sense::Asleep) {
-            self.stirred.notify_one();
+        if matches!(inner.wake_pipe, Source::NotOpen) {
+            self.changed.notify_one();
         }
-        let without = "no bell for waiting claims: they ask at the pace of their place in line";
+        let without = "no wake pipe for waiting claims: they poll, less often further back in the queue";
         inner
             .wake_pipe
-            .awake(without, || WakePipe::new(dir, &self.env))
+            .get_or_open(without, || WakePipe::new(dir, &self.env))
             .map_or([0; 16], |wake_pipe| wake_pipe.id)
     }
 
@@ -132,7 +132,7 @@ impl Listener {
 
     /// Registers a claim that waits behind `ahead` others. Near the head of the queue its lock file is watched from
     /// now on.
-    pub(crate) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
+    pub(crate) fn register(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
         let Inner { waiting, inotify, watches, unneeded, watched, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
@@ -141,13 +141,12 @@ impl Listener {
             near: false,
             watch: None,
         });
-        let came_near = ahead < WATCHED && !entry.near;
+        let became_near = ahead < WATCHED && !entry.near;
         entry.near = ahead < WATCHED;
-        let without =
-            "no inotify instance (see fs.inotify.max_user_instances): the first in line ask every 10 ms";
-        if came_near
+        let without = "no inotify instance (see fs.inotify.max_user_instances): the head of the queue polls every 10 ms";
+        if became_near
             && entry.watch.is_none()
-            && let Some(inotify) = inotify.awake(without, || self.listen_to_files())
+            && let Some(inotify) = inotify.get_or_open(without, || self.listen_to_files())
         {
             *watched = Some(self.env.clock.now());
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
@@ -157,8 +156,8 @@ impl Listener {
                 watches.entry(number).or_default().join(claim.id);
             }
         }
-        if came_near {
-            self.stirred.notify_one();
+        if became_near {
+            self.changed.notify_one();
         }
     }
 
@@ -168,7 +167,7 @@ impl Listener {
     }
 
     fn listen_to_files(&self) -> Result<Ready<Inotify>, Errno> {
-        if self.deaf.load(Ordering::Relaxed) {
+        if self.no_inotify.load(Ordering::Relaxed) {
             return Err(Errno::EMFILE);
         }
         Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map(Ready::new)
@@ -206,14 +205,14 @@ impl Listener {
         // to a waiting task.
         let mut read = Readable::default();
         loop {
-            let Look { heard, next, wake_pipe, inotify } = self.look(read);
-            if heard.wake_pipe || heard.overflow || !heard.due.is_empty() {
-                return heard;
+            let Look { wakeups, next, wake_pipe, inotify } = self.look(read);
+            if wakeups.wake_pipe || wakeups.overflow || !wakeups.due.is_empty() {
+                return wakeups;
             }
             read = tokio::select! {
                 () = readable(wake_pipe.as_ref().map(|wake_pipe| wake_pipe.ready())) => Readable { wake_pipe: true, inotify: false },
                 () = readable(inotify.as_deref()) => Readable { wake_pipe: false, inotify: true },
-                () = self.stirred.notified() => Readable::default(),
+                () = self.changed.notified() => Readable::default(),
                 // The kernel does not report again the events that were left unread.
                 () = sleep(next) => Readable { wake_pipe: false, inotify: true },
             }
@@ -223,18 +222,18 @@ impl Listener {
     fn look(&self, read: Readable) -> Look {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
-        inner.give_back(now);
+        inner.close_unused(now);
         let (wake_pipe, inotify) = (inner.wake_pipe.get().cloned(), inner.inotify.get().cloned());
         let was_signalled = wake_pipe.as_ref().is_some_and(|wake_pipe| {
             (read.wake_pipe || !wake_pipe.ready().is_registered()) && wake_pipe.was_signalled()
         });
-        let mut heard = Wakeups { wake_pipe: was_signalled, ..Wakeups::default() };
+        let mut wakeups = Wakeups { wake_pipe: was_signalled, ..Wakeups::default() };
         let mut next = now.after(LONGEST);
         if let Some(inotify) = inotify
             .as_ref()
             .filter(|inotify| read.inotify || !inotify.is_registered() || !inner.unneeded.is_empty())
         {
-            let drained = inner.read(inotify.get(), now, &mut heard);
+            let drained = inner.read(inotify.get(), now, &mut wakeups);
             next = if drained { next } else { now };
         }
         let Inner { waiting, watches, .. } = &mut *inner;
@@ -242,12 +241,12 @@ impl Listener {
             if series.is_due(now) {
                 let named =
                     series.claims().iter().filter_map(|id| Some((*id, waiting.get(id)?.name.clone())));
-                heard.due.extend(named);
+                wakeups.due.extend(named);
             }
             next = next.min(series.next().unwrap_or(Instant::NEVER));
         }
-        next = next.min(inner.look_deaf(now, &mut heard));
-        Look { heard, next: next.since(now), wake_pipe, inotify }
+        next = next.min(inner.poll_without_inotify(now, &mut wakeups));
+        Look { wakeups, next: next.since(now), wake_pipe, inotify }
     }
 }
 
@@ -260,7 +259,7 @@ struct Readable {
 
 /// The result of one check: the report so far, how long nothing else is due, and the sources to wait for.
 struct Look {
-    heard: Wakeups,
+    wakeups: Wakeups,
     next: Duration,
     wake_pipe: Option<Arc<WakePipe>>,
     inotify: Option<Arc<Ready<Inotify>>>,
@@ -268,26 +267,26 @@ struct Look {
 
 impl Inner {
     /// Closes the inotify instance after a long time without need.
-    fn give_back(&mut self, now: Instant) {
+    fn close_unused(&mut self, now: Instant) {
         if !self.watches.is_empty() {
             self.watched = Some(now);
         }
-        if self.watched.is_some_and(|last| now.since(last) >= KEPT) {
+        if self.watched.is_some_and(|last| now.since(last) >= UNUSED_LIMIT) {
             // Closing it removes its watches.
-            (self.watched, self.inotify) = (None, Sense::Asleep);
+            (self.watched, self.inotify) = (None, Source::NotOpen);
             self.unneeded.clear();
         }
     }
 
     /// Reads the events; false if some are left. Removes the watches that no claim needs.
-    fn read(&mut self, inotify: &Inotify, now: Instant, heard: &mut Wakeups) -> bool {
+    fn read(&mut self, inotify: &Inotify, now: Instant, wakeups: &mut Wakeups) -> bool {
         let mut drained = false;
         for _ in 0..READS {
             let Ok(events) = inotify.read_events() else {
                 drained = true;
                 break;
             };
-            events.iter().for_each(|event| self.note(event, now, heard));
+            events.iter().for_each(|event| self.note(event, now, wakeups));
         }
         for number in self.unneeded.drain(..) {
             // Fails only for a watch that the kernel removed together with its file.
@@ -296,28 +295,28 @@ impl Inner {
         drained
     }
 
-    fn note(&mut self, event: &InotifyEvent, now: Instant, heard: &mut Wakeups) {
+    fn note(&mut self, event: &InotifyEvent, now: Instant, wakeups: &mut Wakeups) {
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-            heard.overflow = true;
+            wakeups.overflow = true;
         } else if let Some(series) = self.watches.get_mut(&event.wd) {
             series.begin(now);
         }
     }
 
     /// Without inotify, claims near the head of the queue are due at a steady interval.
-    fn look_deaf(&mut self, now: Instant, heard: &mut Wakeups) -> Instant {
+    fn poll_without_inotify(&mut self, now: Instant, wakeups: &mut Wakeups) -> Instant {
         let near = self.waiting.iter().filter(|(_, waiting)| waiting.near && waiting.watch.is_none());
         let near: Vec<_> = near.map(|(id, waiting)| (*id, waiting.name.clone())).collect();
         if near.is_empty() {
             self.next_look = None;
             return Instant::NEVER;
         }
-        let at = *self.next_look.get_or_insert(now.after(DEAF_INTERVAL));
+        let at = *self.next_look.get_or_insert(now.after(NO_INOTIFY_INTERVAL));
         if now < at {
             return at;
         }
-        heard.due.extend(near);
-        let next = now.after(DEAF_INTERVAL);
+        wakeups.due.extend(near);
+        let next = now.after(NO_INOTIFY_INTERVAL);
         self.next_look = Some(next);
         next
     }

@@ -62,7 +62,7 @@ impl<T: AsFd> Ready<T> {
         *registered = None;
         #[expect(
             deprecated,
-            reason = "its successor is unsafe; `Owned` keeps what that asks for: one open descriptor"
+            reason = "its successor is unsafe; `Owned` guarantees its requirement: one open descriptor"
         )]
         let fd = Arc::new(AsyncFd::with_interest(Owned(Arc::clone(&self.fd)), Interest::READABLE)?);
         *registered = Some((here, Arc::clone(&fd)));

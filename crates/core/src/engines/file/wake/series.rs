@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_event_five_questions_are_due() {
+    fn an_event_schedules_five_rechecks() {
         let mut series = Series::default();
         assert!(!series.is_due(at(0)) && series.next().is_none());
         series.begin(at(0));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_look_asks_once_for_all_times_that_passed() {
+    fn a_late_check_rechecks_once() {
         let mut series = Series::default();
         series.begin(at(0));
         assert!(series.is_due(at(5)) && !series.is_due(at(5)));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_events_costs_a_bounded_number_of_questions_and_none_is_lost() {
+    fn a_flood_of_events_costs_a_bounded_number_of_rechecks() {
         let mut series = Series::default();
         let mut asked = 0;
         for millis in 0..1000 {

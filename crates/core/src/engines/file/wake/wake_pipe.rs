@@ -1,6 +1,6 @@
 //! Wake pipes: one named pipe (FIFO) per waiting process. Other processes write to it to wake that process.
 //!
-//! A signal is a time stamp on the waiter's record, which says *which* claim is meant and since when it has not
+//! A signal is a time stamp on the waiter's record, which tells *which* claim is meant and since when it has not
 //! answered, and one byte into the wake pipe. No process wakes for a grant to another process.
 
 use std::{
@@ -24,7 +24,7 @@ use nix::{
 use super::super::{
     dir::Dir,
     dir::lock_dir::{LockDir, WAKE_PIPES, share},
-    dir::open::{Missing, SAFELY},
+    dir::open::{Missing, SAFE_FLAGS},
     table::layout::record_at,
     table::record::SIGNALLED,
     table::state::StateFile,
@@ -37,7 +37,7 @@ use crate::{EngineError, Env, Instant};
 /// wait.
 const SWEEP: usize = 32;
 /// The maximum number of directory entries from which those are chosen.
-const LOOKED_AT: usize = 4096;
+const MAX_SCANNED: usize = 4096;
 /// How often a new pipe may be swept as an orphan before its owner has locked it.
 const TRIES: usize = 8;
 /// The size of the pipe, in bytes: the smallest that the kernel supports.
@@ -57,13 +57,13 @@ pub(crate) struct WakePipe {
 impl WakePipe {
     /// Creates a wake pipe, and removes some that killed processes left.
     pub(crate) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
-        let place = dir.place(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
+        let lock_dir = dir.lock_dir(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
         for _ in 0..TRIES {
             let mut id = [0; 16];
             env.entropy.fill(&mut id);
             let name = file_name(id);
-            let wake_pipes = File::from(wake_pipes_of(place)?.try_clone().map_err(errno)?);
-            place.make(|| mkfifoat(&wake_pipes, name.as_c_str(), place.file_mode()))?;
+            let wake_pipes = File::from(wake_pipes_of(lock_dir)?.try_clone().map_err(errno)?);
+            lock_dir.make(|| mkfifoat(&wake_pipes, name.as_c_str(), lock_dir.file_mode()))?;
             let pipe = match open(&wake_pipes, &name) {
                 Ok(pipe) => pipe,
                 // Another process swept it before this one could lock it.
@@ -75,7 +75,7 @@ impl WakePipe {
             };
             // From here on, dropping it removes the file.
             let wake_pipe = Self { id, pipe: Ready::new(pipe), dir: wake_pipes, pid: std::process::id() };
-            if wake_pipe.is_ours(place)? {
+            if wake_pipe.is_ours(lock_dir)? {
                 sweep(&dir.path, &wake_pipe.dir, &name);
                 return Ok(wake_pipe);
             }
@@ -84,10 +84,10 @@ impl WakePipe {
     }
 
     /// Sets group, size and lock; false if the pipe was swept meanwhile.
-    fn is_ours(&self, place: &LockDir) -> Result<bool, Errno> {
+    fn is_ours(&self, lock_dir: &LockDir) -> Result<bool, Errno> {
         let pipe = self.pipe.get();
-        if let Some(group) = place.shared {
-            share(pipe, group, place.file_mode())?;
+        if let Some(group) = lock_dir.shared {
+            share(pipe, group, lock_dir.file_mode())?;
         }
         // All pipes of a user share one memory budget, and a thousand of the default size would exhaust it. Where
         // even less is left, the kernel has created a small pipe already.
@@ -117,17 +117,17 @@ impl Drop for WakePipe {
 }
 
 /// Signals the owner of a record.
-pub(crate) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: Instant) {
-    if placed.record.signalled.is_none() {
+pub(crate) fn signal(dir: &Dir, state: &StateFile, indexed: &IndexedRecord, now: Instant) {
+    if indexed.record.signalled.is_none() {
         // The first unanswered signal counts: from then on the owner has a second to answer.
-        let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(placed.slot) + SIGNALLED);
+        let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(indexed.slot) + SIGNALLED);
     }
     // Writes only to a pipe: another kind of file may have been put in its place. A full pipe wakes its owner
     // already.
-    if placed.record.wake_pipe != [0; 16]
-        && let Ok(Some(place)) = dir.place(Missing::Leave)
-        && let Ok(Some(wake_pipes)) = place.wake_pipes(Missing::Leave)
-        && let Ok(mut pipe) = open(wake_pipes, &file_name(placed.record.wake_pipe))
+    if indexed.record.wake_pipe != [0; 16]
+        && let Ok(Some(lock_dir)) = dir.lock_dir(Missing::Leave)
+        && let Ok(Some(wake_pipes)) = lock_dir.wake_pipes(Missing::Leave)
+        && let Ok(mut pipe) = open(wake_pipes, &file_name(indexed.record.wake_pipe))
         && is_pipe(&pipe)
     {
         let _ = pipe.write(&[1]);
@@ -137,7 +137,7 @@ pub(crate) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: 
 /// Opens both ends at once: such an open does not wait, does not fail without an owner, and a write cannot end this
 /// process by SIGPIPE.
 fn open(wake_pipes: impl AsFd, name: &CStr) -> Result<File, Errno> {
-    openat(wake_pipes, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
+    openat(wake_pipes, name, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()).map(File::from)
 }
 
 fn remove(wake_pipes: impl AsFd, name: &CStr) {
@@ -163,7 +163,8 @@ pub(crate) fn is_signalled(state: &StateFile, slot: u32) -> bool {
 /// starts at another point.
 fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
     let Ok(entries) = std::fs::read_dir(dir.join(WAKE_PIPES)) else { return };
-    let mut names: Vec<OsString> = entries.flatten().take(LOOKED_AT).map(|entry| entry.file_name()).collect();
+    let mut names: Vec<OsString> =
+        entries.flatten().take(MAX_SCANNED).map(|entry| entry.file_name()).collect();
     names.sort();
     let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
     names.rotate_left(middle);
@@ -183,9 +184,9 @@ fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
 }
 
 /// The directory of the wake pipes, created if missing.
-fn wake_pipes_of(place: &LockDir) -> Result<&OwnedFd, Errno> {
+fn wake_pipes_of(lock_dir: &LockDir) -> Result<&OwnedFd, Errno> {
     // Without it this process has no wake pipe and polls more often.
-    place.wake_pipes(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
+    lock_dir.wake_pipes(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
 }
 
 fn file_name(id: [u8; 16]) -> CString {

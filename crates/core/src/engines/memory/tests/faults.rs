@@ -39,7 +39,7 @@ fn a_lost_server_loses_every_lock_but_no_token() {
 }
 
 #[test]
-fn another_kind_of_lock_is_a_wrong_configuration() {
+fn another_kind_of_lock_is_misconfigured() {
     let (store, _) = store();
     let one = Client::of(&store);
     one.hold(1);
@@ -51,7 +51,7 @@ fn another_kind_of_lock_is_a_wrong_configuration() {
 }
 
 #[test]
-fn names_never_meet() {
+fn names_are_independent() {
     let (store, _) = store();
     let one = Client::of(&store);
     for (number, on) in ["a", "a/b", "a/", "..", "/", "A", "a b", "ä", "a}b{c", "%61"].into_iter().enumerate()

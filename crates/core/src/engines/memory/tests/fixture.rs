@@ -20,22 +20,22 @@ pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// A clock that tests move.
 #[derive(Default)]
-pub(super) struct Hands(AtomicU64);
+pub(super) struct ManualClock(AtomicU64);
 
-impl Hands {
+impl ManualClock {
     pub(super) fn pass(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
-pub(super) fn store() -> (Arc<MemoryStore>, Arc<Hands>) {
-    let clock = Arc::new(Hands::default());
+pub(super) fn store() -> (Arc<MemoryStore>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
     clock.pass(Duration::from_secs(1));
     (MemoryStore::new(Lineage::new(7), Arc::clone(&clock) as _), clock)
 }

@@ -56,7 +56,7 @@ fn a_silent_waiter_is_passed_over_when_its_claim_time_ends() {
     clock.pass(CLAIM_TIME);
     assert_eq!(held(three.ask(3)).previous, Previous::Lapsed);
     assert_eq!(silent.granted().0, id(2), "it had the news, too late");
-    assert!(matches!(silent.ask(2), Answer::Waiting(_)), "and stands in line again");
+    assert!(matches!(silent.ask(2), Answer::Waiting(_)), "it is queued again");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_waiter_whose_client_is_gone_is_passed_over_at_once() {
 }
 
 #[test]
-fn a_cancelled_waiter_hands_on_what_was_pushed_to_it() {
+fn a_cancelled_waiter_passes_on_its_pushed_grant() {
     let (store, _) = store();
     let (one, two, three) = (Client::of(&store), Client::of(&store), Client::of(&store));
     let first = one.hold(1);
@@ -85,7 +85,7 @@ fn a_cancelled_waiter_hands_on_what_was_pushed_to_it() {
 }
 
 #[test]
-fn the_expiry_of_a_lease_is_seen_by_whoever_asks_and_told_to_the_head() {
+fn an_expired_lease_frees_the_name_and_the_head_has_a_hint() {
     let (store, clock) = store();
     let (one, two, three) = (Client::of(&store), Client::of(&store), Client::of(&store));
     let old = one.hold(1);
@@ -98,12 +98,12 @@ fn the_expiry_of_a_lease_is_seen_by_whoever_asks_and_told_to_the_head() {
     assert_eq!((claim, grant.previous), (id(2), Previous::Lapsed));
 
     assert!(matches!(one.renew(1, old.token), Renewed::Lost(Loss::Gone)));
-    assert!(!one.release(release(1, old.token)), "a late release of the old hold harms nobody");
+    assert!(!one.release(release(1, old.token)), "a late release of the old hold ends no other hold");
     assert!(matches!(two.renew(2, grant.token), Renewed::Kept { .. }));
 }
 
 #[test]
-fn a_name_is_kept_after_its_release() {
+fn a_minimum_hold_blocks_the_name_after_its_release() {
     let (store, clock) = store();
     let one = Client::of(&store);
     let first = one.hold(1);
@@ -137,7 +137,7 @@ fn renewals_and_releases_are_answered_one_by_one() {
 }
 
 #[test]
-fn too_many_notifications_become_one_that_is_always_true() {
+fn too_many_notifications_become_ask_all() {
     let (store, _) = store();
     let (one, two) = (Client::of(&store), Client::of(&store));
     for number in 0..=MAX_NOTIFICATIONS {
@@ -166,7 +166,7 @@ impl Wake for CountingWaker {
 }
 
 #[test]
-fn the_reader_of_notifications_is_woken_and_a_dropped_reader_loses_nothing() {
+fn a_reader_of_notifications_is_woken_and_a_dropped_one_loses_nothing() {
     let (store, _) = store();
     let (one, two) = (Client::of(&store), Client::of(&store));
     let counting = Arc::new(CountingWaker::default());
@@ -184,7 +184,7 @@ fn the_reader_of_notifications_is_woken_and_a_dropped_reader_loses_nothing() {
 }
 
 #[test]
-fn the_profile_says_what_the_tests_show() {
+fn the_profile_matches_the_behaviour() {
     let (store, _) = store();
     let one = Client::of(&store);
     let profile = one.0.profile();

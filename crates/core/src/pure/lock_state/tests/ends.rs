@@ -22,15 +22,15 @@ fn a_release_takes_only_its_own_hold() {
 }
 
 #[test]
-fn a_release_of_a_hold_that_lapsed_ends_whatever_its_claim_has() {
-    for speaks in [false, true] {
+fn a_release_of_a_lapsed_hold_ends_the_claim() {
+    for asks_again in [false, true] {
         let mut fixture = Fixture::new();
         let first = fixture.hold(1, Exclusive);
         fixture.wait(2, Exclusive);
         fixture.end(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
         let pushed = fixture.pushed[0].grant.clone();
         fixture.pass(2_000);
-        if speaks {
+        if asks_again {
             assert!(held(fixture.ask(2)).token > pushed.token, "granted again");
         }
         assert!(!fixture.release(2, pushed.token), "that one was not there");
@@ -50,11 +50,11 @@ fn no_request_of_a_released_claim_creates_anything() {
     assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
     let grant = fixture.hold(2, Exclusive);
     fixture.wait(3, Exclusive);
-    assert!(fixture.release(3, None), "a place in line was there");
+    assert!(fixture.release(3, None), "a queue entry was there");
     assert!(matches!(fixture.create(3, Exclusive), Answer::Gone));
-    assert!(fixture.release(2, grant.token) && fixture.told().is_empty());
+    assert!(fixture.release(2, grant.token) && fixture.notified().is_empty());
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone), "a doubled claim, late");
-    assert!(fixture.queue.is_idle(fixture.now));
+    assert!(fixture.lock.is_idle(fixture.now));
     fixture.pass(999);
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone));
     fixture.pass(1);
@@ -71,7 +71,7 @@ fn no_request_of_a_lapsed_claim_creates_anything() {
 }
 
 #[test]
-fn the_next_holder_is_told_how_the_last_hold_ended() {
+fn the_next_holder_gets_the_end_of_the_last_hold() {
     for ended in [Previous::Clean, Previous::Abandoned] {
         let mut fixture = Fixture::new();
         let grant = fixture.hold(1, Exclusive);
@@ -86,7 +86,7 @@ fn the_next_holder_is_told_how_the_last_hold_ended() {
 }
 
 #[test]
-fn of_holds_side_by_side_the_worst_end_counts() {
+fn of_concurrent_holds_the_worst_end_counts() {
     let one = Permits { count: 1, limit: 3 };
     let mut fixture = Fixture::new();
     let (first, second) = (fixture.hold(1, one), fixture.hold(2, one));
@@ -99,7 +99,7 @@ fn of_holds_side_by_side_the_worst_end_counts() {
 }
 
 #[test]
-fn a_claim_that_never_knew_that_it_held_leaves_the_story_as_it_was() {
+fn a_never_confirmed_hold_does_not_change_the_reported_end() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     fixture.pass(30_000);
@@ -114,12 +114,12 @@ fn a_bad_end_is_remembered_for_a_time_and_then_nothing_is_left() {
     fixture.hold(1, Exclusive);
     fixture.pass(30_000);
     fixture.settle();
-    assert!(!fixture.queue.is_idle(fixture.now) && !fixture.queue.is_used());
-    assert!(fixture.queue.is_idle(fixture.now.after(ENDED_LIFE)));
+    assert!(!fixture.lock.is_idle(fixture.now) && !fixture.lock.is_used());
+    assert!(fixture.lock.is_idle(fixture.now.after(ENDED_LIFE)));
 }
 
 #[test]
-fn a_broken_hold_keeps_its_lease_until_its_holder_lets_go() {
+fn a_broken_hold_lasts_until_its_holder_releases() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
@@ -127,13 +127,13 @@ fn a_broken_hold_keeps_its_lease_until_its_holder_lets_go() {
         fixture.break_hold(grant.token.number, false),
         Some(BrokenHold { id: id(1), client: Some(1) })
     );
-    assert!(fixture.told().is_empty(), "the holder may still work");
+    assert!(fixture.notified().is_empty(), "the holder may still work");
     assert_eq!(fixture.renew(1, grant.token), Err(Loss::Broken));
     assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
     assert_eq!(ahead(fixture.ask(2)), 0);
     let keep = Some(Duration::from_secs(5));
     assert!(fixture.end(&Release { keep, ..release(1, Some(grant.token)) }));
-    assert_eq!(fixture.told(), [2], "let go, and not kept");
+    assert_eq!(fixture.notified(), [2], "released, without a minimum hold");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Broken);
 }
 
@@ -150,13 +150,13 @@ fn a_broken_hold_ends_with_its_lease_at_the_latest() {
 }
 
 #[test]
-fn breaking_by_force_waits_for_nobody() {
+fn a_forced_break_does_not_wait() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
     fixture.break_hold(grant.token.number, false).unwrap();
     fixture.break_hold(grant.token.number, true).unwrap();
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
     assert!(fixture.pushed[0].grant.token > grant.token, "the fence protects");
     assert_eq!(fixture.renew(1, grant.token), Err(Loss::Gone));
     assert!(!fixture.release(1, grant.token));
@@ -170,18 +170,18 @@ fn any_token_of_the_block_names_the_hold_to_break() {
     claim.tokens = 3;
     fixture.call(&claim, crate::How::Create).unwrap();
     fixture.hold(2, Shared);
-    for (number, who) in [(0, None), (1, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)] {
-        assert_eq!(fixture.break_hold(number, false).map(|broken| broken.id), who.map(id), "{number}");
+    for (number, broken) in [(0, None), (1, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)] {
+        assert_eq!(fixture.break_hold(number, false).map(|hold| hold.id), broken.map(id), "{number}");
     }
 }
 
 #[test]
-fn a_kept_name_can_be_broken_and_nobody_is_told() {
+fn a_minimum_hold_can_be_broken_without_a_notification() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     fixture.end(&Release { keep: Some(TTL), ..release(1, Some(grant.token)) });
     fixture.wait(2, Exclusive);
     assert_eq!(fixture.break_hold(grant.token.number, false), Some(BrokenHold { id: id(1), client: None }));
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Clean);
 }

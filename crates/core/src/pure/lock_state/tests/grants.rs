@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn readers_at_the_head_are_granted_together_and_a_waiting_writer_stops_later_ones() {
+fn readers_at_the_head_are_granted_together_up_to_a_waiting_writer() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     for (reader, before) in [(2, 0), (3, 1)] {
@@ -19,15 +19,15 @@ fn readers_at_the_head_are_granted_together_and_a_waiting_writer_stops_later_one
     assert_eq!(fixture.wait(5, Shared), 3);
 
     assert!(fixture.release(1, first.token));
-    assert_eq!(fixture.told(), [2, 3]);
-    assert_eq!(fixture.wait(6, Shared), 2, "the writer stands before it");
-    assert!(fixture.told().is_empty());
+    assert_eq!(fixture.notified(), [2, 3]);
+    assert_eq!(fixture.wait(6, Shared), 2, "the writer is ahead of it");
+    assert!(fixture.notified().is_empty());
 
-    assert!(fixture.release(2, None) && fixture.told().is_empty());
+    assert!(fixture.release(2, None) && fixture.notified().is_empty());
     assert!(fixture.release(3, None));
-    assert_eq!(fixture.told(), [4], "alone");
+    assert_eq!(fixture.notified(), [4], "alone");
     assert!(fixture.release(4, None));
-    assert_eq!(fixture.told(), [5, 6]);
+    assert_eq!(fixture.notified(), [5, 6]);
 }
 
 #[test]
@@ -38,18 +38,18 @@ fn a_small_permit_claim_does_not_overtake_a_large_one() {
     assert_eq!(fixture.wait(2, permits(2)), 0);
     assert_eq!(fixture.wait(3, permits(1)), 1, "it would fit, but is not first");
     assert!(fixture.release(1, two.token));
-    assert_eq!(fixture.told(), [2, 3]);
+    assert_eq!(fixture.notified(), [2, 3]);
     assert_eq!(fixture.view().mode, Some(permits(3)));
 }
 
 #[test]
-fn what_can_never_be_granted_is_refused() {
+fn an_impossible_count_is_refused() {
     let mut fixture = Fixture::new();
     for (count, limit) in [(0, 3), (4, 3), (1, 0), (0, 0)] {
         let mode = Permits { count, limit };
         assert_eq!(fixture.call(&claim(1, mode), How::Create).unwrap_err(), Refusal::Impossible(mode));
     }
-    assert!(fixture.queue.is_idle(fixture.now));
+    assert!(fixture.lock.is_idle(fixture.now));
 }
 
 #[test]
@@ -80,11 +80,11 @@ fn a_doubled_claim_gets_the_same_grant_and_the_full_time() {
 }
 
 #[test]
-fn a_late_request_for_less_time_takes_none_away() {
+fn a_late_request_for_a_shorter_ttl_shortens_nothing() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     let short = Duration::from_secs(1);
-    fixture.step(|queue, step| queue.renew(id(1), grant.token, short, step)).unwrap();
+    fixture.step(|lock, step| lock.renew(id(1), grant.token, short, step)).unwrap();
     assert_eq!(fixture.view().holders[0].remaining, Some(TTL));
 }
 
@@ -106,14 +106,14 @@ fn blocks_of_tokens_grow_and_are_bounded() {
 fn asking_creates_nothing() {
     let mut fixture = Fixture::new();
     assert!(matches!(fixture.ask(1), Answer::Gone));
-    assert!(fixture.queue.is_idle(fixture.now));
+    assert!(fixture.lock.is_idle(fixture.now));
     fixture.hold(2, Exclusive);
     assert!(matches!(fixture.ask(1), Answer::Gone));
     assert_eq!(fixture.view().waiters.len(), 0);
 }
 
 #[test]
-fn without_a_place_in_line_nothing_remains() {
+fn a_claim_that_may_not_queue_leaves_nothing() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     let mut hasty = claim(2, Exclusive);
@@ -121,23 +121,23 @@ fn without_a_place_in_line_nothing_remains() {
     let Ok(Answer::Taken(hint)) = fixture.call(&hasty, How::Create) else { panic!() };
     assert_eq!((hint.ask_in, hint.ahead), (Some(TTL), Some(0)));
     assert_eq!(fixture.view().waiters.len(), 0);
-    assert!(fixture.release(1, grant.token) && fixture.told().is_empty());
+    assert!(fixture.release(1, grant.token) && fixture.notified().is_empty());
     held(fixture.call(&hasty, How::Create).unwrap());
 }
 
 #[test]
-fn the_line_is_bounded() {
+fn the_queue_is_bounded() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     let mut waiting = claim(2, Exclusive);
     // Not through `claim`, which first searches the whole queue for each claim.
     for number in 1..MAX_WAITERS as u64 {
         waiting.id.0[..8].copy_from_slice(&number.to_be_bytes());
-        fixture.queue.stand_in_line(Waiter::new(&waiting, &2, fixture.now));
+        fixture.lock.enqueue(Waiter::new(&waiting, &2, fixture.now));
     }
     assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1);
     assert_eq!(fixture.call(&claim(4, Exclusive), How::Create).unwrap_err(), Refusal::LineFull);
-    assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1, "who stands there stays");
+    assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1, "a queued claim stays queued");
     fixture.release(3, None);
     fixture.wait(4, Exclusive);
 }
@@ -149,9 +149,9 @@ fn the_holders_are_bounded() {
     for number in 0..MAX_HOLDERS as u64 {
         reader.id.0[..8].copy_from_slice(&number.to_be_bytes());
         let waiter = Waiter::new(&reader, &2, fixture.now);
-        fixture.step(|queue, step| queue.seat(waiter, TTL, false, step));
+        fixture.step(|lock, step| lock.grant_to(waiter, TTL, false, step));
     }
     assert_eq!(fixture.wait(3, Shared), 0);
     fixture.break_hold(1, true).unwrap();
-    assert_eq!(fixture.told(), [3]);
+    assert_eq!(fixture.notified(), [3]);
 }

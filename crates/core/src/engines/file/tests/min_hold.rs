@@ -1,4 +1,4 @@
-//! The minimum hold time (`--at-least`): the name stays taken, held by nobody.
+//! The minimum hold time (`--at-least`): the name stays taken without a holder.
 
 use super::{
     super::{
@@ -9,19 +9,19 @@ use super::{
     *,
 };
 
-fn keep(engine: &FileEngine, claim: &Claim, seconds: u64) {
-    let kept = Release { keep: Some(Duration::from_secs(seconds)), ..order(claim, None) };
-    assert!(matches!(release_as(engine, kept), Released::Freed));
+fn release_with_min_hold(engine: &FileEngine, claim: &Claim, seconds: u64) {
+    let release = Release { keep: Some(Duration::from_secs(seconds)), ..order(claim, None) };
+    assert!(matches!(release_as(engine, release), Released::Freed));
 }
 
 #[test]
-fn a_kept_name_is_taken_until_its_time_and_says_when() {
+fn a_name_in_its_minimum_hold_is_taken_and_hints_its_end() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
-    keep(&engine, &first, 10);
+    release_with_min_hold(&engine, &first, 10);
     for mode in [Mode::Exclusive, Mode::Shared] {
         assert_eq!(taken(create(&engine, &try_claim("job", mode))).ask_in, Some(Duration::from_secs(10)));
     }
@@ -39,14 +39,14 @@ fn a_kept_name_is_taken_until_its_time_and_says_when() {
 }
 
 #[test]
-fn a_kept_shared_hold_lets_readers_in_and_a_kept_permit_counts() {
+fn a_minimum_hold_admits_readers_and_counts_permits() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
     let (reader, one, two) = (claim("doc", Mode::Shared), claim("quota", PERMIT), claim("quota", PERMIT));
     for claim in [&reader, &one, &two] {
         held(create(&engine, claim));
-        keep(&engine, claim, 5);
+        release_with_min_hold(&engine, claim, 5);
     }
     taken(create(&engine, &try_claim("doc", Mode::Exclusive)));
     let other = claim("doc", Mode::Shared);
@@ -59,14 +59,14 @@ fn a_kept_shared_hold_lets_readers_in_and_a_kept_permit_counts() {
 }
 
 #[test]
-fn a_reboot_ends_what_was_kept() {
+fn a_reboot_ends_a_minimum_hold() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let only = Mode::Permits { count: 1, limit: 1 };
     for (text, mode) in [("job", Mode::Exclusive), ("quota", only)] {
         let first = claim(text, mode);
         held(create(&engine, &first));
-        keep(&engine, &first, 3600);
+        release_with_min_hold(&engine, &first, 3600);
         taken(create(&engine, &try_claim(text, mode)));
     }
     die(engine);
@@ -76,7 +76,7 @@ fn a_reboot_ends_what_was_kept() {
 }
 
 #[test]
-fn permits_that_become_kept_while_somebody_looks_are_kept() {
+fn permits_released_into_a_minimum_hold_during_a_claim_count() {
     let scratch = Scratch::new();
     let (engine, other) = (scratch.engine(), scratch.engine());
     let mode = |count| Mode::Permits { count, limit: 3 };
@@ -87,10 +87,10 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
     let (key, lock) = opened(&engine, "quota");
     let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
     let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
-    keep(&other, &holder, 60);
+    release_with_min_hold(&other, &holder, 60);
     let asker = Asker { mode: mode(2), ticket: None };
     let seen = table.judge(asker, engine.env.clock.now()).unwrap();
-    assert!(matches!(seen.verdict, Verdict::Kept(_)), "{seen:?}");
+    assert!(matches!(seen.verdict, Verdict::MinHold(_)), "{seen:?}");
     drop(table);
     taken(create(&engine, &try_claim("quota", mode(2))));
     held(create(&engine, &try_claim("quota", mode(1))));
@@ -98,7 +98,7 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
 
 /// The time stamp is from the clock of the machine: a container may see another clock.
 #[test]
-fn a_name_is_kept_as_long_between_time_namespaces() {
+fn a_minimum_hold_is_equally_long_in_all_time_namespaces() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let user: &[&str] =
@@ -107,11 +107,11 @@ fn a_name_is_kept_as_long_between_time_namespaces() {
     let mut shifted = super::helper::Helper::start_as(&unshare, &scratch.dir());
     let ours = claim("ours", Mode::Exclusive);
     held(create(&engine, &ours));
-    keep(&engine, &ours, 3600);
-    assert_eq!(shifted.tell("try ours exclusive"), "taken", "its clock is a day ahead");
-    let said = shifted.tell("claim theirs exclusive");
-    assert!(said.starts_with("held"), "{said}");
-    assert_eq!(shifted.tell("keep 3600"), "Freed");
+    release_with_min_hold(&engine, &ours, 3600);
+    assert_eq!(shifted.request("try ours exclusive"), "taken", "its clock is a day ahead");
+    let reply = shifted.request("claim theirs exclusive");
+    assert!(reply.starts_with("held"), "{reply}");
+    assert_eq!(shifted.request("release-after 3600"), "Freed");
     let left = taken(create(&engine, &try_claim("theirs", Mode::Exclusive))).ask_in.unwrap();
     assert!(left <= Duration::from_secs(3600), "{left:?}");
 }

@@ -15,7 +15,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let url = format!("etcd://127.0.0.1:{}", server.port());
     let together = |processes: usize, tasks: &str| -> Result<f64, Failure> {
-        let children = (0..processes).map(|_| child::start(&["etcd-line", tasks, &url]));
+        let children = (0..processes).map(|_| child::start(&["etcd-contended", tasks, &url]));
         let children = children.collect::<Result<Vec<_>, _>>()?;
         let mut sum = 0.0;
         for child in children {

@@ -1,6 +1,6 @@
-//! How long the end of a process waits for pending releases: a second, unless the process knows that the engine does
-//! not answer. The knowledge is tested on paused time; the waiting is tested in child processes that run this test
-//! binary again.
+//! How long the exit of a process waits for pending releases: a second, unless the process knows that the engine does
+//! not answer. What the process knows is tested on paused time; the wait is tested in child processes that run this
+//! test binary again.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use crate::{
     World,
+    cleanup::{client, paused, world},
     late::slowly,
-    left_over::{client, paused, world},
 };
 
 const ANSWERED: Duration = Duration::from_secs(1);
@@ -31,13 +31,13 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 /// Makes sure that the engine has answered, before a test delays it.
 async fn reached(locks: &Locks) {
-    assert_eq!(locks.farewell(), UNANSWERED, "nobody was reached yet");
+    assert_eq!(locks.exit_wait(), UNANSWERED, "the engine was not reached yet");
     locks.mutex("other").acquire().await.unwrap().release().await.unwrap();
-    assert_eq!(locks.farewell(), ANSWERED);
+    assert_eq!(locks.exit_wait(), ANSWERED);
 }
 
 #[test]
-fn a_claim_that_was_not_answered_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_an_unanswered_claim() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, slow) = slowly(&store, &env);
@@ -46,7 +46,7 @@ fn a_claim_that_was_not_answered_is_not_waited_for_at_the_end() {
         slow.hold_requests(Verb::Release);
         let error = locks.mutex("x").acquire_within(LIMIT).await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        assert_eq!(locks.farewell(), UNANSWERED);
+        assert_eq!(locks.exit_wait(), UNANSWERED);
         // The engine counts as answering again when it has carried out a request.
         slow.open(Verb::Claim);
         slow.open(Verb::Release);
@@ -55,7 +55,7 @@ fn a_claim_that_was_not_answered_is_not_waited_for_at_the_end() {
 }
 
 #[test]
-fn a_claim_that_met_an_outage_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_a_claim_during_an_outage() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);
@@ -63,14 +63,14 @@ fn a_claim_that_met_an_outage_is_not_waited_for_at_the_end() {
         faulty.next(Verb::Claim, Fault::SessionGone);
         let error = locks.mutex("x").acquire_within(LIMIT).await.unwrap_err();
         assert!(error.is_unreachable() && error.to_string().contains("session is gone"), "{error}");
-        assert_eq!(locks.farewell(), UNANSWERED);
+        assert_eq!(locks.exit_wait(), UNANSWERED);
         faulty.heal();
         reached_again(&locks).await;
     });
 }
 
 #[test]
-fn a_hold_whose_question_was_not_answered_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_an_unanswered_confirmation() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, slow) = slowly(&store, &env);
@@ -78,17 +78,17 @@ fn a_hold_whose_question_was_not_answered_is_not_waited_for_at_the_end() {
         let guard = locks.mutex("x").acquire().await.unwrap();
         slow.hold_requests(Verb::Renew);
         assert!(timeout(MOMENT, guard.confirm()).await.is_err());
-        assert_eq!(locks.farewell(), ANSWERED, "who asks for so short a time learns nothing");
+        assert_eq!(locks.exit_wait(), ANSWERED, "too short to conclude anything");
         assert!(timeout(LIMIT, guard.confirm()).await.is_err());
-        assert_eq!(locks.farewell(), UNANSWERED);
+        assert_eq!(locks.exit_wait(), UNANSWERED);
         slow.open(Verb::Renew);
         guard.confirm().await.unwrap();
-        assert_eq!(locks.farewell(), ANSWERED);
+        assert_eq!(locks.exit_wait(), ANSWERED);
     });
 }
 
 #[test]
-fn a_hold_whose_question_met_an_outage_is_not_waited_for_at_the_end() {
+fn exit_does_not_wait_after_a_confirmation_during_an_outage() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, _) = client(&store, &env);
@@ -96,54 +96,54 @@ fn a_hold_whose_question_met_an_outage_is_not_waited_for_at_the_end() {
         let guard = locks.mutex("x").acquire().await.unwrap();
         faulty.next(Verb::Renew, Fault::RequestLost);
         assert!(guard.confirm().await.unwrap_err().is_unknown());
-        assert_eq!(locks.farewell(), UNANSWERED);
+        assert_eq!(locks.exit_wait(), UNANSWERED);
         guard.confirm().await.unwrap();
-        assert_eq!(locks.farewell(), ANSWERED);
+        assert_eq!(locks.exit_wait(), ANSWERED);
     });
 }
 
 async fn reached_again(locks: &Locks) {
     locks.mutex("other").acquire().await.unwrap().release().await.unwrap();
-    assert_eq!(locks.farewell(), ANSWERED);
+    assert_eq!(locks.exit_wait(), ANSWERED);
 }
 
 /// The variable that tells the child process what to do before it ends.
-const CASE: &str = "LEASEHOLD_TEST_GOODBYE";
-const AWAY: &str = "the engine is away";
-const SLOW: &str = "the engine takes long";
+const CASE: &str = "LEASEHOLD_TEST_AT_EXIT";
+const AWAY: &str = "the engine is unreachable";
+const SLOW: &str = "the engine is slow";
 /// What the child process prints when only its end is left.
-const MARK: &str = "nothing is left to do but to end";
+const MARK: &str = "only the exit is left";
 
 /// If a process ended before a slow engine answered its release, the lock would stay taken until the lease runs out.
 #[test]
-fn a_process_waits_at_its_end_for_an_engine_that_answers() {
+fn exit_waits_for_an_engine_that_answers() {
     let watch = Stopwatch::start();
     assert!(start(SLOW).wait().unwrap().success());
     assert!(watch.elapsed() >= ANSWERED, "{:?}", watch.elapsed());
 }
 
 #[test]
-fn a_process_does_not_wait_at_its_end_for_an_engine_that_is_away() {
+fn exit_does_not_wait_for_an_unreachable_engine() {
     let mut process = start(AWAY);
     let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == MARK), "it ended early");
     let watch = Stopwatch::start();
     // The rest of its output fits into the pipe.
     assert!(process.wait().unwrap().success());
-    watch.assert_within(ANSWERED, "the end of a process");
+    watch.assert_within(ANSWERED, "the exit of a process");
 }
 
 fn start(case: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "goodbye::ends", "--nocapture", "--test-threads=1"]).env(CASE, case);
+    command.args(["--exact", "at_exit::child_main", "--nocapture", "--test-threads=1"]).env(CASE, case);
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// The test that the child process runs. In a normal run it checks that this is not a child.
 #[test]
-fn ends() {
+fn child_main() {
     let Ok(case) = std::env::var(CASE) else {
-        assert_ne!(AWAY, SLOW, "the orders can be told apart");
+        assert_ne!(AWAY, SLOW, "the cases differ");
         return;
     };
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(World::new().store))));
@@ -155,7 +155,7 @@ fn ends() {
         slow.hold_requests(Verb::Claim);
         assert!(locks.mutex("y").blocking().acquire_within(LIMIT).unwrap_err().is_unreachable());
     }
-    // Kept, because the end of the process waits only for `Locks` that still exist.
+    // Not dropped, because the exit waits only for `Locks` that still exist.
     std::mem::forget(locks);
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}").unwrap();

@@ -28,8 +28,8 @@ pub(crate) fn of(done: &Ended) -> Option<(&Suite, Vec<String>)> {
     done.failure.as_ref()?;
     let failed = failed(&done.output);
     // A program that died did not report its last tests.
-    let all_told = failed.len() as u64 == done.counts.1;
-    (all_told && !failed.is_empty() && failed.len() <= MOST).then_some((suite, failed))
+    let all_reported = failed.len() as u64 == done.counts.1;
+    (all_reported && !failed.is_empty() && failed.len() <= MOST).then_some((suite, failed))
 }
 
 fn once_more(first: Ended, logs: &Path) -> Ended {
@@ -86,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn only_tests_that_are_told_and_few_and_no_search_run_again() {
+    fn a_few_reported_tests_are_rerun_but_no_searches() {
         let tests = |done: Ended| of(&done).map(|(_, tests)| tests);
         assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 2))).unwrap(), ["a::b", "c"]);
         assert_eq!(tests(ended("fault_run", TWO_FAILED, (3, 2))), None);
-        assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 3))), None, "one was not told");
+        assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 3))), None, "one was not reported");
         assert_eq!(tests(ended("fault_cases", "", (5, 0))), None, "none failed");
         let many = format!("\nfailures:\n{}", "    x\n".repeat(6));
         assert_eq!(tests(ended("fault_cases", &many, (0, 6))), None, "the program is broken");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_look_runs_what_failed_alone() {
+    fn a_rerun_runs_the_failed_tests_alone() {
         let logs = tempfile_dir();
         let program = logs.join("program");
         fs::write(&program, "#!/bin/sh\necho \"$@\"\necho 'test result: ok. 2 passed; 0 failed;'\n").unwrap();
@@ -133,8 +133,8 @@ mod tests {
             Some(Suite { target: "fault_cases".to_owned(), dir: logs.clone(), program, ..Suite::default() });
         let done = alone(vec![first], &logs);
         assert_eq!((done[0].counts, done[0].unsteady.len()), ((5, 0), 2));
-        let said = fs::read_to_string(logs.join("fault_cases--alone.log")).unwrap();
-        assert!(said.starts_with("--exact --test-threads 1 a::b c\n"), "{said}");
+        let output = fs::read_to_string(logs.join("fault_cases--alone.log")).unwrap();
+        assert!(output.starts_with("--exact --test-threads 1 a::b c\n"), "{output}");
         fs::remove_dir_all(&logs).unwrap();
     }
 

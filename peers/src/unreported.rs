@@ -32,8 +32,8 @@ pub(crate) fn losses(events: &[Event]) -> Vec<String> {
                 };
                 if begin < asked && known.insert(event.attempt) {
                     found.push(format!(
-                        "attempt {:x} of {:?} is called held {} ms after its grant; {} ms before, another was granted that \
-                         had asked {} ms after that grant",
+                        "attempt {:x} of {:?} is reported as held {} ms after its grant; {} ms before, another attempt was granted \
+                         that had asked {} ms after that grant",
                         event.attempt,
                         event.lock,
                         (event.t - begin) / 1_000_000,
@@ -61,13 +61,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_loss_beyond_doubt_is_counted_and_once() {
+    fn a_certain_unreported_loss_is_counted_once() {
         let recorder = Recorder::in_memory(1, 1);
         let ask = || recorder.attempt(0, "m0", Mode::Exclusive, None);
         let [first, early] = [ask(), ask()];
         let first = granted(first);
         first.check(|| true, || None);
-        // It may have been granted before the first, and have learned of it late.
+        // It may have been granted before the first, and have been notified late.
         let early = granted(early);
         first.check(|| true, || None);
         assert_eq!(losses(&recorder.events()), [""; 0]);

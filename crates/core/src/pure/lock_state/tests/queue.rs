@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn a_pushed_grant_lasts_the_claim_time_until_its_claim_speaks() {
+fn a_pushed_grant_lasts_the_claim_time_until_its_claim_asks() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
@@ -43,29 +43,29 @@ fn a_claim_time_is_at_most_the_ttl() {
 }
 
 #[test]
-fn a_waiter_that_misses_its_turn_goes_behind_until_it_speaks_again() {
+fn a_waiter_that_misses_its_grant_is_requeued_when_it_asks() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     for number in [2, 3, 4] {
         fixture.wait(number, Exclusive);
     }
     fixture.release(1, first.token);
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
     fixture.pass(2_000);
     fixture.settle();
-    assert_eq!(fixture.told(), [3], "the first is silent");
+    assert_eq!(fixture.notified(), [3], "the first is silent");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "it may have had the news");
     assert_eq!(fixture.view().waiters.len(), 2, "and it has not vanished");
 
     assert_eq!(ahead(fixture.ask(2)), 1, "behind the fourth");
     assert!(fixture.release(3, None));
-    assert_eq!(fixture.told(), [4]);
+    assert_eq!(fixture.notified(), [4]);
     assert!(fixture.release(4, None));
-    assert_eq!(fixture.told(), [2]);
+    assert_eq!(fixture.notified(), [2]);
 }
 
 #[test]
-fn a_waiter_that_speaks_just_after_it_missed_its_turn_gets_the_free_name() {
+fn a_waiter_that_just_missed_its_grant_gets_the_free_name() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
@@ -74,7 +74,7 @@ fn a_waiter_that_speaks_just_after_it_missed_its_turn_gets_the_free_name() {
     fixture.pass(2_000);
     let grant = held(fixture.ask(2));
     assert!(grant.token > missed && grant.ttl == Some(TTL));
-    assert!(fixture.pushed.is_empty(), "told by the answer alone");
+    assert!(fixture.pushed.is_empty(), "reported by the answer alone");
     assert!(fixture.renew(2, missed).is_err(), "the missed grant is over");
 }
 
@@ -92,7 +92,7 @@ fn a_silent_claim_cannot_return_beside_another_kind_of_lock() {
 }
 
 #[test]
-fn places_in_line_are_leases_that_speaking_extends() {
+fn queue_entries_are_leases_that_asking_extends() {
     let mut fixture = Fixture::new();
     let holder = fixture.hold(1, Shared);
     fixture.wait(2, Exclusive);
@@ -104,17 +104,17 @@ fn places_in_line_are_leases_that_speaking_extends() {
     assert_eq!(ahead(fixture.ask(3)), 1);
     fixture.pass(10_000);
     fixture.renew(1, holder.token).unwrap();
-    assert_eq!(fixture.told(), [3], "the writer is dead: the reader joins the reader");
+    assert_eq!(fixture.notified(), [3], "the writer is dead: the reader joins the reader");
     assert!(matches!(fixture.ask(2), Answer::Gone));
 }
 
 #[test]
-fn a_lease_that_runs_out_frees_the_name_for_whoever_asks() {
+fn an_expired_lease_frees_the_name_for_the_next_claim() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     assert_eq!(fixture.wait(2, Exclusive), 0);
     let Answer::Waiting(hint) = fixture.ask(2) else { panic!() };
-    assert_eq!(hint.ask_in, Some(TTL), "told when to ask");
+    assert_eq!(hint.ask_in, Some(TTL), "with a hint when to ask");
     fixture.pass(20_000);
     fixture.ask(2);
     fixture.pass(9_999);
@@ -128,17 +128,17 @@ fn a_lease_that_runs_out_frees_the_name_for_whoever_asks() {
 }
 
 #[test]
-fn only_the_first_in_line_watch_the_clock() {
+fn only_the_first_waiters_get_a_time_hint() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
-    for place in 0..=WATCHERS {
-        let Answer::Waiting(hint) = fixture.create(place as u8 + 2, Exclusive) else { panic!() };
-        assert_eq!(hint.ask_in.is_some(), place < WATCHERS, "{place}");
+    for position in 0..=WATCHERS {
+        let Answer::Waiting(hint) = fixture.create(position as u8 + 2, Exclusive) else { panic!() };
+        assert_eq!(hint.ask_in.is_some(), position < WATCHERS, "{position}");
     }
 }
 
 #[test]
-fn a_name_is_kept_taken_by_nobody() {
+fn a_minimum_hold_blocks_the_name_without_a_holder() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     let keep = Some(Duration::from_secs(5));
@@ -161,12 +161,12 @@ fn a_grant_whose_client_is_gone_goes_to_the_next() {
     fixture.wait(3, Exclusive);
     let abandoned = crate::Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) };
     fixture.end(&abandoned);
-    assert_eq!(fixture.told(), [2]);
-    fixture.step(|queue, step| queue.undelivered(id(2), step));
-    assert_eq!(fixture.told(), [3]);
-    assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "nobody worked in between");
-    fixture.step(|queue, step| queue.undelivered(id(9), step));
+    assert_eq!(fixture.notified(), [2]);
+    fixture.step(|lock, step| lock.undelivered(id(2), step));
+    assert_eq!(fixture.notified(), [3]);
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "no holder in between");
+    fixture.step(|lock, step| lock.undelivered(id(9), step));
     fixture.renew(3, fixture_token(&fixture)).unwrap();
-    fixture.step(|queue, step| queue.undelivered(id(3), step));
+    fixture.step(|lock, step| lock.undelivered(id(3), step));
     assert_eq!(fixture.view().holders.len(), 1, "a grant that was confirmed stays");
 }

@@ -25,7 +25,7 @@ impl crate::Clock for Trigger {
 }
 
 #[test]
-fn no_release_between_two_steps_of_a_claim_is_missed() {
+fn a_release_between_two_steps_of_a_claim_is_noticed() {
     for at in 1.. {
         let scratch = Scratch::new();
         let (holder, hold) = (scratch.engine(), claim("job", Mode::Exclusive));

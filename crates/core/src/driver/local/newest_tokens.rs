@@ -12,9 +12,9 @@ use crate::{Name, Token};
 const MOST: usize = 4096;
 
 #[derive(Default)]
-pub(crate) struct Seen(Mutex<HashMap<Name, Token>>);
+pub(crate) struct NewestTokens(Mutex<HashMap<Name, Token>>);
 
-impl Seen {
+impl NewestTokens {
     /// The newest token of a name, to be read before a claim leaves: grants of concurrent claims may become known in
     /// any order.
     pub(crate) fn newest(&self, name: &Name) -> Option<Token> {
@@ -23,7 +23,7 @@ impl Seen {
 
     /// Remembers the last token of a grant. False when the grant is not newer than the newest token before its claim
     /// left.
-    pub(crate) fn grew(&self, name: &Name, before: Option<Token>, first: Token, last: Token) -> bool {
+    pub(crate) fn advance(&self, name: &Name, before: Option<Token>, first: Token, last: Token) -> bool {
         if before.is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number) {
             return false;
         }

@@ -20,13 +20,13 @@ fn claims_of_three_engines_are_granted_in_the_order_of_arrival() {
     let engines = [scratch.engine(), scratch.engine(), scratch.engine()];
     let first = claim("job", Mode::Exclusive);
     let mut last = held(create(&engines[0], &first)).token;
-    let line: Vec<(usize, Claim)> = (0..9).map(|n| (n % 3, claim("job", Mode::Exclusive))).collect();
-    for (at, (engine, claim)) in line.iter().enumerate() {
+    let queue: Vec<(usize, Claim)> = (0..9).map(|n| (n % 3, claim("job", Mode::Exclusive))).collect();
+    for (at, (engine, claim)) in queue.iter().enumerate() {
         assert_eq!(waiting(create(&engines[*engine], claim)).ahead, Some(at as u32));
     }
     freed(&engines[0], &first);
-    for (at, (engine, claim)) in line.iter().enumerate() {
-        for (behind, later) in &line[at + 1..] {
+    for (at, (engine, claim)) in queue.iter().enumerate() {
+        for (behind, later) in &queue[at + 1..] {
             waiting(ask(&engines[*behind], later));
         }
         taken(create(&engines[0], &try_claim("job", Mode::Exclusive)));
@@ -39,7 +39,7 @@ fn claims_of_three_engines_are_granted_in_the_order_of_arrival() {
 }
 
 #[test]
-fn a_newcomer_does_not_barge_past_a_waiter_of_a_free_name() {
+fn a_new_claim_does_not_overtake_a_waiter_of_a_free_name() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.engine(), scratch.engine());
     let (first, waiter) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
@@ -77,13 +77,13 @@ fn readers_share_and_wait_behind_a_waiting_writer() {
 }
 
 #[test]
-fn a_waiter_that_gives_up_or_dies_holds_nobody_up() {
+fn a_waiter_that_ends_delays_no_other_waiter() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
     let mut helper = Helper::start(&scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     let (gives_up, last) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     assert_eq!(waiting(create(&engine, &gives_up)).ahead, Some(1));
     assert_eq!(waiting(create(&engine, &last)).ahead, Some(2));
@@ -99,14 +99,14 @@ fn a_waiter_that_gives_up_or_dies_holds_nobody_up() {
 }
 
 #[test]
-fn a_stopped_waiter_that_does_not_answer_is_passed_and_keeps_its_place() {
+fn a_stopped_waiter_is_passed_and_stays_in_the_queue() {
     let scratch = Scratch::new();
     let (clock, env) = manual_env();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     held(create(&engine, &first));
     let mut helper = Helper::start(&scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     helper.signal(Signal::SIGSTOP);
     waiting(create(&engine, &second));
     freed(&engine, &first);
@@ -116,13 +116,13 @@ fn a_stopped_waiter_that_does_not_answer_is_passed_and_keeps_its_place() {
     clock.advance(Duration::from_millis(200));
     held(ask(&engine, &second));
     helper.signal(Signal::SIGCONT);
-    assert_eq!(helper.tell("ask"), "waiting 0");
+    assert_eq!(helper.request("ask"), "waiting 0");
     freed(&engine, &second);
-    assert!(helper.tell("ask").starts_with("held"));
+    assert!(helper.request("ask").starts_with("held"));
 }
 
 #[test]
-fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
+fn a_stopped_latch_owner_makes_others_retry() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
@@ -139,7 +139,7 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
 
 /// I13: a reader may fit beside the claim that changes the table, so the answer must not be that the lock is taken.
 #[test]
-fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken() {
+fn a_reader_is_granted_while_another_reader_releases() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Shared);
@@ -155,12 +155,12 @@ fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken()
 }
 
 #[test]
-fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_lives() {
+fn a_claim_far_back_is_answered_without_the_latch() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));
     let mut helper = Helper::start(&scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     for _ in 0..8 {
         waiting(create(&engine, &claim("job", Mode::Exclusive)));
     }
@@ -178,7 +178,7 @@ fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_l
 }
 
 #[test]
-fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
+fn a_full_queue_refuses_and_dead_entries_are_reused() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));
@@ -186,7 +186,7 @@ fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
     let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
     let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
     for _ in 0..MAX_CLAIMS {
-        let (slot, ticket) = table.place().unwrap();
+        let (slot, ticket) = table.free_slot().unwrap();
         lock.mark(Mark::Ticket(ticket)).unwrap();
         let record =
             engine.record(&claim("job", Mode::Exclusive), RecordState::Waiting, engine.env.clock.now());
@@ -195,7 +195,7 @@ fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
     drop(table);
     let error = create(&engine, &claim("job", Mode::Exclusive)).unwrap_err();
     assert_eq!(error.fault, crate::Fault::Refused);
-    assert!(error.message.contains("the line is full"), "{error}");
+    assert!(error.message.contains("the queue is full"), "{error}");
     assert_eq!(taken(create(&engine, &try_claim("job", Mode::Exclusive))).ahead, Some(MAX_CLAIMS));
     drop(lock);
     assert_eq!(waiting(create(&engine, &claim("job", Mode::Exclusive))).ahead, Some(0));

@@ -39,7 +39,7 @@ pub(crate) fn world() -> (Arc<MemoryStore>, Env) {
 }
 
 #[test]
-fn a_place_in_line_is_given_up_no_earlier_than_it_ends() {
+fn cleanup_of_a_queue_entry_lasts_until_the_entry_ends() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -47,19 +47,19 @@ fn a_place_in_line_is_given_up_no_earlier_than_it_ends() {
         let _guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
-        // Sent again for 3.6 s: longer than the lease and the request life, shorter than the life of the queue entry.
+        // Sent again for 3.6 s: longer than the lease and the request life, shorter than the lease of the queue entry.
         (0..8).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
         drop(waiting);
         time::sleep(Duration::from_secs(6)).await;
         assert!(
             holder.show("x").await.unwrap().waiters.is_empty(),
-            "nobody stands in line for the dropped wait"
+            "the queue entry of the dropped wait is gone"
         );
     });
 }
 
 #[test]
-fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way() {
+fn a_hold_broken_before_its_grant_was_known_does_not_block_its_claim() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -80,7 +80,7 @@ fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way(
 }
 
 #[test]
-fn a_claim_that_is_gone_is_released_all_the_same() {
+fn a_gone_claim_is_still_released() {
     paused().block_on(async {
         let (store, env) = world();
         let (holder, ..) = client(&store, &env);
@@ -96,7 +96,7 @@ fn a_claim_that_is_gone_is_released_all_the_same() {
 }
 
 #[test]
-fn a_release_that_was_given_up_sends_nothing_more() {
+fn an_abandoned_release_sends_nothing_more() {
     paused().block_on(async {
         let (store, env) = world();
         let (locks, faulty, counting) = client(&store, &env);

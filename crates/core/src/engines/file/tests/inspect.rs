@@ -1,7 +1,7 @@
 //! The views of operators.
 
 use super::{
-    super::{kernel::OVERLAY, promise::promise},
+    super::{guarantee::guarantee, kernel::OVERLAY},
     helper::Helper,
     *,
 };
@@ -23,7 +23,7 @@ fn list(engine: &FileEngine, prefix: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_free_name_has_nobody_and_its_path() {
+fn a_free_name_is_shown_with_its_path() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let view = show(&engine, "job");
@@ -38,8 +38,8 @@ fn holders_and_waiters_are_shown_in_order() {
     let (engine, looker) = (scratch.engine(), scratch.engine());
     let holder = claim("job", Mode::Exclusive);
     held(create(&engine, &holder));
-    let line = [claim("job", Mode::Shared), claim("job", Mode::Exclusive)];
-    line.iter().for_each(|waiter| assert!(waiting(create(&engine, waiter)).ahead.is_some()));
+    let queue = [claim("job", Mode::Shared), claim("job", Mode::Exclusive)];
+    queue.iter().for_each(|waiter| assert!(waiting(create(&engine, waiter)).ahead.is_some()));
     let view = show(&looker, "job");
     assert_eq!(view.mode, Some(Mode::Exclusive));
     let [seen] = &view.holders[..] else { panic!("{view:?}") };
@@ -50,10 +50,10 @@ fn holders_and_waiters_are_shown_in_order() {
     assert!(seen.held.is_some() && seen.remaining.is_none());
     assert_eq!(
         view.waiters.iter().map(|waiter| &waiter.id).collect::<Vec<_>>(),
-        [&line[0].id.to_string(), &line[1].id.to_string()]
+        [&queue[0].id.to_string(), &queue[1].id.to_string()]
     );
     freed(&engine, &holder);
-    held(ask(&engine, &line[0]));
+    held(ask(&engine, &queue[0]));
     let view = show(&looker, "job");
     assert_eq!((view.mode, view.holders.len(), view.waiters.len()), (Some(Mode::Shared), 1, 1));
 }
@@ -70,12 +70,12 @@ fn permits_add_up() {
 }
 
 #[test]
-fn the_dead_are_not_shown() {
+fn dead_claims_are_not_shown() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helpers = [Helper::start(&scratch.dir()), Helper::start(&scratch.dir())];
-    helpers[0].tell("claim job exclusive");
-    helpers[1].tell("claim job exclusive");
+    helpers[0].request("claim job exclusive");
+    helpers[1].request("claim job exclusive");
     assert_eq!((show(&engine, "job").holders.len(), show(&engine, "job").waiters.len()), (1, 1));
     helpers.iter_mut().for_each(Helper::kill);
     assert!(show(&engine, "job").mode.is_none() && list(&engine, "").is_empty());
@@ -106,7 +106,7 @@ fn a_flock_of_another_program_is_a_foreign_holder() {
 }
 
 #[test]
-fn names_in_use_are_listed_by_prefix_hashed_ones_too() {
+fn names_in_use_are_listed_by_prefix() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let long = format!("a/{}", "x".repeat(400));
@@ -123,7 +123,7 @@ fn names_in_use_are_listed_by_prefix_hashed_ones_too() {
 }
 
 #[test]
-fn looking_takes_no_lock() {
+fn inspecting_takes_no_lock() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let holder = claim("job", Mode::Shared);
@@ -139,27 +139,27 @@ fn looking_takes_no_lock() {
 }
 
 #[test]
-fn the_guarantee_is_exact_and_names_what_it_does_not_cover() {
+fn the_guarantee_is_exact_and_names_its_limits() {
     let scratch = Scratch::new();
-    let promise = pollster::block_on(scratch.engine().guarantee()).unwrap();
-    assert_eq!(promise.level, Level::Exact);
-    assert!(promise.notes.iter().any(|note| note.contains("flock(1)")));
-    assert!(promise.notes.iter().any(|note| note.contains(scratch.dir().to_str().unwrap())));
+    let guarantee = pollster::block_on(scratch.engine().guarantee()).unwrap();
+    assert_eq!(guarantee.level, Level::Exact);
+    assert!(guarantee.notes.iter().any(|note| note.contains("flock(1)")));
+    assert!(guarantee.notes.iter().any(|note| note.contains(scratch.dir().to_str().unwrap())));
 }
 
 #[test]
-fn a_layer_of_a_container_is_best_effort() {
+fn a_container_layer_is_best_effort() {
     let scratch = Scratch::new();
-    let promise_on = |fs| promise(&scratch.dir(), None, Some(fs));
+    let promise_on = |fs| guarantee(&scratch.dir(), None, Some(fs));
     assert_eq!(promise_on(0xEF53).level, Level::Exact);
-    let promise = promise_on(OVERLAY);
-    assert_eq!(promise.level, Level::BestEffort);
-    assert!(promise.findings[0].to_string().contains("is overlay, wanted that of a volume"));
+    let guarantee = promise_on(OVERLAY);
+    assert_eq!(guarantee.level, Level::BestEffort);
+    assert!(guarantee.findings[0].to_string().contains("is overlay, wanted that of a volume"));
 }
 
 /// No claim can get such a name, so it must not be shown as free.
 #[test]
-fn what_is_no_lock_file_is_not_shown_as_free() {
+fn a_foreign_file_is_not_shown_as_a_free_name() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("good", Mode::Exclusive)));

@@ -11,15 +11,15 @@ fn am_root() -> bool {
 }
 
 #[test]
-fn another_users_directory_is_denied_and_says_whose_it_is() {
+fn a_foreign_directory_is_denied_with_its_owner() {
     let scratch = Scratch::new();
     scratch.engine();
     // Without root, the only directory that certainly belongs to another user is root's.
     let (prefix, dir): (&[&str], _) =
         if am_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
     let mut helper = Helper::start_as(prefix, &dir);
-    let said = helper.hear();
-    assert!(said.contains("Denied") && said.contains(dir.to_str().unwrap()), "{said}");
+    let reply = helper.read_reply();
+    assert!(reply.contains("Denied") && reply.contains(dir.to_str().unwrap()), "{reply}");
 }
 
 #[test]
@@ -33,29 +33,29 @@ fn a_shared_directory_works_for_its_group_and_denies_others_files() {
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
     let mut helper = Helper::start_as(&NOBODY, &scratch.dir());
-    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    assert_eq!(helper.request("claim job exclusive"), "waiting 0");
     freed(&engine, &first);
-    assert_eq!(helper.tell("ask"), "held 2");
-    assert_eq!(helper.tell("claim own shared"), "held 1");
+    assert_eq!(helper.request("ask"), "held 2");
+    assert_eq!(helper.request("claim own shared"), "held 1");
     let second = claim("own", Mode::Exclusive);
     waiting(create(&engine, &second));
-    assert_eq!(helper.tell("release"), "Freed");
+    assert_eq!(helper.request("release"), "Freed");
     held(ask(&engine, &second));
     std::fs::write(scratch.lock_file("secret"), "").unwrap();
     std::fs::set_permissions(scratch.lock_file("secret"), PermissionsExt::from_mode(0o600)).unwrap();
     nix::unistd::chown(&scratch.lock_file("secret"), Some(0.into()), Some(0.into())).unwrap();
     std::fs::write(scratch.lock_file("secret"), "x").unwrap();
-    let said = helper.tell("try secret exclusive");
-    assert!(said.contains("Denied") && said.contains("secret.lock"), "{said}");
+    let reply = helper.request("try secret exclusive");
+    assert!(reply.contains("Denied") && reply.contains("secret.lock"), "{reply}");
 }
 
 #[test]
-fn the_limit_of_open_files_is_refused_with_advice_and_nothing_breaks() {
+fn too_many_open_files_are_refused_with_advice() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut helper = Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
-    let said = helper.tell("many job");
-    assert!(said.contains("Refused") && said.contains("ulimit -n"), "{said}");
+    let reply = helper.request("many job");
+    assert!(reply.contains("Refused") && reply.contains("ulimit -n"), "{reply}");
     taken(create(&engine, &try_claim("job0", Mode::Exclusive)));
     helper.kill();
     held(create(&engine, &try_claim("job0", Mode::Exclusive)));
@@ -80,22 +80,22 @@ fn unshared(script: &str) -> Vec<&str> {
 #[test]
 fn a_full_disk_is_refused_with_advice() {
     let scratch = Scratch::new();
-    let said = mounted("size=40k", &scratch.dir()).tell("many job");
-    assert!(said.contains("Refused") && said.contains("free space"), "{said}");
+    let reply = mounted("size=40k", &scratch.dir()).request("many job");
+    assert!(reply.contains("Refused") && reply.contains("free space"), "{reply}");
     let scratch = Scratch::new();
-    let said = mounted("nr_inodes=8", &scratch.dir()).tell("many job");
-    assert!(said.contains("Refused") && said.contains("free space"), "{said}");
+    let reply = mounted("nr_inodes=8", &scratch.dir()).request("many job");
+    assert!(reply.contains("Refused") && reply.contains("free space"), "{reply}");
 }
 
 #[test]
 fn a_read_only_file_system_is_refused() {
     let scratch = Scratch::new();
-    let said = mounted("ro", &scratch.dir()).tell("try job exclusive");
-    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
+    let reply = mounted("ro", &scratch.dir()).request("try job exclusive");
+    assert!(reply.contains("Refused") && reply.contains("read-only"), "{reply}");
 }
 
 #[test]
-fn a_read_only_file_system_can_be_looked_at() {
+fn a_read_only_file_system_can_be_inspected() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
@@ -105,7 +105,7 @@ fn a_read_only_file_system_can_be_looked_at() {
     let dir = scratch.dir().display().to_string();
     let script = format!("mount --bind '{dir}' '{dir}' && mount -o remount,ro,bind '{dir}' && exec \"$@\"");
     let mut helper = Helper::start_as(&unshared(&script), &scratch.dir());
-    assert_eq!(helper.tell("list"), "job: kept");
-    let said = helper.tell("try job exclusive");
-    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
+    assert_eq!(helper.request("list"), "job: kept");
+    let reply = helper.request("try job exclusive");
+    assert!(reply.contains("Refused") && reply.contains("read-only"), "{reply}");
 }

@@ -1,4 +1,4 @@
-//! Requests that are begun on the caller's thread.
+//! Requests that are started on the caller's thread.
 
 use std::sync::Arc;
 
@@ -27,15 +27,15 @@ fn alone(locks: Locks) -> Locks {
 const ENOUGH: usize = 8;
 
 #[test]
-fn a_lone_request_is_begun_on_the_thread_that_asks_and_seen_through_by_the_keeper() {
+fn a_lone_request_starts_on_the_calling_thread() {
     let world = World::new();
     let (slow, locks) = direct(&world);
-    pollster::block_on(begins_here(&slow, &locks));
+    pollster::block_on(starts_on_caller(&slow, &locks));
     world.assert_at_rest();
 }
 
 #[test]
-fn so_it_is_on_the_runtime_of_its_keeper() {
+fn a_lone_request_starts_inside_the_runtime_of_the_keeper() {
     let world = World::new();
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))).direct());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -45,13 +45,13 @@ fn so_it_is_on_the_runtime_of_its_keeper() {
         for _ in 0..ENOUGH {
             locks.mutex("before").acquire().await.unwrap().release().await.unwrap();
         }
-        begins_here(&slow, &locks).await;
+        starts_on_caller(&slow, &locks).await;
     });
     world.assert_at_rest();
 }
 
-/// The next request, and its release, are begun on this thread.
-async fn begins_here(slow: &Slow, locks: &Locks) {
+/// The next request, and its release, are started on this thread.
+async fn starts_on_caller(slow: &Slow, locks: &Locks) {
     let begun = || (slow.begun_here(Verb::Claim), slow.begun_here(Verb::Release));
     let (claims, releases) = begun();
     slow.hold_requests(Verb::Claim);
@@ -68,7 +68,7 @@ async fn begins_here(slow: &Slow, locks: &Locks) {
 }
 
 #[test]
-fn what_a_crowd_asks_for_is_left_to_the_keeper() {
+fn concurrent_requests_are_left_to_the_keeper() {
     let world = World::new();
     let (slow, locks) = direct(&world);
     let before = slow.begun_here(Verb::Claim);
@@ -84,12 +84,12 @@ fn what_a_crowd_asks_for_is_left_to_the_keeper() {
     drop(guards);
     let before = slow.begun_here(Verb::Claim);
     locks.mutex("x").blocking().acquire().unwrap().release_blocking().unwrap();
-    assert_eq!(slow.begun_here(Verb::Claim), before, "the next may be one of a crowd, too");
+    assert_eq!(slow.begun_here(Verb::Claim), before, "the next one may be one of many");
     world.assert_at_rest();
 }
 
 #[test]
-fn nothing_is_left_of_a_request_that_was_begun_here_and_dropped() {
+fn a_dropped_request_started_on_the_caller_leaves_nothing() {
     let world = World::new();
     for hold in [Slow::hold_requests, Slow::hold_replies] {
         let (slow, locks) = direct(&world);
@@ -103,7 +103,7 @@ fn nothing_is_left_of_a_request_that_was_begun_here_and_dropped() {
 }
 
 #[test]
-fn a_keeper_that_is_gone_ends_what_was_begun_here() {
+fn the_end_of_the_keeper_ends_requests_started_on_the_caller() {
     let world = World::new();
     let (slow, locks) = direct(&world);
     slow.hold_requests(Verb::Claim);

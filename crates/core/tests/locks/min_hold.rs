@@ -1,4 +1,4 @@
-//! The minimum hold time: waiters get the name in time, also on an engine that cannot keep a name after its release. On
+//! The minimum hold time: waiters get the name in time, also on an engine that cannot block a name after a release. On
 //! paused time.
 
 use std::{sync::Arc, time::Duration};
@@ -12,13 +12,13 @@ use tokio::time::{self, Instant};
 
 use crate::{
     CLEAN_UP,
-    inspects::inspects_by,
-    left_over::{client, paused, world},
+    cleanup::{client, paused, world},
+    inspect_macro::inspects_by,
 };
 
 /// Without renewal, a hold lapses long before the name is free.
 const TTL: Duration = Duration::from_millis(300);
-const KEPT: Duration = Duration::from_millis(1000);
+const MIN_HOLD: Duration = Duration::from_millis(1000);
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// The memory engine, with holds that end with their process, as those of sessions do.
@@ -45,7 +45,10 @@ impl Engine for Sessions {
     }
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        assert!(releases.iter().all(|release| release.keep.is_none()), "it cannot: {releases:?}");
+        assert!(
+            releases.iter().all(|release| release.keep.is_none()),
+            "the engine has no minimum hold: {releases:?}"
+        );
         self.inner.release(releases)
     }
 
@@ -86,36 +89,36 @@ async fn is_taken(other: &Locks) -> bool {
 }
 
 #[test]
-fn the_process_goes_on_holding_until_then() {
+fn the_process_holds_until_the_minimum_is_over() {
     each(async |locks, other, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).owner("me").acquire().await.unwrap();
-        let release = tokio::spawn(guard.release_at_least(KEPT));
-        while begin.elapsed() < KEPT - MOMENT {
+        let release = tokio::spawn(guard.release_at_least(MIN_HOLD));
+        while begin.elapsed() < MIN_HOLD - MOMENT {
             assert!(is_taken(&other).await, "after {:?}", begin.elapsed());
             time::sleep(MOMENT).await;
         }
         let view = locks.show("x").await.unwrap();
         assert_eq!(view.holders[0].owner, "me");
         release.await.unwrap().unwrap();
-        assert!(begin.elapsed() >= KEPT, "it says so when it is done");
-        assert!(begin.elapsed() < KEPT + MOMENT, "after {:?}", begin.elapsed());
+        assert!(begin.elapsed() >= MIN_HOLD, "it says so when it is done");
+        assert!(begin.elapsed() < MIN_HOLD + MOMENT, "after {:?}", begin.elapsed());
         assert!(!is_taken(&other).await);
     });
 }
 
 #[test]
-fn neither_a_fixed_lease_nor_max_hold_ends_it_sooner() {
+fn neither_a_fixed_lease_nor_max_hold_shortens_the_minimum() {
     each(async |locks, _, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).renew(false).max_hold(TTL / 2).acquire().await.unwrap();
-        guard.release_at_least(KEPT).await.unwrap();
-        assert!(begin.elapsed() >= KEPT, "after {:?}", begin.elapsed());
+        guard.release_at_least(MIN_HOLD).await.unwrap();
+        assert!(begin.elapsed() >= MIN_HOLD, "after {:?}", begin.elapsed());
     });
 }
 
 #[test]
-fn it_is_over_at_once_when_the_time_has_passed() {
+fn a_minimum_that_has_passed_releases_at_once() {
     each(async |locks, other, _| {
         let guard = locks.mutex("x").acquire().await.unwrap();
         time::sleep(MOMENT).await;
@@ -127,41 +130,41 @@ fn it_is_over_at_once_when_the_time_has_passed() {
 }
 
 #[test]
-fn it_goes_on_though_nobody_waits_for_it() {
+fn the_minimum_lasts_when_the_release_future_is_dropped() {
     each(async |locks, other, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
-        drop(guard.release_at_least(KEPT));
+        drop(guard.release_at_least(MIN_HOLD));
         drop(locks);
         drop(other.mutex("x").acquire().await.unwrap());
-        assert!(begin.elapsed() >= KEPT, "after {:?}", begin.elapsed());
+        assert!(begin.elapsed() >= MIN_HOLD, "after {:?}", begin.elapsed());
     });
 }
 
 #[test]
-fn nobody_takes_it_again_meanwhile_also_not_its_owner() {
+fn the_owner_cannot_acquire_during_the_minimum() {
     let me: Owner = "me".parse().unwrap();
     each(async |locks, _, _| {
         let begin = Instant::now();
         let request = || locks.mutex("x").owner(me.clone());
         let guard = request().acquire().await.unwrap();
         let again = request().acquire().await.unwrap();
-        let kept = guard.release_at_least(KEPT);
+        let release = guard.release_at_least(MIN_HOLD);
         again.release().await.unwrap();
         assert!(request().try_acquire().await.unwrap_err().is_taken());
         drop(request().acquire().await.unwrap());
-        assert!(begin.elapsed() >= KEPT, "after {:?}", begin.elapsed());
-        kept.await.unwrap();
+        assert!(begin.elapsed() >= MIN_HOLD, "after {:?}", begin.elapsed());
+        release.await.unwrap();
     });
 }
 
 #[test]
-fn a_loss_meanwhile_is_told() {
+fn a_loss_during_the_minimum_is_reported() {
     each(async |locks, other, store| {
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
-        let kept = guard.release_at_least(Duration::from_secs(3600));
+        let release = guard.release_at_least(Duration::from_secs(3600));
         store.forget_all();
-        let error = kept.await.unwrap_err();
+        let error = release.await.unwrap_err();
         assert!(error.is_lost() && error.to_string().contains(&Loss::Gone.to_string()), "{error}");
         time::sleep(CLEAN_UP).await;
         assert!(!is_taken(&other).await);
@@ -169,41 +172,41 @@ fn a_loss_meanwhile_is_told() {
 }
 
 #[test]
-fn closing_ends_it() {
+fn closing_ends_the_minimum() {
     each(async |locks, other, _| {
         let guard = locks.mutex("x").acquire().await.unwrap();
-        let kept = guard.release_at_least(Duration::from_secs(3600));
+        let release = guard.release_at_least(Duration::from_secs(3600));
         assert_eq!(locks.close(MOMENT).await, 1);
-        assert!(kept.await.unwrap_err().is_lost());
+        assert!(release.await.unwrap_err().is_lost());
         time::sleep(CLEAN_UP).await;
         assert!(!is_taken(&other).await);
     });
 }
 
 #[test]
-fn each_waiter_starts_when_the_time_of_the_one_before_it_is_over() {
+fn each_waiter_starts_after_the_minimum_of_the_one_before() {
     paused().block_on(async {
         let (store, env) = world();
         let two = [client(&store, &env).0, client(&store, &env).0];
         let begin = Instant::now();
-        let mut turns = tokio::task::JoinSet::new();
+        let mut waits = tokio::task::JoinSet::new();
         for at in 0..5 {
             let locks = two[at % 2].clone();
-            turns.spawn(async move {
+            waits.spawn(async move {
                 let guard = locks.mutex("x").acquire().await.unwrap();
                 let start = begin.elapsed();
-                guard.release_at_least(KEPT).await.unwrap();
+                guard.release_at_least(MIN_HOLD).await.unwrap();
                 start
             });
         }
-        let mut starts = turns.join_all().await;
+        let mut starts = waits.join_all().await;
         starts.sort();
-        for (turn, start) in (0..).zip(starts) {
+        for (number, start) in (0..).zip(starts) {
             assert!(
-                start >= KEPT * turn && start < KEPT * turn + MOMENT,
-                "turn {turn} began after {start:?}"
+                start >= MIN_HOLD * number && start < MIN_HOLD * number + MOMENT,
+                "waiter {number} started after {start:?}"
             );
         }
-        time::sleep(KEPT + CLEAN_UP).await;
+        time::sleep(MIN_HOLD + CLEAN_UP).await;
     });
 }

@@ -31,39 +31,40 @@ impl<C> WaitQueue<C> {
 
 impl<C> LockState<C> {
     /// The queue, created if there is none.
-    pub(super) fn line_mut(&mut self) -> &mut WaitQueue<C> {
-        self.line.get_or_insert_with(|| Box::new(WaitQueue { waiting: VecDeque::new(), silent: Vec::new() }))
+    pub(super) fn wait_queue_mut(&mut self) -> &mut WaitQueue<C> {
+        self.wait_queue
+            .get_or_insert_with(|| Box::new(WaitQueue { waiting: VecDeque::new(), silent: Vec::new() }))
     }
 
     /// How many claims are ahead of this one, if it is in the queue.
-    pub(super) fn place(&self, id: ClaimId) -> Option<usize> {
-        self.line.as_ref()?.waiting.iter().position(|waiter| waiter.id == id)
+    pub(super) fn position(&self, id: ClaimId) -> Option<usize> {
+        self.wait_queue.as_ref()?.waiting.iter().position(|waiter| waiter.id == id)
     }
 
-    pub(super) fn nobody_in_line(&self) -> bool {
-        self.line.as_ref().is_none_or(|line| line.waiting.is_empty())
+    pub(super) fn is_queue_empty(&self) -> bool {
+        self.wait_queue.as_ref().is_none_or(|wait_queue| wait_queue.waiting.is_empty())
     }
 
     pub(super) fn waiters(&self) -> usize {
-        self.line.as_ref().map_or(0, |line| line.len())
+        self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.len())
     }
 
     /// Appends a claim to the queue.
-    pub(super) fn stand_in_line(&mut self, waiter: Waiter<C>) {
+    pub(super) fn enqueue(&mut self, waiter: Waiter<C>) {
         self.due = self.due.min(waiter.expires);
-        self.line_mut().waiting.push_back(waiter);
+        self.wait_queue_mut().waiting.push_back(waiter);
     }
 
     /// Removes and returns the silent claim with this id, if there is one.
     pub(super) fn take_silent(&mut self, id: ClaimId) -> Option<Waiter<C>> {
-        let silent = &mut self.line.as_mut()?.silent;
+        let silent = &mut self.wait_queue.as_mut()?.silent;
         let at = silent.iter().position(|waiter| waiter.id == id)?;
         Some(silent.swap_remove(at))
     }
 
     /// Removes a claim from the queue; false if it was not there.
-    pub(super) fn leave_line(&mut self, id: ClaimId) -> bool {
-        let Some(at) = self.place(id) else { return self.take_silent(id).is_some() };
-        self.line_mut().waiting.remove(at).is_some()
+    pub(super) fn remove_waiter(&mut self, id: ClaimId) -> bool {
+        let Some(at) = self.position(id) else { return self.take_silent(id).is_some() };
+        self.wait_queue_mut().waiting.remove(at).is_some()
     }
 }

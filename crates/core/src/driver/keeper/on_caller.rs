@@ -1,4 +1,4 @@
-//! Tasks that are begun on the caller's thread while nothing else is pending: their request to the engine is sent
+//! Tasks that are started on the caller's thread while nothing else is pending: their request to the engine is sent
 //! without waking the keeper's thread. From the first wake-up on they are tasks of the keeper like all others.
 
 use std::{
@@ -10,25 +10,25 @@ use std::{
 
 use crate::driver::shared::Shared;
 
-/// After so many requests in a row with nothing else pending, requests are begun on the caller's thread.
+/// After so many requests in a row with nothing else pending, requests are started on the caller's thread.
 const ALONE: u64 = 4;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
-    static BEGINS: Cell<bool> = const { Cell::new(false) };
+    static ON_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the future now being polled was begun on the caller's thread. Nothing else is pending then, so an engine
+/// Whether the future now being polled was started on the caller's thread. Nothing else is pending then, so an engine
 /// sends its request from here, if it can, and does not wait for others to batch with it.
 #[doc(hidden)]
 #[must_use]
 pub fn is_begun_here() -> bool {
-    BEGINS.try_with(Cell::get).unwrap_or(false)
+    ON_CALLER.try_with(Cell::get).unwrap_or(false)
 }
 
-/// A task that was begun.
-struct Begun {
+/// A task that was started.
+struct CallerTask {
     shared: Arc<Shared>,
     stage: Mutex<Stage>,
 }
@@ -45,10 +45,10 @@ enum Stage {
 }
 
 impl Shared {
-    /// Whether a task may be begun on this thread, given that the caller itself counts as `own` pending. True if, for
+    /// Whether a task may be started on this thread, given that the caller itself counts as `own` pending. True if, for
     /// this request and the last few, nothing else was pending. Otherwise the request may be one of many, which cost
     /// less if sent together.
-    pub(crate) fn may_begin_here(&self, own: usize) -> bool {
+    pub(crate) fn may_start_on_caller(&self, own: usize) -> bool {
         if !self.profile.direct {
             return false;
         }
@@ -60,24 +60,24 @@ impl Shared {
         self.alone.fetch_add(1, Ordering::Relaxed) >= ALONE && self.has_no_work()
     }
 
-    /// Begins a task on this thread.
-    pub(crate) fn begin_here(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        let mut task: Task = Box::pin(self.housed(task));
-        let begun = Arc::new(Begun { shared: Arc::clone(self), stage: Mutex::new(Stage::Polled) });
+    /// Starts a task on this thread.
+    pub(crate) fn start_on_caller(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task: Task = Box::pin(self.guarded(task));
+        let started = Arc::new(CallerTask { shared: Arc::clone(self), stage: Mutex::new(Stage::Polled) });
         let is_done = self.keeper.within(|| {
-            let waker = Waker::from(Arc::clone(&begun));
-            BEGINS.set(true);
+            let waker = Waker::from(Arc::clone(&started));
+            ON_CALLER.set(true);
             let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
-            BEGINS.set(false);
+            ON_CALLER.set(false);
             polled.is_ready()
         });
         if !is_done {
-            begun.wait(task);
+            started.wait(task);
         }
     }
 }
 
-impl Begun {
+impl CallerTask {
     fn wait(&self, task: Task) {
         let mut stage = self.lock();
         if matches!(*stage, Stage::Woken) {
@@ -99,7 +99,7 @@ impl Begun {
     }
 }
 
-impl Wake for Begun {
+impl Wake for CallerTask {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -128,23 +128,23 @@ mod tests {
     };
 
     #[test]
-    fn what_is_woken_while_it_is_begun_goes_on_in_the_keepers_thread() {
+    fn a_task_woken_during_its_first_poll_continues_in_the_keeper_thread() {
         let env = Env::system();
         let store = MemoryStore::new(env.lineage(), env.clock);
         let locks = Locks::new(Arc::new(MemoryEngine::new(store)));
         let shared = locks.shared();
         shared.ready().unwrap();
-        let (told, tells) = channel();
+        let (sender, receiver) = channel();
         let mut polls = 0;
-        shared.begin_here(poll_fn(move |context| {
+        shared.start_on_caller(poll_fn(move |context| {
             polls += 1;
-            let _ = told.send((thread::current().name().map(str::to_owned), is_begun_here()));
+            let _ = sender.send((thread::current().name().map(str::to_owned), is_begun_here()));
             context.waker().wake_by_ref();
             if polls < 2 { Poll::Pending } else { Poll::Ready(()) }
         }));
         let here = thread::current().name().map(str::to_owned);
-        assert_eq!(tells.recv().unwrap(), (here, true));
-        assert_eq!(tells.recv().unwrap(), (Some("leasehold".to_owned()), false));
-        assert!(tells.recv().is_err(), "it is done");
+        assert_eq!(receiver.recv().unwrap(), (here, true));
+        assert_eq!(receiver.recv().unwrap(), (Some("leasehold".to_owned()), false));
+        assert!(receiver.recv().is_err(), "it is done");
     }
 }

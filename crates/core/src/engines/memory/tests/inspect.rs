@@ -39,7 +39,7 @@ fn a_free_name_is_shown_free() {
 }
 
 #[test]
-fn breaking_tells_the_holder_and_waits_for_it() {
+fn a_break_notifies_the_holder_and_waits_for_it() {
     let (store, _) = store();
     let (one, two, operator) = (Client::of(&store), Client::of(&store), Client::of(&store));
     let first = one.hold(1);
@@ -56,7 +56,7 @@ fn breaking_tells_the_holder_and_waits_for_it() {
 }
 
 #[test]
-fn breaking_by_force_waits_for_nobody() {
+fn a_forced_break_does_not_wait() {
     let (store, _) = store();
     let (one, two) = (Client::of(&store), Client::of(&store));
     let first = one.hold(1);
@@ -68,7 +68,7 @@ fn breaking_by_force_waits_for_nobody() {
 }
 
 #[test]
-fn the_guarantee_speaks_of_one_process() {
+fn the_guarantee_is_limited_to_one_process() {
     let (store, _) = store();
     let guarantee = now(Client::of(&store).0.guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::LeaseBounded);
