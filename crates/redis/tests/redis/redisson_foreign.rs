@@ -77,7 +77,10 @@ fn an_unknown_key_without_expiry_is_a_misconfiguration() {
         rig.command(command);
         let request = rig.locks().mutex("a").blocking();
         for error in [request.try_acquire().unwrap_err(), request.acquire_within(SHORT_WAIT).unwrap_err()] {
-            assert!(error.is_misconfigured() && error.to_string().contains("not a lock of Redisson"), "{error}");
+            assert!(
+                error.is_misconfigured() && error.to_string().contains("not a lock of Redisson"),
+                "{error}"
+            );
         }
         let shown = &rig.show("a").holders[0];
         assert!(shown.foreign && shown.owner == "another program" && shown.id.starts_with('('), "{shown:?}");
