@@ -71,7 +71,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
                 mode: held.mode,
                 token: Some(grant.token),
                 ended: leasehold_core::Previous::Clean,
-                keep: None,
+                min_hold: None,
             };
             engines[client].release(&[release]).await;
             let (id, next) = granted(&engines).await;

@@ -210,7 +210,7 @@ mod tests {
             ask(Duration::ZERO, &Request::Claim(claim(2, longest, true), How::Create));
             let Claim { id, name, mode, .. } = holder;
             let token = Some(grant.token);
-            let release = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+            let release = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
             let moment = Duration::from_nanos(1);
             ask(entry_life(longest) - moment, &Request::Release(vec![(release, false)]));
             let blocked = terms(&plan).place;

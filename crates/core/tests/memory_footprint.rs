@@ -43,7 +43,7 @@ fn a_hold_costs_less_than_400_bytes_and_a_released_one_nothing() {
 
     for number in 0..HOLDS {
         let Claim { id, name, mode, .. } = claim(number, &owner);
-        let release = Release { id, name, mode, token: None, ended: Previous::Clean, keep: None };
+        let release = Release { id, name, mode, token: None, ended: Previous::Clean, min_hold: None };
         now(engine.release(&[release]));
     }
     assert!(store.leftovers().iter().all(|left| left.ends_with("dead claims")), "{:?}", store.leftovers());

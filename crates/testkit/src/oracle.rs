@@ -140,13 +140,13 @@ impl Side {
                 token.number += 1_000_000 * u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[index].clone();
                 let renewed = self.client(index).renew(&[Hold { id, name, mode, token, ttl }]).await;
-                Reply::Extended(matches!(renewed[..], [Renewed::Kept { .. }]))
+                Reply::Extended(matches!(renewed[..], [Renewed::Extended { .. }]))
             }
             Step::Release { index, with_token, wrong } => {
                 let mut token = self.tokens[index].filter(|_| with_token);
                 token.iter_mut().for_each(|token| token.number += 1_000_000 * u64::from(wrong));
                 let Claim { id, name, mode, .. } = claims[index].clone();
-                let order = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+                let order = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
                 self.waiting[index] = false;
                 let answer = match &self.client(index).release(&[order]).await[..] {
                     [Released::Freed] => Reply::Freed(true),

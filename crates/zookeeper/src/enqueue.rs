@@ -203,7 +203,7 @@ impl Client {
                 Ok(_) => {
                     let now = self.now();
                     if let Some(entry) = self.claims().get(claim.id) {
-                        entry.speaks(now);
+                        entry.asked_again(now);
                     }
                     return Ok(Attempt::Answer(self.waiting_answer(claim)));
                 }

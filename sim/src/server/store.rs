@@ -115,11 +115,11 @@ impl Store {
 
     fn renew(&mut self, around: &mut Around<'_>, hold: &Hold) -> Renewed {
         let (token, lasts) = (self.shown(hold.token), self.lasts(hold.ttl));
-        let kept = self
+        let extended = self
             .step(around, &hold.name, REQUEST_LIFE, |queue, step| queue.renew(hold.id, token, lasts, step));
-        match kept {
+        match extended {
             Err(loss) if !(loss == Loss::Gone && self.has(Bug::ExtendsAnyClaim)) => Renewed::Lost(loss),
-            _ => Renewed::Kept { ttl: Some(hold.ttl) },
+            _ => Renewed::Extended { ttl: Some(hold.ttl) },
         }
     }
 
@@ -238,7 +238,7 @@ fn mint(manner: Manner, newest: &mut u64, now: Instant, tokens: u32) -> Token {
 
 fn refused(refusal: Refusal) -> EngineError {
     let fault = match refusal {
-        Refusal::LineFull => Fault::Refused,
+        Refusal::QueueFull => Fault::Refused,
         Refusal::Clash { .. } => Fault::Misconfigured,
         _ => Fault::Internal,
     };

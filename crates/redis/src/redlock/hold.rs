@@ -72,7 +72,7 @@ impl RedlockEngine {
                 return Renewed::Lost(Loss::Gone);
             }
             let renewed = answers.renewed(nodes, quorum, hold.ttl);
-            if matches!(renewed, Renewed::Kept { .. }) {
+            if matches!(renewed, Renewed::Extended { .. }) {
                 for node in answers.missing.iter().map(|at| &self.nodes[*at]) {
                     if let Some(conn) = node.conn() {
                         repair(node, conn, hold);
@@ -328,7 +328,7 @@ impl Answers {
 
     fn renewed(&self, nodes: usize, quorum: usize, ttl: Duration) -> Renewed {
         if self.ours >= quorum {
-            return Renewed::Kept { ttl: Some(validity(ttl)) };
+            return Renewed::Extended { ttl: Some(validity(ttl)) };
         }
         if self.absent > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });

@@ -238,7 +238,7 @@ fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
             id: claim.id,
             mode: claim.mode,
             token: Some(token),
-            keep: None,
+            min_hold: None,
             ended: Previous::Clean,
         };
         one.release(&[release(&first, grant.token)]).await;
@@ -305,7 +305,7 @@ fn the_default_gap_applies_only_after_another_program_was_seen() {
                 id: first.id,
                 mode: first.mode,
                 token: Some(grant.token),
-                keep: None,
+                min_hold: None,
                 ended: Previous::Clean,
             }])
             .await;

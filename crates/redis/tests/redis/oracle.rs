@@ -125,7 +125,7 @@ impl System {
                 token.number += u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[number].clone();
                 match &self.client(number).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
-                    [Renewed::Kept { .. }] => Reply::Other("kept".to_owned()),
+                    [Renewed::Extended { .. }] => Reply::Other("kept".to_owned()),
                     other => Reply::Other(format!("{other:?}")),
                 }
             }
@@ -137,7 +137,7 @@ impl System {
                 let min_hold = (min_hold && token.is_some()).then_some(HOUR);
                 match &self
                     .client(number)
-                    .release(&[Release { id, name, mode, token, ended, keep: min_hold }])
+                    .release(&[Release { id, name, mode, token, ended, min_hold }])
                     .await[..]
                 {
                     [Released::Freed] => Reply::Other("freed".to_owned()),
@@ -156,7 +156,7 @@ impl System {
                 let mut held: Vec<_> = holders
                     .into_iter()
                     .map(|holder| {
-                        let is_min_hold = holder.owner == leasehold_core::lock_state::KEPT_OWNER;
+                        let is_min_hold = holder.owner == leasehold_core::lock_state::MIN_HOLD_OWNER;
                         (if is_min_hold { String::new() } else { holder.id }, holder.owner)
                     })
                     .collect();

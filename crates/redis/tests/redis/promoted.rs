@@ -44,11 +44,11 @@ fn a_demoted_server_renews_no_hold() {
             ttl: claim.ttl,
         };
         let hold = std::slice::from_ref(&hold);
-        assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.renew(hold).await[..], [Renewed::Extended { .. }]));
         rig.command(&["REPLICAOF", "127.0.0.1", &other.server.port().to_string()]);
         for _ in 0..5 {
             let renewed = engine.renew(hold).await;
-            assert!(!matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
+            assert!(!matches!(renewed[..], [Renewed::Extended { .. }]), "{renewed:?}");
         }
     });
 }

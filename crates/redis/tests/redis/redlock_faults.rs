@@ -117,7 +117,7 @@ fn a_node_whose_clock_stepped_has_no_vote() {
     let answer = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
     let renewed = rig.run(one.renew(&[hold_of(&held, &grant)]));
-    assert!(matches!(renewed[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{renewed:?}");
+    assert!(matches!(renewed[..], [Renewed::Unknown(_) | Renewed::Extended { .. }]), "{renewed:?}");
     // The two nodes whose clocks agree decide.
     rig.run(one.release(&[release_of(&held, Some(&grant))]));
     let answer = rig.run(claim_until_answered(&other, &claim("b")));

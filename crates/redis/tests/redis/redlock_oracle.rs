@@ -82,7 +82,7 @@ impl System {
                 token.number += u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[number].clone();
                 match &self.client(number).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
-                    [Renewed::Kept { .. }] => "kept".to_owned(),
+                    [Renewed::Extended { .. }] => "kept".to_owned(),
                     [Renewed::Lost(_)] => "lost".to_owned(),
                     other => format!("{other:?}"),
                 }
@@ -91,7 +91,7 @@ impl System {
                 let mut token = self.grants[number].as_ref().filter(|_| with_token).map(|grant| grant.token);
                 token.iter_mut().for_each(|token| token.number += u64::from(wrong));
                 let Claim { id, name, mode, .. } = claims[number].clone();
-                let release = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+                let release = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
                 match &self.client(number).release(&[release]).await[..] {
                     [Released::Freed] => "freed".to_owned(),
                     [Released::NotThere] => "not there".to_owned(),

@@ -28,7 +28,7 @@ async fn ignores_a_late_answer(
     let claim = claim_of("{x}");
     let hold = hold_of(&claim, &granted(engine, &claim).await);
     let hold: &[Hold] = std::slice::from_ref(&hold);
-    assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
+    assert!(matches!(engine.renew(hold).await[..], [Renewed::Extended { .. }]));
     stop();
     let late = engine.renew(hold);
     let (late, ()) = futures_util::future::join(late, async {
@@ -38,7 +38,7 @@ async fn ignores_a_late_answer(
     .await;
     assert!(matches!(late[..], [Renewed::Unknown(_)]), "a late answer does not count: {late:?}");
     let again = async {
-        while !matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]) {
+        while !matches!(engine.renew(hold).await[..], [Renewed::Extended { .. }]) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -108,7 +108,7 @@ async fn tokens_may_be_as_large_as_their_columns() {
     for (claim, grant) in [(&one, &first), (&two, &second), (&three, &third), (&shared, &fourth)] {
         assert!(grant.token.number > FLOOR, "{grant:?}");
         let extended = renewed(&*engine, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{}: {extended:?}", claim.name);
+        assert!(matches!(extended, Renewed::Extended { .. }), "{}: {extended:?}", claim.name);
         let other = Grant { token: Token { number: grant.token.number + 1, ..grant.token }, ..grant.clone() };
         let lost = renewed(&*engine, &hold(claim, &other)).await;
         assert!(matches!(lost, Renewed::Lost(_)), "{}: {lost:?}", claim.name);
@@ -116,7 +116,7 @@ async fn tokens_may_be_as_large_as_their_columns() {
     free(&*engine, &one, &first).await;
     let pushed = granted(&other, waits.id).await;
     assert!(pushed.token.number >= first.token.number + 64, "{pushed:?} after {first:?}");
-    assert!(matches!(renewed(&*other, &hold(&waits, &pushed)).await, Renewed::Kept { .. }));
+    assert!(matches!(renewed(&*other, &hold(&waits, &pushed)).await, Renewed::Extended { .. }));
     tokio::join!(free(&*engine, &two, &second), free(&*engine, &three, &third));
     free(&*engine, &shared, &fourth).await;
     let again = take(&*engine, &claim("two")).await;

@@ -59,7 +59,7 @@ async fn a_hold_outlives_its_connections() {
     }
     for (claim, grant) in &held {
         let extended = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
+        assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
         assert_taken(&*other, claim.name.as_str()).await;
         free(&*one, claim, grant).await;
     }
@@ -85,7 +85,7 @@ async fn a_hold_outlives_a_restart() {
     one.ping().await.unwrap();
     for (claim, grant) in &held {
         let extended = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
+        assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
         assert_taken(&*other, claim.name.as_str()).await;
         free(&*one, claim, grant).await;
     }
@@ -129,7 +129,7 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
     rig.server.restart();
     for (claim, grant) in &held {
         let extended = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{}: {extended:?}", claim.name);
+        assert!(matches!(extended, Renewed::Extended { .. }), "{}: {extended:?}", claim.name);
     }
 }
 

@@ -58,7 +58,7 @@ async fn a_full_disk_is_refused_and_holds_stay() {
 
     assert_taken(&*other, "held").await;
     let extended = renewed(&*one, &hold(&first, &grant)).await;
-    assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
+    assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
     for (claim, grant) in others.iter().chain(&readers) {
         free(&*one, claim, grant).await;
     }

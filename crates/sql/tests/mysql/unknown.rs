@@ -107,7 +107,7 @@ async fn each_of_many_releases_gets_its_own_answer() {
         mode: claim.mode,
         token: Some(grant.token),
         ended: leasehold_core::Previous::Clean,
-        keep: None,
+        min_hold: None,
     };
     let mut releases: Vec<_> = held.iter().map(release).collect();
     let wrong = 7;

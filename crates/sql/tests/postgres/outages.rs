@@ -29,7 +29,7 @@ fn holds_and_queue_entries_outlive_their_sessions() {
         until("the hold is renewed by other sessions", || {
             let renewed = rig.run(engine.renew(&[hold_of(&claim, &grant)])).remove(0);
             assert!(!matches!(renewed, Renewed::Lost(_)), "{renewed:?}");
-            matches!(renewed, Renewed::Kept { .. })
+            matches!(renewed, Renewed::Extended { .. })
         });
         assert!(!waiting.is_finished());
     }
@@ -226,7 +226,7 @@ fn a_locked_row_blocks_no_other_renewal() {
             let renewed = engine.renew(&holds).await;
             assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
             match renewed[1..] {
-                [Renewed::Kept { .. }, Renewed::Kept { .. }] => break,
+                [Renewed::Extended { .. }, Renewed::Extended { .. }] => break,
                 // On a busy machine a single renewal may time out before it is sent.
                 _ => assert!(Instant::now() < limit, "{renewed:?}"),
             }

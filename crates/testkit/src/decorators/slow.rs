@@ -7,7 +7,7 @@ use std::sync::{
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Guarantee, Hold, How, Inspect, Name,
-    Notification, Profile, Release, Released, Renewed, View, is_begun_here,
+    Notification, Profile, Release, Released, Renewed, View, is_on_calling_thread,
 };
 use tokio::sync::watch;
 
@@ -101,7 +101,7 @@ impl Slow {
 
     async fn through<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let gates = self.gates.get(verb);
-        gates.begun_here.fetch_add(usize::from(is_begun_here()), Ordering::Relaxed);
+        gates.begun_here.fetch_add(usize::from(is_on_calling_thread()), Ordering::Relaxed);
         gates.requests.pass().await;
         let answer = call.await;
         gates.replies.pass().await;

@@ -351,7 +351,7 @@ pub(super) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
         mode: claim.mode,
         token: grant.map(|grant| grant.token),
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     }
 }
 

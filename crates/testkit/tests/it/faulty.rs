@@ -57,7 +57,7 @@ fn a_lost_batch_has_one_answer_for_each_item() {
     faulty.next(Verb::Renew, Fault::ReplyLost);
     let holds = [hold(&a, &grant_a), hold(&b, &grant_b)];
     assert!(matches!(&now(faulty.renew(&holds))[..], [Renewed::Unknown(_), Renewed::Unknown(_)]));
-    assert!(matches!(&now(faulty.renew(&holds))[..], [Renewed::Kept { .. }, Renewed::Kept { .. }]));
+    assert!(matches!(&now(faulty.renew(&holds))[..], [Renewed::Extended { .. }, Renewed::Extended { .. }]));
 }
 
 #[test]

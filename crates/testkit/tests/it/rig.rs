@@ -102,7 +102,7 @@ pub(crate) fn release(claim: &Claim) -> Release {
         mode: claim.mode,
         token: None,
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     }
 }
 

@@ -129,7 +129,7 @@ impl Faulty {
                 mode,
                 token: None,
                 ended: Previous::Abandoned,
-                keep: None,
+                min_hold: None,
             })
             .collect();
         self.inner.release(&orders).await;
