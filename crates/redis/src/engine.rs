@@ -260,7 +260,7 @@ fn answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineEr
                 ),
             ))
         }
-        "full" => Err(EngineError::new(Fault::Refused, "too many claims are queued already")),
+        "full" => Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already")),
         "counter" => Err(EngineError::new(Fault::Misconfigured, layout.no_counter())),
         "layout" => Err(unknown_layout()),
         _ => Err(script_error(reply)),

@@ -85,7 +85,11 @@ impl Client {
             }
             if position.ahead as usize > MAX_WAITERS {
                 self.take_back(claim, context, own).await?;
-                return Err(EngineError::new(Fault::Refused, "too many claims stand in line already").into());
+                return Err(EngineError::new(
+                    Fault::Refused,
+                    "the queue is full: too many claims wait already",
+                )
+                .into());
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
             let path = format!("{queue}/{before}");

@@ -125,7 +125,7 @@ impl System {
                 token.number += u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[number].clone();
                 match &self.client(number).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
-                    [Renewed::Extended { .. }] => Reply::Other("kept".to_owned()),
+                    [Renewed::Extended { .. }] => Reply::Other("extended".to_owned()),
                     other => Reply::Other(format!("{other:?}")),
                 }
             }

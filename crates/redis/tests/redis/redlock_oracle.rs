@@ -82,7 +82,7 @@ impl System {
                 token.number += u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[number].clone();
                 match &self.client(number).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
-                    [Renewed::Extended { .. }] => "kept".to_owned(),
+                    [Renewed::Extended { .. }] => "extended".to_owned(),
                     [Renewed::Lost(_)] => "lost".to_owned(),
                     other => format!("{other:?}"),
                 }
