@@ -9,7 +9,7 @@ use leasehold_core::{
     Answer, Claim, Engine, ErrorKind, Hold, How, Loss, Mode, Notification, Previous, Release,
 };
 use leasehold_redis::RedisEngine;
-use leasehold_testkit::room::with_room;
+use leasehold_testkit::lease_retries::with_longer_leases;
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -218,7 +218,7 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
 /// the name during the gap.
 #[test]
 fn a_gap_interrupts_a_long_run_of_hand_overs() {
-    with_room(Duration::from_millis(200), "the requests were made within the gap", |gap| {
+    with_longer_leases(Duration::from_millis(200), "the requests were made within the gap", |gap| {
         let mut rig = Rig::new();
         rig.config = rig.config.gap(gap);
         leaves_a_gap(&rig, gap)

@@ -12,7 +12,7 @@ use leasehold_core::{
     memory::{MemoryEngine, MemoryStore},
 };
 use leasehold_redis::RedisEngine;
-use leasehold_testkit::oracle::Still;
+use leasehold_testkit::oracle::StoppedClock;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -186,7 +186,7 @@ pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, 
     proptest!(config, |(kinds in kinds, steps in steps)| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
-        let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
+        let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
         let mut oracle = System { clients: memory, tokens: Default::default() };
         let mut tested = System { clients: redis.clone(), tokens: Default::default() };

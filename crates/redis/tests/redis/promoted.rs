@@ -91,7 +91,7 @@ fn a_hold_missing_on_the_new_server_is_reported_lost() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let token = guard.token();
     name.point_to(second.server.port());
-    name.lose();
+    name.drop_connections();
     second.until("the loss is reported", || !guard.check());
     let next = acquire(&locks_through(&name), "a");
     assert!(next.token() > token, "{} after {token}", next.token());

@@ -14,7 +14,7 @@ use leasehold_core::{
     Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
-use leasehold_testkit::oracle::Still;
+use leasehold_testkit::oracle::StoppedClock;
 use proptest::prelude::*;
 
 use crate::redlock_rig::RedlockRig;
@@ -127,7 +127,7 @@ fn a_redlock_agrees_with_the_memory_engine() {
     proptest!(config, |(kinds in kinds, steps in steps)| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
-        let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
+        let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
         let mut oracle = System { clients: memory, grants: Default::default() };
         let mut tested = System { clients: engines.clone(), grants: Default::default() };

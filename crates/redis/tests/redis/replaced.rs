@@ -173,7 +173,7 @@ fn holds_are_in_doubt_when_the_master_refuses_writes() {
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(1)).unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     assert!(!guard.check(), "after the refusal the hold is in doubt");
-    assert_eq!(rig.redis.named_by(0), Some(0), "the Sentinels do not know yet");
+    assert_eq!(rig.redis.master_named_by(0), Some(0), "the Sentinels do not know yet");
 }
 
 /// Sentinels announce the events of all groups that they watch.

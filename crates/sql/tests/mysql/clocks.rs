@@ -44,7 +44,7 @@ async fn a_lease_starts_after_the_wait_for_its_row() {
             "SELECT MAX(expires) - {freed}, MAX(expires) - {NOW} FROM \
              (SELECT expires FROM leasehold_lock UNION ALL SELECT expires FROM leasehold_claim) AS a"
         );
-        let row = rig.server.says(&ends).remove(0);
+        let row = rig.server.query(&ends).remove(0);
         let (after_freed, left) = row.split_once('|').unwrap();
         let (after_freed, left): (i64, i64) = (after_freed.parse().unwrap(), left.parse().unwrap());
         let ttl = 600_000_000;
@@ -74,7 +74,7 @@ async fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     }
     rig.server.set_clock(11 * HOURS);
     let rows = "SELECT name FROM leasehold_lock WHERE name <> ''";
-    until("the rows are swept", || rig.server.says(rows).is_empty()).await;
+    until("the rows are swept", || rig.server.query(rows).is_empty()).await;
     drop(engine);
     rig.server.set_clock(0);
     let engine = rig.engine();
@@ -97,7 +97,7 @@ async fn tokens_may_be_as_large_as_their_columns() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     take(&*engine, &claim("made")).await;
-    rig.server.says(&format!("INSERT INTO leasehold_lock (name, token) VALUES ('', {FLOOR})"));
+    rig.server.query(&format!("INSERT INTO leasehold_lock (name, token) VALUES ('', {FLOOR})"));
     let [one, two, three] = ["one", "two", "three"].map(|name| Claim { tokens: 64, ..claim(name) });
     let shared = Claim { mode: Mode::Shared, ..claim("shared") };
     let first = take(&*engine, &one).await;
@@ -132,7 +132,7 @@ async fn a_used_up_token_counter_grants_nothing() {
         let claim = Claim { mode, ..claim(name) };
         let grant = take(&*engine, &claim).await;
         free(&*engine, &claim, &grant).await;
-        rig.server.says(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
+        rig.server.query(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
         let answer = engine.claim(&Claim { id: crate::rig::claim(name).id, ..claim }, How::Create).await;
         let error = answer.unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{name}: {error}");

@@ -27,7 +27,7 @@ async fn waiters_far_back_poll_seldom() {
         waiters.push((engine, claim));
     }
     let statements = || -> u64 {
-        let status = rig.server.says("SHOW GLOBAL STATUS LIKE 'Questions'");
+        let status = rig.server.query("SHOW GLOBAL STATUS LIKE 'Questions'");
         status[0].rsplit('|').next().unwrap().parse().unwrap()
     };
     tokio::time::sleep(SETTLED).await;

@@ -18,7 +18,7 @@ async fn a_hold_is_lost_on_a_promoted_copy_but_not_on_a_moved_server() {
     rig.proxy.point_to(moved.port());
     let extended = renewed(&*engine, &hold(&claim, &grant)).await;
     assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
-    rig.proxy.lose();
+    rig.proxy.drop_connections();
     rig.proxy.point_to(promoted.port());
     let lost = renewed(&*engine, &hold(&claim, &grant)).await;
     assert!(matches!(lost, Renewed::Lost(_)), "{lost:?}");

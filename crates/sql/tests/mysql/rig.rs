@@ -63,7 +63,7 @@ impl Rig {
 
     /// All rows that carry information.
     pub(crate) fn left(&self) -> Vec<String> {
-        self.server.says(
+        self.server.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
         )

@@ -210,7 +210,7 @@ fn seeded_late_requests_arrive_by_themselves() {
     let faulty = Faulty::seeded(rig.engine(), 1, Rates { late: 1000, ..Rates::default() });
     assert!(is_unknown(&now(faulty.claim(&claim(1, "a"), How::Create))));
     assert!(!is_held(&rig));
-    faulty.calm();
+    faulty.stop_random_faults();
     for id in 2..12 {
         now(faulty.claim(&claim(id, &id.to_string()), How::Create)).unwrap();
     }

@@ -74,7 +74,7 @@ impl Harness for Rig {
         Box::pin(ready(can))
     }
 
-    fn at_once(&self) -> usize {
+    fn parallel_cases(&self) -> usize {
         1
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use leasehold_core::Mode;
 use leasehold_testkit::{
     check::{Invariant, Outcome, Terms, check},
-    history::{Event, History, HowHeld, What},
+    history::{Event, History, RecordedMode, What},
 };
 
 use super::{rng::Rng, scenario::number};
@@ -88,7 +88,7 @@ fn history(attempts: &[SmallAttempt]) -> History {
         let limit = attempt.is_try.then_some(0);
         push(
             attempt.called,
-            What::AcqInv { mode: HowHeld(attempt.mode), limit, within: None, retries: false },
+            What::AcqInv { mode: RecordedMode(attempt.mode), limit, within: None, retries: false },
         );
         match attempt.end {
             End::Taken => push(attempt.returned, What::AcqTaken),
@@ -129,7 +129,7 @@ fn terms() -> Terms {
     let mut terms = Terms::default();
     terms.drift = 0.0;
     terms.precision = std::time::Duration::ZERO;
-    terms.told = std::time::Duration::ZERO;
+    terms.report_limit = std::time::Duration::ZERO;
     terms.cancelled = std::time::Duration::from_nanos(STAYS);
     terms
 }

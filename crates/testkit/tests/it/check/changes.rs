@@ -1,7 +1,7 @@
 //! Changes to a generated history, each of which breaks an invariant.
 
 use leasehold_core::Mode;
-use leasehold_testkit::history::{Event, History, HowHeld, What};
+use leasehold_testkit::history::{Event, History, RecordedMode, What};
 
 use super::{
     model::{MS, TTL},
@@ -225,7 +225,7 @@ fn waited(events: &[Event], event: &Event) -> bool {
     event.lock == "alone"
         && matches!(event.what, What::AcqOk { .. })
         && of(|what| matches!(what, What::Enq))
-        && of(|what| matches!(what, What::AcqInv { limit: None, mode: HowHeld(Mode::Exclusive), .. }))
+        && of(|what| matches!(what, What::AcqInv { limit: None, mode: RecordedMode(Mode::Exclusive), .. }))
 }
 
 fn set_token(events: &mut [Event], at: usize, to: u64) -> Option<()> {

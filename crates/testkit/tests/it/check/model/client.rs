@@ -1,7 +1,7 @@
 //! The clients of the model.
 
 use leasehold_core::Mode;
-use leasehold_testkit::history::{HowHeld, What};
+use leasehold_testkit::history::{RecordedMode, What};
 
 use super::{
     CLEAN_UP, Claim, END, GiveUp, MODES, MS, Model, PATIENCE, SHORT, Stage, Step, TTL, honest, proc,
@@ -33,7 +33,7 @@ impl Model {
             (true, _) => Some(0),
             (false, limited) => limited.then_some(150 * MS),
         };
-        self.record_claim(id, What::AcqInv { mode: HowHeld(mode), limit, within: None, retries: false });
+        self.record_claim(id, What::AcqInv { mode: RecordedMode(mode), limit, within: None, retries: false });
         if let Some(limit) = limit.filter(|limit| *limit > 0) {
             self.plan(limit, Step::GiveUp(id, GiveUp::Limit));
         }
