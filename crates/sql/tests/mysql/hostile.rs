@@ -38,18 +38,18 @@ fn lay_traps(rig: &Rig) {
         // Otherwise the server refuses functions that write, because its binary log may be in statement format.
         rig.server.query("SET GLOBAL log_bin_trust_function_creators = 1");
     }
-    rig.server.query("CREATE TABLE sprung (what varchar(64)) ENGINE = MyISAM");
+    rig.server.query("CREATE TABLE executed (what varchar(64)) ENGINE = MyISAM");
     for (name, arguments) in FUNCTIONS {
         let given: Vec<String> = (0..arguments).map(|at| format!("a{at} varbinary(600)")).collect();
         rig.server.query(&format!(
-            "DELIMITER //\nCREATE FUNCTION `{name}` ({}) RETURNS bigint BEGIN INSERT INTO sprung VALUES ('{name}'); RETURN 1; END //",
+            "DELIMITER //\nCREATE FUNCTION `{name}` ({}) RETURNS bigint BEGIN INSERT INTO executed VALUES ('{name}'); RETURN 1; END //",
             given.join(", ")
         ));
     }
 }
 
-fn sprung(rig: &Rig) -> Vec<String> {
-    rig.server.query("SELECT DISTINCT what FROM sprung")
+fn executed(rig: &Rig) -> Vec<String> {
+    rig.server.query("SELECT DISTINCT what FROM executed")
 }
 
 /// The server finds its own functions before stored ones, unless a space precedes the bracket.
@@ -59,14 +59,14 @@ fn no_function_of_others_is_called() {
     lay_traps(&rig);
     for (statement, what) in [("SELECT min (1)", "min"), ("SELECT locks.greatest(1, 2)", "greatest")] {
         rig.server.query(statement);
-        assert_eq!(sprung(&rig), [what], "this statement springs the trap: {statement}");
-        rig.server.query("DELETE FROM sprung");
+        assert_eq!(executed(&rig), [what], "this statement runs the hostile function: {statement}");
+        rig.server.query("DELETE FROM executed");
     }
     assert_conforms(&rig, 80);
     let engine = rig.engine();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(tour(&engine, &rig.engine()));
-    assert_eq!(sprung(&rig), [""; 0]);
+    assert_eq!(executed(&rig), [""; 0]);
 }
 
 const MODES_OF_MARIADB: &[&str] = &["SIMULTANEOUS_ASSIGNMENT", "EMPTY_STRING_IS_NULL", "ORACLE"];
@@ -256,11 +256,11 @@ async fn a_view_is_not_read() {
          SELECT one, version + locks.left(1, 1) - 1 AS version, lineage FROM m",
     );
     rig.server.query("SELECT version FROM leasehold_meta");
-    assert_eq!(sprung(&rig), ["left"], "reading the view calls the function");
-    rig.server.query("DELETE FROM sprung");
+    assert_eq!(executed(&rig), ["left"], "reading the view calls the function");
+    rig.server.query("DELETE FROM executed");
     let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("view"), "{error:?}");
-    assert_eq!(sprung(&rig), [""; 0]);
+    assert_eq!(executed(&rig), [""; 0]);
 }
 
 /// MariaDB shows triggers to users who may write the table. MySQL shows them only to users who may create triggers; the

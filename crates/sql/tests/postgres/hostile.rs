@@ -48,8 +48,8 @@ impl Hostile {
         }
     }
 
-    fn sprung(&self) -> Vec<String> {
-        self.rig.server.query("SELECT DISTINCT what FROM public.sprung")
+    fn executed(&self) -> Vec<String> {
+        self.rig.server.query("SELECT DISTINCT what FROM public.executed")
     }
 }
 
@@ -71,7 +71,7 @@ impl Conforms for Hostile {
     }
 }
 
-/// Checks the traps: statements that are not qualified with a schema spring them.
+/// Checks the traps: statements that are not qualified with a schema run them.
 fn assert_traps_work(hostile: &Hostile) {
     for (statement, what) in [
         ("SELECT 1::float8 * 2::int4", "float8 * int4"),
@@ -80,8 +80,8 @@ fn assert_traps_work(hostile: &Hostile) {
     ] {
         let output = psql(hostile.rig.server.port(), &["-U", "leasehold", "-c", statement]);
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(hostile.sprung(), [what], "{statement}");
-        hostile.rig.server.query("DELETE FROM public.sprung");
+        assert_eq!(hostile.executed(), [what], "{statement}");
+        hostile.rig.server.query("DELETE FROM public.executed");
     }
 }
 
@@ -92,12 +92,12 @@ fn no_function_operator_or_type_of_others_is_used() {
     // Tested first: a client in a trap may hang.
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     let first = locks.mutex("first").blocking().try_acquire();
-    assert_eq!(hostile.sprung(), [""; 0]);
+    assert_eq!(hostile.executed(), [""; 0]);
     first.unwrap().release_blocking().unwrap();
     assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
-    assert_eq!(hostile.sprung(), [""; 0]);
+    assert_eq!(hostile.executed(), [""; 0]);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn behind_a_pooler_no_function_of_others_is_used() {
     assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
-    assert_eq!(hostile.sprung(), [""; 0]);
+    assert_eq!(hostile.executed(), [""; 0]);
 }
 
 /// The owner of the tables decides what they do.

@@ -146,8 +146,8 @@ impl<'a> ActiveHold<'a> {
     /// nanoseconds after the grant, which was between the call of the acquire and its return.
     pub fn releasing(self, at_least: Option<u64>) -> PendingRelease<'a> {
         let left = |since: u64| at_least.map(|time| time.saturating_sub(now_nanos().saturating_sub(since)));
-        let (keep, sure) = (left(self.0.granted), left(self.0.invoked));
-        self.0.record(What::RelInv { keep, sure });
+        let (min_hold, sure) = (left(self.0.granted), left(self.0.invoked));
+        self.0.record(What::RelInv { min_hold, sure });
         PendingRelease(self.0)
     }
 }

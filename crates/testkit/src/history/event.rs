@@ -122,8 +122,8 @@ pub enum What {
     /// A release is about to be called.
     RelInv {
         /// The largest possible remainder of the minimum hold time.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        keep: Option<u64>,
+        #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
+        min_hold: Option<u64>,
         /// The smallest possible remainder. Absent: the same.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sure: Option<u64>,

@@ -104,15 +104,15 @@ fn history(attempts: &[SmallAttempt]) -> History {
                     fixed: false,
                 };
                 push(attempt.returned, ok);
-                let mut leave = |at, answered, keep, what| {
-                    push(at, What::RelInv { keep, sure: None });
+                let mut leave = |at, answered, min_hold, what| {
+                    push(at, What::RelInv { min_hold, sure: None });
                     push(answered, what);
                 };
                 match left {
                     ReleaseKind::Never => {}
                     ReleaseKind::Freed(at, answered) => leave(at, answered, None, What::RelOk),
-                    ReleaseKind::FreedAfter(at, answered, keep) => {
-                        leave(at, answered, Some(keep), What::RelOk)
+                    ReleaseKind::FreedAfter(at, answered, min_hold) => {
+                        leave(at, answered, Some(min_hold), What::RelOk)
                     }
                     ReleaseKind::NotHeld(at, answered) => leave(at, answered, None, What::RelNotheld),
                     ReleaseKind::Unknown(at, answered) => {
@@ -218,7 +218,9 @@ fn operations(attempts: &[SmallAttempt], refusals: bool) -> Vec<Operation> {
                 match left {
                     ReleaseKind::Never => act(Act::End, lapses, u64::MAX),
                     ReleaseKind::Freed(at, answered) => act(Act::Release, at, answered),
-                    ReleaseKind::FreedAfter(at, answered, keep) => act(Act::End, at + keep, answered + keep),
+                    ReleaseKind::FreedAfter(at, answered, min_hold) => {
+                        act(Act::End, at + min_hold, answered + min_hold)
+                    }
                     ReleaseKind::NotHeld(at, answered) => act(Act::End, lapses.min(at), answered),
                     ReleaseKind::Unknown(at, _) => act(Act::End, lapses.min(at), (at + TTL).max(lapses)),
                 }

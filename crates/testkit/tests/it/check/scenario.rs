@@ -135,7 +135,7 @@ fn what(ev: &str, values: &Values<'_>) -> What {
         "renewed" => What::RenewOk { deadline: values.ms("D").unwrap(), ttl: values.ms("ttl") },
         "lost" => What::Lost { err: err() },
         "check" => What::Check { valid: values.0[0] == "true", deadline: values.ms("D") },
-        "rel" => What::RelInv { keep: values.ms("min_hold"), sure: None },
+        "rel" => What::RelInv { min_hold: values.ms("min_hold"), sure: None },
         "freed" => What::RelOk,
         "notheld" => What::RelNotheld,
         "relunknown" => What::RelUnknown { err: err() },

@@ -55,7 +55,7 @@ fn a_silent_waiter_is_passed_over_when_its_claim_time_ends() {
     assert_eq!(hint.ask_in, Some(CLAIM_TIME));
     clock.pass(CLAIM_TIME);
     assert_eq!(held(three.ask(3)).previous, Previous::Lapsed);
-    assert_eq!(silent.granted().0, id(2), "it had the news, too late");
+    assert_eq!(silent.granted().0, id(2), "it was notified too late");
     assert!(matches!(silent.ask(2), Answer::Waiting(_)), "it is queued again");
 }
 

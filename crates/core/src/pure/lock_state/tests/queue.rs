@@ -54,7 +54,7 @@ fn a_waiter_that_misses_its_grant_is_requeued_when_it_asks() {
     fixture.pass(2_000);
     fixture.settle();
     assert_eq!(fixture.notified(), [3], "the first is silent");
-    assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "it may have had the news");
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "its client may have been notified");
     assert_eq!(fixture.view().waiters.len(), 2, "and it has not vanished");
 
     assert_eq!(ahead(fixture.ask(2)), 1, "behind the fourth");

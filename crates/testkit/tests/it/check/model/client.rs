@@ -127,9 +127,9 @@ impl Model {
     pub(super) fn leave(&mut self, id: usize) {
         if self.holds(id) {
             self.claims[id].stage = Stage::Over;
-            let keep = self.rng.percent(5).then_some(30 * MS);
-            self.record_claim(id, What::RelInv { keep, sure: None });
-            self.send(Step::Release(id, keep));
+            let min_hold = self.rng.percent(5).then_some(30 * MS);
+            self.record_claim(id, What::RelInv { min_hold, sure: None });
+            self.send(Step::Release(id, min_hold));
         }
     }
 }
